@@ -298,12 +298,12 @@ def test_a_wrong_link_a_missing_file_and_a_wrong_step_are_found():
         "architecture.md#nothing",
         "#two",
     ]
-    assert missing_files("`core/broker.py` `protocol/kernel/*.py` `tests/test_docs.py` `core/nothing.py`") == [
+    assert missing_files("`core/broker/broker.py` `protocol/kernel/*.py` `tests/test_docs.py` `core/nothing.py`") == [
         "core/nothing.py"
     ]
-    assert missing_steps("| 1 a | `core/broker.py` `ready` | b |\n| 2 a | `core/broker.py` `nothing` | b |") == [
-        "core/broker.py nothing"
-    ]
+    assert missing_steps(
+        "| 1 a | `core/broker/broker.py` `ready` | b |\n| 2 a | `core/broker/broker.py` `nothing` | b |"
+    ) == ["core/broker/broker.py nothing"]
 
 
 def test_an_outline_knows_headings_and_items():

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch, Proposal, ReadResult, Ready
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_of_runs
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
@@ -241,7 +241,7 @@ class Driver:
             self.fail(number, error)
         self._let_go(ready)
         self._propose_all(ready.proposals)
-        if blocked := self.broker.progress_blocked:
+        if blocked := self.broker.progress.blocked:
             self.broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in blocked])
             ready.sends = [send for send in ready.sends if not isinstance(send, Delivery) or send.group not in blocked]
         if ready.sends:
@@ -297,7 +297,7 @@ class Driver:
             self._not_written(number, together, refusal)
         for number, refusal in untold.items():
             if isinstance(refusal, DiskFull):
-                self.broker.no_room(number)
+                self.broker.progress.no_room(number)
                 self.wake()
 
     def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:

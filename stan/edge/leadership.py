@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from stan import limits
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.nats.gateway import Gateway
 from stan.errors import DiskFull, NotNow
@@ -97,9 +97,9 @@ class Leaderships:
         broker.emit("leader", f"node {broker.view.node} leads group {number} no more", group=number)
         try:
             if number == META_GROUP:
-                self._broker.follow_meta()
+                self._broker.roles.follow_meta()
             else:
-                self._broker.follow_group(number)
+                self._broker.roles.follow_group(number)
         except Exception as error:  # noqa: BLE001 - the border of the group
             self.fault(number, error)
         self._gateway.roles_changed()
@@ -126,9 +126,9 @@ class Leaderships:
         broker = self._broker
         broker.emit("leader", f"node {broker.view.node} leads group {number} in term {group.term}", group=number)
         if number == META_GROUP:
-            broker.lead_meta(self._nuid)
+            broker.roles.lead_meta(self._nuid)
         else:
-            broker.lead_group(number, unconfirmed=True)
+            broker.roles.lead_group(number, unconfirmed=True)
         self._gateway.roles_changed()
         self._gateway.replay(number, self.scheduler.heartbeat_if_due)
 

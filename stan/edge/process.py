@@ -5,7 +5,7 @@ from typing import Any
 
 from stan import limits
 from stan.config import Config
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.driver import Driver
 from stan.edge.log import ServerLog, redacted
 from stan.edge.nats.connection import NatsConnection, hint
@@ -189,7 +189,7 @@ class BrokerProcess:
         except (StanError, OSError) as error:
             self.log.error(f"cannot write the state ({error})")
             return False
-        return not self.broker.progress_blocked
+        return not self.broker.progress.blocked
 
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""

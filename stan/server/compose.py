@@ -16,7 +16,7 @@ import stan
 from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.cluster.host import Done, Environment
 from stan.edge.cluster.join import joined, remembered
 from stan.edge.cluster.node import ClusterNode, held_groups

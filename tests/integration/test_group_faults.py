@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(120)
 
 LAUNCHER = """
 import sys
-import stan.core.broker
+import stan.core.broker.broker
 from stan.server.main import main
 from stan.invariant import invariant
 
@@ -28,8 +28,8 @@ def checked(call):
         call(*arguments)
     return apply
 
-stan.core.broker.Broker.step_committed = checked(stan.core.broker.Broker.step_committed)
-stan.core.broker.Broker.replay_entry = checked(stan.core.broker.Broker.replay_entry)
+stan.core.broker.broker.Broker.step_committed = checked(stan.core.broker.broker.Broker.step_committed)
+stan.core.broker.broker.Broker.replay_entry = checked(stan.core.broker.broker.Broker.replay_entry)
 sys.exit(main())
 """
 WHY = "the program failed: InvariantError: nothing is poisoned"

@@ -10,7 +10,7 @@ import pytest
 import stan_client
 
 from stan.config import ClusterConfig, Config, LogConfig, StoreConfig
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.manifest import Manifest, boot_id, open_manifest, recorded_node_id, write_manifest
 from stan.edge.storage.storage import Storage

@@ -11,7 +11,7 @@ from random import Random
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.frames import Frame
@@ -164,14 +164,14 @@ class CoreHarness:
                 if self.full:
                     broker.refused(proposal, "disk full")
                     if not proposal.urgent:
-                        broker.no_room(proposal.group)
+                        broker.progress.no_room(proposal.group)
                     continue
                 log = self.logs[proposal.group]
                 index = len(log) + 1
                 log.append((index, proposal.kind, proposal.body))
                 broker.written(proposal, index)
                 self.uncommitted.append((proposal.group, index, proposal.kind, proposal.body))
-            silent = broker.progress_blocked
+            silent = broker.progress.blocked
             broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in silent])
             for send in ready.sends:
                 if not isinstance(send, Delivery) or send.group not in silent:
@@ -386,9 +386,9 @@ class Node(CoreHarness):
         """Begin to lead, as edge.leadership does it."""
         for group in groups or (1,):
             if group == 0:
-                self.broker.lead_meta(b"NUID")
+                self.broker.roles.lead_meta(b"NUID")
             else:
-                self.broker.lead_group(group, unconfirmed=True)
+                self.broker.roles.lead_group(group, unconfirmed=True)
             self.gateway.roles_changed()
             if replay:
                 self.gateway.replay(group)
@@ -401,9 +401,9 @@ class Node(CoreHarness):
             del self.logs[group][len(self.logs[group]) - len(cut) :]
             self.uncommitted = [entry for entry in self.uncommitted if entry[0] != group]
             if group == 0:
-                self.broker.follow_meta()
+                self.broker.roles.follow_meta()
             else:
-                self.broker.follow_group(group)
+                self.broker.roles.follow_group(group)
             self.gateway.roles_changed()
         self.turn()
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from stan.config import Config, LogConfig, StoreConfig
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.storage import Storage
 from stan.migration.records import ProtoFields

@@ -1,7 +1,7 @@
 """A cluster node's storage on a simulated disk, and a broker whose groups are filled by hand."""
 
 from stan.config import ClusterConfig, Config, StoreConfig
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.storage.groupfiles import Disk
 from stan.edge.storage.storage import Storage
 from stan.protocol.entries import Kind

@@ -67,13 +67,13 @@ class MemberWorld(ClusterWorld):
         """Until it is done, whoever leads the metadata."""
         leader = self.leader(0)
         wanted = tuple(sorted(self.members))
-        if leader is not None and leader.running and leader.cluster_node.broker.nodes.names == wanted:
+        if leader is not None and leader.running and leader.cluster_node.broker.parts.nodes.names == wanted:
             self.trace(f"{verb} {name}: done")
             self.changed += 1
             self.loop.after(self.random.randint(50, 4000) * MILLISECOND, self._change)
             return
         if leader is not None and leader.running and not leader.pauses.until:
-            nodes = leader.cluster_node.broker.nodes
+            nodes = leader.cluster_node.broker.parts.nodes
             request = Request(name.encode())
             leader.run(nodes.add if verb == "add" else nodes.remove, request)
             leader.run(leader.driver.wake)
@@ -123,8 +123,8 @@ class MemberWorld(ClusterWorld):
         if found or away:  # a group may have to wait for who is away, and the next change of the nodes for that group
             return found
         leader = self.leader(0).cluster_node
-        if leader.broker.nodes.names != tuple(sorted(self.members)):
-            return f"nodes are {leader.broker.nodes.names}, not {self.members}"
+        if leader.broker.parts.nodes.names != tuple(sorted(self.members)):
+            return f"nodes are {leader.broker.parts.nodes.names}, not {self.members}"
         if leader.reconfiguration.under_way():
             return leader.reconfiguration.under_way()
         for node in self.nodes.values():

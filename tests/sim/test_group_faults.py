@@ -50,7 +50,7 @@ def wrap(find, name, wrapper):
 
 
 def break_publishes(node, number):
-    publishing, context = node.broker.publishing, node.broker.context
+    publishing, context = node.broker.parts.publishing, node.broker.context
     take = publishing.take
     publishing.take = lambda batch: broken() if context.group_number(batch.channel) == number else take(batch)
 
@@ -78,7 +78,7 @@ def break_requests(node, number):
     broker = node.broker
     for subject, handle in list(broker.requests.items()):
         broker.requests[subject] = lambda frame, handle=handle: (
-            broken() if broker._group_of(frame) == number else handle(frame)
+            broken() if broker.original_requests._group_of(frame) == number else handle(frame)
         )
 
 
@@ -102,7 +102,7 @@ BORDERS = {
     "acks arrive": break_attribute(dispatch, "ack"),
     "progress is told": break_attribute(dispatch, "progress"),
     "publishes arrive": break_publishes,
-    "publishes are sealed": wrap(lambda node, _number: node.broker.publishing, "_seal_group", of_group),
+    "publishes are sealed": wrap(lambda node, _number: node.broker.parts.publishing, "_seal_group", of_group),
     "a proposal is written": break_attribute(lambda node, number: raft(node, number)._raft, "append"),
     "a message of a node arrives": break_attribute(lambda node, number: raft(node, number)._raft, "receive"),
     "a turn": break_attribute(lambda node, number: raft(node, number)._raft, "turn"),

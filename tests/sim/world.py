@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from stan.config import Config, HeartbeatConfig, StoreConfig
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.core.state.state_codec import snapshot_group
 from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway

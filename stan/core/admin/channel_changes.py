@@ -6,6 +6,7 @@ had a message pending has it no more.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 
 from stan import limits
@@ -29,6 +30,14 @@ LIMIT_END = 1 << 63
 """Limits are below it."""
 
 
+@dataclass(slots=True)
+class _Deletions:
+    """The deletions of one group's channels under way, while this node leads it."""
+
+    waiting: dict[ChannelUid, tuple[AcceptedRequest, int]] = field(default_factory=dict)
+    """Requests that wait until the registry has lost the channel, and how many messages it had."""
+
+
 class ChannelChanges:
     """Handles operators' requests that change a channel."""
 
@@ -37,9 +46,9 @@ class ChannelChanges:
         self.channels = channels
         self.lookup = lookup
         self.opening = 0  # requests that wait for a channel to be made
-        self.leaving: dict[
-            ChannelUid, tuple[AcceptedRequest, int]
-        ] = {}  # who waits for the registry; messages there were
+
+    def _waiting(self, number: GroupId) -> dict[ChannelUid, tuple[AcceptedRequest, int]]:
+        return self.context.kept(number, _Deletions).waiting
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -50,11 +59,6 @@ class ChannelChanges:
             "create_channel": self._create_channel,
             "delete_channel": self._delete_channel,
         }
-
-    def follow(self, number: GroupId) -> None:
-        """This node leads a group no more: its next leader is asked again."""
-        for uid in [uid for uid, (accepted, _) in self.leaving.items() if accepted.number == number]:
-            del self.leaving[uid]
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -157,25 +161,30 @@ class ChannelChanges:
             accepted.answer()
             return
         channel = self.channels.by_uid.get(info.uid)
-        if channel is None or len(self.leaving) >= limits.CHANNEL_CHANGES_WAITING_MAX:
+        if (
+            channel is None
+            or sum(len(one.waiting) for one in self.context.all_kept(_Deletions)) >= limits.CHANNEL_CHANGES_WAITING_MAX
+        ):
             accepted.busy()
             return
         if channel.deleting:
             accepted.refuse(CHANNEL_DELETING, retry=True)
             return
         last = self.context.indexes(info.group, info.uid).last_sequence
-        self.leaving[info.uid] = accepted, self._messages(channel, last)
-        self.channels.delete(channel, partial(self._dropped, info.uid))
+        self._waiting(info.group)[info.uid] = accepted, self._messages(channel, last)
+        self.channels.delete(channel, partial(self._dropped, info))
 
-    def _dropped(self, uid: ChannelUid, error: str) -> None:
-        if error and uid in self.leaving:
-            accepted, _ = self.leaving.pop(uid)
+    def _dropped(self, info: ChannelInfo, error: str) -> None:
+        waiting = self._waiting(info.group)
+        if error and info.uid in waiting:
+            accepted, _ = waiting.pop(info.uid)
             accepted.refuse(error, retry=True)
 
-    def unregistered(self, uid: ChannelUid) -> None:
+    def unregistered(self, info: ChannelInfo) -> None:
         """The registry does not have a channel any more."""
-        if uid in self.leaving:
-            accepted, count = self.leaving.pop(uid)
+        waiting = self._waiting(info.group)
+        if info.uid in waiting:
+            accepted, count = waiting.pop(info.uid)
             accepted.answer(changed=count)
 
     # --- what all have in common ----------------------------------------------------------------------------------------

@@ -36,11 +36,13 @@ from stan.types import MILLISECOND, GroupId, WallNanos
 class ChannelQueries:
     """Handles questions about channels, and the noting of positions."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup) -> None:
+    def __init__(
+        self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup, long_poll: LongPoll
+    ) -> None:
         self.context = context
         self.channels = channels
         self.lookup = lookup
-        self.long_poll = LongPoll(context)
+        self.long_poll = long_poll
 
     # --- what is there ------------------------------------------------------------------------------------------------
 

@@ -186,7 +186,7 @@ REQUESTS: Final = {kind.name: kind for kind in _ROWS}
 UNKNOWN: Final = _changing("", admin.NodesRequest)
 """How a request that is not in the table is judged: as a change of everything."""
 
-FRAMES: Final = {
+ORIGINAL: Final = {
     "discover": Scope.METADATA,
     "pings": Scope.METADATA,
     "close": Scope.METADATA,

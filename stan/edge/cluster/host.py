@@ -5,7 +5,7 @@ from random import Random
 from typing import NamedTuple, Protocol
 
 from stan.config import ClusterConfig, Config
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.cluster.membership import Membership
 from stan.edge.driver import Driver
 from stan.edge.leadership import Leaderships

@@ -14,7 +14,7 @@ import stan
 from stan import limits
 from stan.config import ClusterConfig, Config
 from stan.core.base.ready import Index
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.balance import Balance
@@ -263,7 +263,7 @@ class ClusterNode:
         self.storage.install(number)
         self.broker.reset(number)
         await self.storage.load_group(self.broker, number, replicated=True)
-        self.broker.was_reset(number)
+        self.broker.roles.was_reset(number)
         self.gateway.forget_replay(number)
 
     # --- groups that come and go ------------------------------------------------------------------------------------------------

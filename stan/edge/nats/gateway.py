@@ -10,7 +10,7 @@ from stan import limits
 from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
 from stan.core.base.ready import Delivery, LeaseAnswer, Send
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
 from stan.edge.nats.replay_buffer import ChannelFilter, Chunk, ReplayBuffer

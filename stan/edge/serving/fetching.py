@@ -13,7 +13,7 @@ from functools import partial
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.boundary.fetches import FetchRules, Place, Refusal
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.core.context import shown
 from stan.core.requests.request import AcceptedRequest
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_that_fill

@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.core.context import shown
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.meta import ChannelInfo

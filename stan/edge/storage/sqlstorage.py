@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stan.config import Config
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.storage.manifest import lock_file
 from stan.edge.storage.storage import Storage
 from stan.errors import Aborted, Frozen, NotNow, StartError, go_quote

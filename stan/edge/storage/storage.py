@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from stan.config import Config
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.log import ServerLog
 from stan.edge.storage.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, groups_on_disk, snapshot_bytes

@@ -31,7 +31,7 @@ def harness():
 def node():
     cluster = ClusterConfig(node_id="n1", peers=("n2", "n3"))
     node = Node(config=Config(cluster=cluster, store=StoreConfig(raft_groups=2)))
-    node.broker.nodes.founders = ("n1", "n2", "n3")
+    node.broker.parts.nodes.founders = ("n1", "n2", "n3")
     node.lead(0)
     return node
 
@@ -94,7 +94,7 @@ def test_nodes_are_added_and_removed(node) -> None:
 def test_impossible_nodes_are_refused_and_a_change_under_way_is_waited_for(node) -> None:
     refused = ask_node(node, "add_node", "a b")
     assert (refused.error, refused.retry) == (b"stan: invalid node ID", False)
-    node.broker.nodes.under_way = lambda: "group 1 moves"
+    node.broker.parts.nodes.under_way = lambda: "group 1 moves"
     refused = ask_node(node, "add_node", "n4")
     assert (refused.error, refused.retry) == (b"stan: group 1 moves", True)
 
@@ -111,7 +111,7 @@ def test_what_happens_is_told(harness) -> None:
     response = harness.subscribe("foo", "in", durable="d")
     harness.leave("foo", response.ack_inbox)
     harness.close()
-    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     assert told(harness) == [
         ("client_connected", 'client "me" has connected'),

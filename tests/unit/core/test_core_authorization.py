@@ -129,7 +129,7 @@ def test_what_another_user_sends_is_refused_as_of_an_unknown_client(harness):
     assert (
         harness.as_user("").publish("foo", b"x", client_id="a-1", conn_id="known to all") == []
     )  # of no user: malformed
-    assert harness.broker.channels.by_name[b"foo"].next_sequence == 2
+    assert harness.broker.parts.channels.by_name[b"foo"].next_sequence == 2
 
 
 def test_ack_of_another_user_changes_nothing(harness):

@@ -123,8 +123,8 @@ def test_new_channels_are_in_the_next_answer(harness) -> None:
 
 
 def test_dropped_channel_is_not_told(harness) -> None:
-    channel = harness.broker.channels.by_name[b"baz"]
-    harness.broker.channels.delete(channel)
+    channel = harness.broker.parts.channels.by_name[b"baz"]
+    harness.broker.parts.channels.delete(channel)
     harness.turn()
     assert ask(harness, "info", channels=[b"baz"]).channels == []
 
@@ -198,7 +198,7 @@ def test_channel_may_be_waited_for_before_it_exists(harness) -> None:
 
 def test_wait_ends_with_the_channel(harness) -> None:
     assert wait(harness, foo=3) == []
-    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     (response,) = answers(harness, "info")
     assert names(response) == []
@@ -291,7 +291,7 @@ def test_positions_outlive_the_process_and_go_with_the_channel(harness) -> None:
     note(harness, "n", "baz", 2)
     harness.restart()
     assert [channel for _, channel, *_ in cursors(harness)] == ["baz", "foo"]
-    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     assert [channel for _, channel, *_ in cursors(harness)] == ["baz"]
 

@@ -84,7 +84,7 @@ def test_a_connect_that_is_committed_already_is_accepted_again(node):
     node.feed_meta(connect=pb.Connect(client=pb.Client(client_id=b"me", conn_id=b"c1", heartbeat_inbox=b"hb.c1")))
     node.lead(0)
     assert not node.answer("r", wire.ConnectResponse).error
-    assert node.broker.clients.checking == set()
+    assert node.broker.parts.clients.checking == set()
 
 
 # --- heard again ----------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_who_asks_again_while_it_is_registered_takes_its_own_place(registering):
     assert not registering.answer("r2", wire.ConnectResponse).error
     assert registering.answer("r3", wire.ConnectResponse).error == CLIENT_REGISTERED.encode()
     assert registered(registering) == {b"c2"}
-    assert registering.broker.clients.next == {}
+    assert registering.broker.parts.clients.next == {}
 
 
 def test_who_asks_while_another_of_that_name_is_registered_is_refused_if_that_one_is_there(registering):
@@ -197,7 +197,7 @@ def test_who_waits_for_another_to_be_registered_is_left_to_the_next_leader(regis
     registering.follow(0)
     registering.hold = False
     registering.pass_time(1)
-    assert registering.broker.clients.next == {}
+    assert registering.broker.parts.clients.next == {}
     assert registering.hear("r1") == registering.hear("r2") == []
 
 
@@ -282,7 +282,7 @@ def test_a_close_heard_by_a_node_that_leads_nothing_is_forgotten(node):
     node.hears(*(closes(node, f"c{n}") for n in range(50)))
     node.pass_time(limits.REPLAY_REQUEST_AGE_MAX / SECOND + 1)
     node.hears(closes(node, "last"))
-    assert set(node.broker.clients.heard) == {b"last"}
+    assert set(node.broker.parts.clients.heard) == {b"last"}
 
 
 # --- subscriptions of those who are gone ------------------------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_a_leave_that_could_not_be_written_is_tried_again_and_may_be_done_by_ano
     node.lead(replay=False)
     node.pass_time(2)
     assert not node.broker.context.groups[1].machine.subscriptions
-    assert not node.broker.clients.closing
+    assert not node.broker.parts.clients.closing
 
 
 def test_a_close_is_answered_although_the_group_goes_to_another_leader_meanwhile(node):
@@ -337,7 +337,7 @@ def test_a_close_is_answered_although_the_group_goes_to_another_leader_meanwhile
     assert node.hear("r") == []
     node.follow(1)
     assert len(node.hear("r")) == 1
-    assert not node.broker.clients.closing
+    assert not node.broker.parts.clients.closing
 
 
 # --- heartbeats -----------------------------------------------------------------------------------------------------------
@@ -450,7 +450,7 @@ def test_a_leader_that_was_replaced_tells_clients_of_the_next_one_nothing(node):
     node.follow(0)
     node.pass_time(1)
     assert node.hear("p") == node.hear("r") == node.hear("c") == []
-    assert not node.broker.pending_requests
+    assert not node.broker.original_requests._pending
 
 
 def test_a_group_without_a_lease_answers_no_requests_either(leader):

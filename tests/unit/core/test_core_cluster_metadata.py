@@ -47,16 +47,16 @@ def answer(node, reply, applied):
 
 
 def test_alone_and_on_the_leader_nobody_waits(node, calls):
-    CoreHarness().broker.read_index.wait(calls.of("alone"))
+    CoreHarness().broker.parts.read_index.wait(calls.of("alone"))
     node.lead(0)
-    node.broker.read_index.wait(calls.of("leader"))
+    node.broker.parts.read_index.wait(calls.of("leader"))
     assert calls == [("alone", True), ("leader", True)]
 
 
 def test_a_leader_that_may_have_been_replaced_asks_like_everybody(node, calls):
     node.lead(0)
     node.broker.context.meta_lease = False
-    node.broker.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"))
     assert calls == []
     node.broker.context.meta_lease = True
     node.pass_time(0.3)
@@ -65,7 +65,7 @@ def test_a_leader_that_may_have_been_replaced_asks_like_everybody(node, calls):
 
 
 def test_one_question_serves_all_who_came_before_it_and_later_ones_get_another(node, calls):
-    read_index = node.broker.read_index
+    read_index = node.broker.parts.read_index
     read_index.wait(calls.of("a"))
     first = questions(node)
     read_index.wait(calls.of("b"))
@@ -79,7 +79,7 @@ def test_one_question_serves_all_who_came_before_it_and_later_ones_get_another(n
 
 
 def test_the_copy_has_to_get_there(node, calls):
-    node.broker.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"))
     answer(node, *questions(node), len(node.logs[0]) + 2)
     node.feed_channel("x")
     assert calls == []
@@ -88,7 +88,7 @@ def test_the_copy_has_to_get_there(node, calls):
 
 
 def test_a_lost_answer_is_asked_for_again(node, calls):
-    node.broker.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"))
     lost = questions(node)
     node.pass_time(limits.FORWARD_INTERVAL / SECOND)
     again = questions(node)
@@ -102,16 +102,16 @@ def test_a_lost_answer_is_asked_for_again(node, calls):
 
 @pytest.mark.parametrize("garbage", ["", "x", "-1", "9" * 5000])
 def test_an_answer_that_is_no_number_is_none(node, calls, garbage):
-    node.broker.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"))
     answer(node, *questions(node), garbage)
     assert calls == []
     assert len(questions(node)) == 1
 
 
 def test_without_a_leader_each_waits_for_its_own_patience(node, calls):
-    node.broker.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"))
     node.pass_time(1)
-    node.broker.read_index.wait(calls.of("b"))
+    node.broker.parts.read_index.wait(calls.of("b"))
     node.pass_time(PATIENCE - 0.5)
     assert calls == [("a", False)]
     node.pass_time(1.5)
@@ -121,15 +121,15 @@ def test_without_a_leader_each_waits_for_its_own_patience(node, calls):
 
 
 def test_a_copy_that_never_gets_there_is_not_waited_for_for_ever(node, calls):
-    node.broker.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"))
     answer(node, *questions(node), 1000)
-    node.broker.read_index.wait(calls.of("b"))
+    node.broker.parts.read_index.wait(calls.of("b"))
     node.pass_time(2 * PATIENCE + 1)
     assert calls == [("a", False), ("b", False)]
 
 
 def test_becoming_the_leader_answers_everything_in_order(node, calls):
-    read_index = node.broker.read_index
+    read_index = node.broker.parts.read_index
     read_index.wait(calls.of("a"))
     questions(node)
     read_index.wait(calls.of("b"))
@@ -139,7 +139,7 @@ def test_becoming_the_leader_answers_everything_in_order(node, calls):
 
 
 def test_the_answer_to_an_older_question_says_nothing(node, calls):
-    read_index = node.broker.read_index
+    read_index = node.broker.parts.read_index
     read_index.wait(calls.of("a"))
     old = questions(node)
     node.lead(0)
@@ -151,7 +151,7 @@ def test_the_answer_to_an_older_question_says_nothing(node, calls):
 
 
 def test_who_waits_while_others_are_called_comes_after_them(node, calls):
-    read_index = node.broker.read_index
+    read_index = node.broker.parts.read_index
 
     def first(new):
         calls.append(("a", new))
@@ -202,7 +202,7 @@ def test_who_waits_for_a_channel_is_not_answered_when_there_is_no_metadata(node)
     node.publish("foo", b"1")
     node.pass_time(limits.FORWARD_PATIENCE / SECOND + 1)
     assert node.pub_acks() == []
-    assert not node.broker.channels.opening
+    assert not node.broker.parts.channels.opening
     assert ("WRN", f"publishes are not answered ({NO_METADATA})") in node.notes
     node.hear()
     node.pass_time(1)
@@ -249,7 +249,7 @@ def test_who_waited_for_a_channel_is_left_to_the_next_leader(node):
     node.turn()
     assert node.pub_acks() == []
     assert not node.logs[1]
-    assert not node.broker.channels.opening
+    assert not node.broker.parts.channels.opening
 
 
 def test_a_race_for_a_spelling_on_the_leader_itself_is_told_as_such(node):
@@ -285,7 +285,7 @@ def test_garbage_between_nodes_changes_nothing(node):
 
 
 def drop(node):
-    node.broker.channels.delete(node.broker.channels.by_name[b"foo"])
+    node.broker.parts.channels.delete(node.broker.parts.channels.by_name[b"foo"])
     node.turn()
 
 
@@ -298,7 +298,7 @@ def test_a_dropped_channel_is_asked_out_of_the_registry_until_it_is(node):
     node.feed_meta(delete_channel=pb.DeleteChannel(uid=1))
     node.pass_time(1)
     assert node.forwarded() == []
-    assert not node.broker.channels.by_uid
+    assert not node.broker.parts.channels.by_uid
 
 
 def test_a_removal_that_was_lost_with_the_leadership_of_the_metadata_is_asked_for_again(node):
@@ -343,14 +343,14 @@ def test_metadata_that_was_replaced_as_a_whole_is_taken_in(node, calls):
     node.meta_says(len(node.logs[0]))
     assert node.broker.context.groups[1].machine.subscriptions
     snapshot = pb.Snapshot(channels=[pb.Channel(name=b"new", uid=9, group=1)], applied_index=50)
-    node.broker.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"))
     answer(node, *[reply for reply in questions(node) if reply], 40)
     node.broker.reset(0)
     node.broker.context.meta.restore(snapshot)
-    node.broker.was_reset(0)
-    node.broker.was_reset(0)  # what is on its way already is not told twice
+    node.broker.roles.was_reset(0)
+    node.broker.roles.was_reset(0)  # what is on its way already is not told twice
     node.turn()
     assert calls == [("a", True)]
-    assert set(node.broker.channels.by_name) == {b"new"}
+    assert set(node.broker.parts.channels.by_name) == {b"new"}
     assert not node.broker.context.groups[1].machine.subscriptions
     assert node.pub_acks() == [""]

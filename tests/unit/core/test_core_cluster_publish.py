@@ -47,7 +47,7 @@ def hand_over(leader, to):
 def test_a_node_that_does_not_lead_the_group_neither_answers_nor_writes(node):
     assert node.publish("foo", b"1") == []
     assert not node.logs[1]
-    assert node.broker.publishing.unsealed_bytes == 0
+    assert node.broker.parts.publishing.unsealed_bytes == 0
 
 
 def test_malformed_publishes_are_refused_by_the_leader_alone(node):
@@ -276,7 +276,7 @@ def test_a_leader_that_is_elected_again_takes_what_its_first_life_could_not_comm
     node.lead()
     assert node.stored() == [b"1", b"2"]
     assert node.pub_acks() == ["", ""]
-    assert node.broker.publishing.uncommitted_bytes == node.broker.publishing.unsealed_bytes == 0
+    assert node.broker.parts.publishing.uncommitted_bytes == node.broker.parts.publishing.unsealed_bytes == 0
 
 
 def test_nothing_is_left_of_a_life_that_ended(node):
@@ -286,9 +286,9 @@ def test_nothing_is_left_of_a_life_that_ended(node):
     node.broker.context.saturated = frozenset()
     node.hold = True
     node.publish("foo", b"2")
-    assert node.broker.publishing.uncommitted_bytes
+    assert node.broker.parts.publishing.uncommitted_bytes
     node.follow()
-    publishing = node.broker.publishing
+    publishing = node.broker.parts.publishing
     assert (publishing.uncommitted_bytes, publishing.unsealed_bytes, publishing.waiting) == (0, 0, {})
     assert not node.broker.context.by_index
     assert not node.broker.context.waiting
@@ -332,8 +332,8 @@ def test_publishes_of_an_unknown_connection_wait_for_the_metadata_in_order(node)
     assert node.meta_says(len(node.logs[0]))
     assert node.pub_acks() == ["", ""]
     assert node.stored() == [b"1", b"2"]
-    assert not node.broker.publishing.waiting_for_metadata
-    assert not node.broker.publishing.waiting_publishers
+    assert not node.broker.parts.publishing.waiting_for_metadata
+    assert not node.broker.parts.publishing.waiting_publishers
 
 
 def test_others_do_not_wait_with_them(node):
@@ -351,8 +351,8 @@ def test_what_waits_is_not_answered_when_the_metadata_has_no_leader(node):
     node.publish("foo", b"1", client_id="new")
     node.pass_time(limits.CATCHUP_PATIENCE / SECOND + 1)
     assert node.pub_acks() == []
-    assert not node.broker.publishing.waiting_for_metadata
-    assert not node.broker.publishing.waiting_publishers
+    assert not node.broker.parts.publishing.waiting_for_metadata
+    assert not node.broker.parts.publishing.waiting_publishers
 
 
 def test_what_waited_when_leadership_was_lost_is_not_taken_twice(node):

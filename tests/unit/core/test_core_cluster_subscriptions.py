@@ -543,8 +543,8 @@ def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(n
     group = node.broker.context.groups[1]
     group.dispatch.lease_lapsed = True
     node.hears(subscription(node), node.request("_STAN.close.test-cluster", b"\x0a\x03you", "c"))
-    node.broker.follow_group(1)
-    node.broker.lead_group(1, unconfirmed=True)
+    node.broker.roles.follow_group(1)
+    node.broker.roles.lead_group(1, unconfirmed=True)
     node.gateway.replay(1)
     group.dispatch.lease_lapsed = False
     node.turn()

@@ -18,7 +18,7 @@ OPEN = replace(CLUSTERED, cluster=replace(CLUSTERED.cluster, allow_add_remove=Tr
 @pytest.fixture
 def node():
     made = Node(config=OPEN)
-    made.broker.nodes.founders = ("n1", "n2")
+    made.broker.parts.nodes.founders = ("n1", "n2")
     made.lead(0)
     return made
 
@@ -30,7 +30,7 @@ def ask(node, subject, name):
 
 
 def names(node):
-    return list(node.broker.nodes.names)
+    return list(node.broker.parts.nodes.names)
 
 
 def test_nodes_come_and_go_one_by_one(node):
@@ -63,14 +63,14 @@ def test_a_group_with_a_single_voter_is_not_moved(node):
     ask(node, REMOVE, "n1")
     assert ask(node, ADD, "n3") == [f'-ERR adding node "n3": {ALONE}']
     single = Node(config=replace(OPEN, cluster=replace(OPEN.cluster, replicas=1)))
-    single.broker.nodes.founders = ("n1", "n2")
+    single.broker.parts.nodes.founders = ("n1", "n2")
     single.lead(0)
     assert ask(single, REMOVE, "n1") == [f'-ERR removing node "n1": {ALONE}']
 
 
 def test_while_a_change_is_under_way_it_can_only_be_taken_back(node):
     ask(node, ADD, "n3")
-    node.broker.nodes.under_way = lambda: "n3 is still on its way"
+    node.broker.parts.nodes.under_way = lambda: "n3 is still on its way"
     assert ask(node, ADD, "n4") == ['-ERR adding node "n4": n3 is still on its way']
     assert ask(node, REMOVE, "n1") == ['-ERR removing node "n1": n3 is still on its way']
     assert ask(node, REMOVE, "n3") == ["+OK"]

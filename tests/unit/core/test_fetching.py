@@ -5,7 +5,7 @@ import pytest
 from stan import errors, limits
 from stan.config import ClusterConfig, Config
 from stan.core.base.ready import ReadResult
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import FIRST_REQUEST_SID, Gateway
 from stan.edge.serving.fetching import Fetching
 from stan.errors import Damage

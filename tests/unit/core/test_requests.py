@@ -164,7 +164,7 @@ def test_connects_with_long_names_are_refused_and_leave_nothing(harness, field):
     answer = harness.ask("_STAN.discover.test-cluster", wire_pb2.ConnectRequest(**asked), wire_pb2.ConnectResponse)
     assert answer.error.decode() == f"stan: invalid connection request: {field} is longer than 1024 bytes"
     assert harness.broker.context.meta.clients.keys() <= {b"me"}
-    assert not harness.broker.clients.checking
+    assert not harness.broker.parts.clients.checking
     assert not harness.notes
 
 
@@ -189,5 +189,5 @@ def test_publishes_of_long_names_are_refused_at_once():
     harness = CoreHarness()
     harness.connect()
     assert harness.publish("foo", b"1", client_id=LONG.decode()) == [errors.INVALID_PUBLISH]
-    assert not harness.broker.publishing.waiting_for_metadata
+    assert not harness.broker.parts.publishing.waiting_for_metadata
     assert harness.publish("x" * 5000, b"1") == [errors.INVALID_PUBLISH]

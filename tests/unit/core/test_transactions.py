@@ -485,8 +485,8 @@ def test_channel_that_is_deleted_takes_its_transactions_with_it(harness):
     sent = held_commit(harness, (b"t", 30))
     one_entry(harness)
     one_entry(harness)
-    channel = harness.broker.channels.by_name[b"foo"]
-    harness.broker.channels.delete(channel)
+    channel = harness.broker.parts.channels.by_name[b"foo"]
+    harness.broker.parts.channels.delete(channel)
     let_go(harness)
     assert harness.answer(sent).error.decode() == errors.CHANNEL_DELETING
     known = harness.transactions
@@ -653,7 +653,7 @@ def test_rows_that_change_are_written(harness):
     harness.abort(b"a")
     harness.request("finish", ext.FinishRequest(app=b"app", version=2))
     flush()
-    harness.broker.channels.delete(harness.broker.channels.by_name[b"foo"])
+    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"foo"])
     harness.turn()
     flush()
 

@@ -7,7 +7,7 @@ import pytest
 
 from stan import limits
 from stan.config import Config
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered

@@ -11,7 +11,7 @@ import stat
 import pytest
 
 from stan.config import ClusterConfig, Config, EncryptionConfig, LogConfig, StoreConfig
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.groupfiles import Voters, read_snapshot, snapshot_bytes
 from stan.edge.storage.storage import Storage

@@ -72,8 +72,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
     broker = SimpleNamespace(
         refused=lambda proposal, _why: told.append(proposal.ticket),
         written=lambda _proposal, _index: None,
-        no_room=progress_blocked.add,
-        progress_blocked=progress_blocked,
+        progress=SimpleNamespace(no_room=progress_blocked.add, blocked=progress_blocked),
         not_sent=not_sent.extend,
         emit=lambda *_, **__: None,
     )
@@ -124,7 +123,7 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
     in_doubt, notes = [], []
     broker = SimpleNamespace(
         in_doubt=in_doubt.append,
-        progress_blocked=set(),
+        progress=SimpleNamespace(blocked=set()),
         not_sent=lambda _: None,
         emit=lambda *_, **__: None,
     )
@@ -167,7 +166,7 @@ def test_who_publishes_is_not_told_where_the_files_of_the_server_are_and_the_log
         refused=lambda _proposal, why: refused.append(why),
         freeze=lambda _number: None,
         emit=lambda *_, **__: None,
-        progress_blocked=set(),
+        progress=SimpleNamespace(blocked=set()),
         not_sent=lambda _deliveries: None,
     )
     gateway, runtime = SimpleNamespace(send=lambda _sends: None), SimpleNamespace(soon=lambda _call: None)

@@ -1,5 +1,7 @@
 """Which turns the driver takes, and in which order a turn syncs, sends and looks."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from stan.core.base.ready import Ready
@@ -31,7 +33,7 @@ class World:
         self.dirty, self.at_rest = [], True
         self.leaves_some = False
         self.went_up = self.went_down = False
-        self.progress_blocked = set()
+        self.progress = SimpleNamespace(blocked=set())
         self.unsent, self.connection, self.view, self.uncommitted_bytes, self.has_work = 0, self, self, 0, False
         self.driver = Driver(self, self.groups, self, self, applied={}, note=print, crashed=self.crashed)
         if clustered:

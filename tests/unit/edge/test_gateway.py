@@ -7,7 +7,7 @@ import pytest
 from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Delivery, LeaseAnswer
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.cluster.node import ClusterNode
 from stan.edge.nats.gateway import Gateway
 from stan.errors import FAULT

@@ -147,7 +147,7 @@ def test_strangers_are_remembered_within_bounds(harness):
     for number in range(limits.PARTITION_STRANGERS_MAX + 50):
         harness.publish("foo", b"x", client_id=f"c{number}")
     harness.pass_time(1.1)
-    failed = harness.broker.read_index._pending_clients._failed
+    failed = harness.broker.parts.read_index._pending_clients._failed
     assert len(failed) <= limits.PARTITION_STRANGERS_MAX
     assert len(harness.hear("_INBOX.acks")) == limits.PARTITION_STRANGERS_MAX + 50
 

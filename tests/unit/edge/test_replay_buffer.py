@@ -142,7 +142,7 @@ def test_who_looks_at_much_again_lets_heartbeats_leave_meanwhile(node, monkeypat
     for number in range(5):
         node.hears(pub_frame("foo", f"{number}", b"x"))
     breaths = []
-    node.broker.lead_group(1, unconfirmed=True)
+    node.broker.roles.lead_group(1, unconfirmed=True)
     node.gateway.roles_changed()
     node.gateway.replay(1, lambda: breaths.append(1))
     assert len(breaths) == 5
@@ -165,7 +165,7 @@ def calls_to_take_over(count):
             node.feed(group, kind, body)
     node.hears(*frames[: count // 2])
     node.hears(*frames[count // 2 :])
-    node.broker.lead_group(1, unconfirmed=True)
+    node.broker.roles.lead_group(1, unconfirmed=True)
     node.gateway.roles_changed()
     calls = []
     gc.collect()

@@ -11,7 +11,7 @@ from stan import errors, limits
 from stan.cli.main import app
 from stan.cli.support import session
 from stan.config import Config
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.scrub import Scrubber
 from stan.errors import Damage

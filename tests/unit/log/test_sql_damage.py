@@ -3,7 +3,7 @@
 import pytest
 
 from stan.config import Config, StoreConfig
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.storage.sqlstorage import SqlStorage
 from stan.errors import StanError
 from stan.protocol.entries import Kind

@@ -215,7 +215,7 @@ def test_what_another_node_leads_that_one_tells():
     harness = CoreHarness()
     harness.connect()
     harness.publish("foo", b"x")
-    harness.broker.follow_group(1)
+    harness.broker.roles.follow_group(1)
     config = Config(store=StoreConfig(kind="file"), cluster=ClusterConfig(node_id="a"))
     found = scrape(view(node(harness), config))
     assert ("stan_channel_messages", "foo") not in found

@@ -213,7 +213,7 @@ def test_beyond_the_end_there_is_no_list_of_channels(scene):
 
 def test_copy_shows_what_the_leader_has_told_the_log_of(scene):
     before = scene.get("channelsz", channel="orders", subs="1")
-    scene.harness.broker.follow_group(1)
+    scene.harness.broker.roles.follow_group(1)
     assert scene.get("channelsz", channel="orders", subs="1") == before
 
 

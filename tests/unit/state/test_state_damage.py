@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from stan.config import Config, LogConfig, StoreConfig
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError

@@ -1,0 +1,357 @@
+"""The broker as a value: feed it events, take one `Ready`, carry it out, report the outcome back.
+
+The broker never awaits, opens, sleeps, logs, or looks at a clock: time is an argument, and the same object runs in production
+and in the simulator. Order inside one Ready is a promise: proposals are written before sends leave; the answer to a subscription
+request leaves before its first message; a publisher's ack leaves after its message was offered to the subscribers.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any
+
+from stan import limits
+from stan.config import Config
+from stan.core.base.admin_events import Clock
+from stan.core.base.ready import Delivery, Fetch, Indexes, Proposal, ReadResult, Ready
+from stan.core.boundary import loading
+from stan.core.boundary.view import BrokerView
+from stan.core.broker.committed import CommittedEntries
+from stan.core.broker.parts import make_parts
+from stan.core.broker.progress import ProgressReports
+from stan.core.broker.roles import GroupRoles
+from stan.core.broker.routes import handlers, original_handlers
+from stan.core.clients.nodes import Why
+from stan.core.context import META_GROUP, shown
+from stan.core.requests.original_requests import OriginalRequests
+from stan.core.requests.request import Send
+from stan.core.requests.router import Handler, RequestRouter
+from stan.core.requests.table import REQUESTS
+from stan.protocol.entries import STAGING_UID
+from stan.protocol.frames import Acks, Frame, Publishes
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import SECOND, GroupId, Nanos, RaftIndex, WallNanos
+
+Numbers = Iterable[GroupId] | None
+
+
+class Broker:
+    """One node's broker: the metadata group and its channel groups."""
+
+    def __init__(self, config: Config, indexes: Indexes, reply_prefix: bytes, groups: Numbers = None) -> None:
+        """*groups*: the channel groups that this node holds; None: all of them."""
+        self.context = loading.empty(config, indexes, reply_prefix)
+        for number in range(1, config.store.raft_groups + 1) if groups is None else groups:
+            self.reset(GroupId(number))
+        self.parts = make_parts(self.context)
+        self.view = BrokerView(self.context, self.parts.publishing)
+        self.roles = GroupRoles(self.context, self.parts)
+        self.committed = CommittedEntries(self.context, self.parts)
+        self.progress = ProgressReports(self.context)
+        self.router = RequestRouter(self.context)
+        subjects = self.context.subjects
+        self.routes = {
+            REQUESTS[name].subject(subjects): self.receiver(name, handler)
+            for name, handler in handlers(self.parts).items()
+        }
+        self.requests = {
+            getattr(subjects, name).encode(): handle
+            for name, handle in original_handlers(self.context, self.parts).items()
+        }
+        self.original_requests = OriginalRequests(self.context, self.parts.arrival_order, self.requests)
+
+    def receiver(self, name: str, handler: Handler, send: Send | None = None) -> Callable[[Frame], None]:
+        """Return the function that takes the frames of the request *name* for *handler*, which may be one outside the core."""
+        return self.router.receiver(REQUESTS[name], handler, send)
+
+    def join_cluster(self, node: str, founders: tuple[str, ...], under_way: Why) -> None:
+        """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none; *under_way*:
+        returns why a change of the nodes has to wait."""
+        self.context.events.node = node
+        self.parts.nodes.founders, self.parts.nodes.under_way = founders, under_way
+
+    def reset(self, number: GroupId) -> None:
+        """Forget a group's state, which is about to be loaded again; this node does not lead the group."""
+        loading.reset(self.context, number)
+
+    def drop(self, number: GroupId) -> None:
+        """Forget a channel group that this node no longer holds; this node does not lead the group."""
+        self.context.groups.pop(number, None)
+
+    def restore(self, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
+        """Load a snapshot into a group that is new, or was reset. *anew*: all of the state counts as changed."""
+        loading.restore(self.context, number, snapshot, anew=anew)
+
+    def replay_entry(self, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
+        """Apply one entry to the replicated state alone: no request is answered and nothing is delivered."""
+        loading.replay(self.context, number, index, kind, body)
+
+    def snapshot(self, number: GroupId, into: pb.Snapshot) -> None:
+        """Write the whole replicated state of a group *into* a message."""
+        loading.snapshot(self.context, number, into)
+
+    # --- leadership -----------------------------------------------------------------------------------------------------
+
+    def lead(self, now: Nanos, wall: WallNanos, *, unconfirmed: bool) -> None:
+        """The state is loaded and replayed, and this node runs alone: start to lead every group."""
+        self.start(now, wall)
+        self.roles.lead_meta(b"")
+        for number in self.context.groups:
+            if number not in self.context.faulty:
+                self.roles.lead_group(number, unconfirmed=unconfirmed)
+
+    def start(self, now: Nanos, wall: WallNanos) -> None:
+        """Set the clock for the first time and start the timers."""
+        self.context.clock = Clock(now, wall)
+        self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
+
+    def replay(self, group: GroupId, steps: list[Publishes | Acks | Frame], since: Nanos) -> None:
+        """This node leads a group from now on: handle the buffered frames of the group since *since* that the previous leader
+        has not handled."""
+        context = self.context
+        context.replaying = group
+        self.original_requests.forget_pending(group)  # they are among the steps
+        done, followed = self.parts.clients.done_before([step for step in steps if isinstance(step, Frame)])
+        self.parts.clients.refuse_followed(followed)
+        heard = [step for step in steps if isinstance(step, Publishes)]
+        left = iter(self.parts.publishing.split_replayed(group, heard, since))
+        for step in steps:
+            if isinstance(step, Publishes):
+                self.parts.publishing.take_replayed(next(left))
+            elif isinstance(step, Acks):
+                if not context.groups[group].dispatch.is_outdated(step.key, context.clock.wall):
+                    self.step_acks((step,))
+            elif step not in done and step not in followed:
+                self.step_frame(step)
+        context.replaying = None
+
+    def reconfigure(self, config: Config) -> None:
+        """Apply changed settings: limits, heartbeats, how a second subscription to a durable is handled. Everything else stays
+        as it is."""
+        self.context.config = config
+        self.parts.channels.reconfigure()
+        self.parts.clients.reconfigure(config.heartbeat)
+        self.context.rate_limiter.configure(config.requests)
+
+    def _retain(self, now: Nanos) -> None:
+        self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
+        self.parts.channels.expire()
+        self.parts.staging.expire()
+        self.context.complaints.sum_up(now)
+
+    # --- events -------------------------------------------------------------------------------------------------------
+
+    def step_publishes(self, batches: Iterable[Publishes]) -> None:
+        """Publishes read from NATS."""
+        for batch in batches:
+            self.context.within(self.context.group_number(batch.channel), self.parts.publishing.publishes, batch)
+
+    def step_acks(self, batches: Iterable[Acks]) -> None:
+        """Acks read from NATS. An ack for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
+        for acks in batches:
+            group = self.context.groups.get(GroupId(acks.group))
+            if group is None or not group.leads:
+                continue
+            found, authorizer = group.dispatch.by_ack_key.get(acks.key), self.context.authorizer
+            if authorizer is None or (found is not None and authorizer.may_ack(acks.user, found[1].sub)):
+                wall = self.context.clock.wall
+                self.context.within(GroupId(acks.group), group.dispatch.ack, acks.key, acks.ranges, wall)
+
+    def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
+        """Payloads on the publish and ack subjects that could not be taken."""
+        for frame in frames:
+            if frame.sid == pub_sid:
+                self.parts.publishing.malformed(frame)
+            else:
+                self.context.complain("ERR", f"Unable to process ack on {shown(frame.subject)}: not an ack")
+
+    def step_frame(self, frame: Frame) -> None:
+        """Any other frame: a request of a client or node, or the answer to a request of this broker."""
+        if frame.subject in self.requests:
+            self.original_requests.receive(frame)
+        elif frame.subject.startswith(self.context.reply_prefix):
+            answered = self.context.answered(frame.subject[len(self.context.reply_prefix) :])
+            if answered is not None:
+                self.context.within(META_GROUP, answered, None if frame.nobody else frame.payload)
+
+    def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
+        """An entry is committed, and its record batches are indexed. On every node, in index order."""
+        ticket = self.context.by_index.pop((group, index), None)
+        result = self.committed.apply(group, index, kind, body)
+        if ticket is not None:
+            self._tell(ticket, result, "")
+
+    def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
+        """The answer to a Fetch."""
+        if fetch.uid == STAGING_UID:
+            self.parts.committing.fetched(fetch, batches)
+            return
+        group = self.context.groups.get(fetch.group)
+        if group is not None:
+            self.context.redeliveries += group.dispatch.fetched(fetch, batches, self.context.clock.now)
+
+    def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
+        """The log could not answer a Fetch; it is retried a second later."""
+        if fetch.uid == STAGING_UID:
+            self.parts.committing.read_failed(fetch, why)
+            return
+        info = self.context.meta.by_uid.get(fetch.uid)
+        name = shown(info.name) if info else "?"
+        self.context.note("ERR", f"Error looking up message {name}:{fetch.runs[0][0]} ({why})")
+        group = self.context.groups.get(fetch.group)
+        if group is not None:
+            group.dispatch.read_failed(fetch, Nanos(self.context.clock.now + SECOND))
+
+    def step_disconnected(self) -> None:
+        """The connection to NATS is lost: nothing can be sent."""
+        self.context.connected = False
+        self.context.lose_requests()
+        for group in self.context.groups.values():
+            group.dispatch.pause()
+
+    def step_reconnected(self, away_ns: int) -> None:
+        """The connection is back after *away_ns*."""
+        self.context.connected = True
+        self.parts.clients.restart_all()
+        for group in self.context.groups.values():
+            group.dispatch.resume(away_ns)
+
+    def step_payload_limit(self, most: int) -> None:
+        """NATS takes payloads of at most *most* bytes from us."""
+        self.context.payload_bytes_max = most
+
+    def step_heard_since(self, since: Nanos) -> None:
+        """The replay buffer holds what was read from NATS since *since*, for when this node becomes leader."""
+        self.context.heard_since = since
+
+    def step_loaded(self, number: GroupId, last: RaftIndex) -> None:
+        """*last* is the newest entry that the log of a group had when this node began to listen."""
+        if number != META_GROUP:
+            self.context.groups[number].loaded = last
+
+    def step_lease(self, number: GroupId, *, holds: bool) -> None:
+        """Report the lease of a group that this node leads. *holds*: no other node can lead the group; otherwise this node sends
+        nothing of it. The group may have left this node meanwhile."""
+        if number == META_GROUP:
+            self.context.meta_lease = holds
+        elif number in self.context.groups:
+            self.context.groups[number].dispatch.lease_lapsed = not holds
+
+    def step_room(self, number: GroupId, *, closed: bool, full: bool) -> None:
+        """Report backpressure of a group that this node leads. *closed*: the group takes no proposals; *full*: entries wait, so
+        new messages are collected into larger batches."""
+        context = self.context
+        if closed != (number in context.write_blocked):
+            context.write_blocked = context.write_blocked ^ {number}
+        if full != (number in context.saturated):
+            context.saturated = context.saturated ^ {number}
+
+    def step_fault(self, number: GroupId, error: Exception) -> None:
+        """The program failed in a group, outside the broker: the next Ready reports the fault, which freezes the group."""
+        self.context.fail(number, error)
+
+    def step_alarm(self, at: int, call: Callable[[Nanos], None]) -> None:
+        """Run *call* in the first `ready` at or after *at* (Nanos)."""
+        self.context.timers.at(at, call)
+
+    def catch_up(self, done: Callable[[bool], None]) -> None:
+        """Call *done* once: with True when this node's copy of the metadata is as new as the leader's, with False if that cannot
+        be found out now."""
+        self.parts.read_index.wait(done)
+
+    def emit(self, kind: str, text: str, **about: Any) -> None:
+        """Publish an admin event (stan.core.base.admin_events); *about*: channel=, client_id=, group=, cursor_id=."""
+        self.context.emit(kind, text, **about)
+
+    # --- output -------------------------------------------------------------------------------------------------------
+
+    def ready(self, now: Nanos, wall: WallNanos, room: int) -> Ready:
+        """Return everything to do now; deliveries stop at about *room* bytes. Call it again as long as `has_work`."""
+        context = self.context
+        context.clock = Clock(now, wall)
+        context.timers.run(now, partial(context.fail, META_GROUP))
+        self.original_requests.handle_pending()
+        context.within(META_GROUP, self.parts.long_poll.tell)
+        ready = Ready()
+        ready.proposals = self.parts.publishing.seal()
+        context.drain_into(ready)
+        for number, group in context.led():
+            try:
+                room = group.dispatch.pump(ready, now, room)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                context.fail(number, error)
+        changes = context.take_changes()
+        changing = {change.group for change in changes}
+        for number, group in context.led():
+            context.within(number, self.progress.report, number, group, ready, changing)
+        self.parts.committing.pump(ready)
+        ready.proposals += changes
+        ready.sends += context.pub_acks
+        context.pub_acks = []
+        ready.faults += context.faults
+        context.faults = []
+        ready.deadline = context.timers.next
+        return ready
+
+    def tick(self, now: Nanos, wall: WallNanos) -> None:
+        """Set the time before events are stepped."""
+        self.context.clock = Clock(now, wall)
+
+    @property
+    def has_work(self) -> bool:
+        """True if `ready` would find deliveries to make or proposals to write."""
+        context = self.context
+        return bool(
+            any(change.group not in context.write_blocked for change in context.changes)
+            or context.responses
+            or context.redeliveries
+            or context.pub_acks
+            or self.parts.publishing.can_seal
+            or self.parts.committing.has_work
+            or any(group.dispatch.has_work for _, group in context.led())
+        )
+
+    # --- outcome of proposals -----------------------------------------------------------------------------------------
+
+    def written(self, proposal: Proposal, index: RaftIndex) -> None:
+        """A proposal is in the log at *index*; its commit follows."""
+        self.context.by_index[proposal.group, index] = proposal.ticket
+        self.progress.written(proposal)
+
+    def refused(self, proposal: Proposal, why: str) -> None:
+        """A proposal could not be written (a full disk, a frozen log): nothing of it happened."""
+        self.progress.lost(proposal)
+        self._tell(proposal.ticket, None, why)
+
+    def in_doubt(self, proposal: Proposal) -> None:
+        """It is unknown whether a proposal is in the log, or another leader has to take it: the request behind the proposal is
+        not answered."""
+        self.progress.lost(proposal)
+        waiting = self.context.waiting.pop(proposal.ticket, None)
+        if waiting is not None:
+            waiting.in_doubt()
+
+    def not_sent(self, deliveries: list[Delivery]) -> None:
+        """Deliveries of a Ready did not leave: the log could not record them, or another node may lead their groups."""
+        for number, group in self.context.led():
+            group.dispatch.not_sent([lost for lost in deliveries if lost.group == number])
+
+    def freeze(self, number: GroupId) -> None:
+        """A group's log failed and takes nothing until a restart: the group sends nothing either."""
+        group = self.context.groups.get(number)
+        if group is not None:
+            group.dispatch.frozen = True
+
+    def fail(self, number: GroupId, why: str) -> None:
+        """The program failed in a group, perhaps amid an entry: until a restart this node neither leads the group nor delivers
+        or answers anything of it."""
+        self.context.faulty[number] = why
+        self.freeze(number)
+        if self.context.leads(number):
+            with contextlib.suppress(Exception):  # the state that remains is not used again
+                self.roles.follow_meta() if number == META_GROUP else self.roles.follow_group(number)
+
+    def _tell(self, ticket: int, result: object, error: str) -> None:
+        waiting = self.context.waiting.pop(ticket, None)
+        if waiting is not None:
+            waiting.done(result, error)

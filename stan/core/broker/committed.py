@@ -1,0 +1,70 @@
+"""What the broker does with each committed entry: the replicated state applies it, then the live view follows."""
+
+from stan.core.broker.parts import BrokerParts
+from stan.core.context import BrokerContext
+from stan.core.state.group import GroupResult
+from stan.core.state.meta import MetaResult
+from stan.core.state.transactions import Ended
+from stan.protocol.entries import STAGING_UID, Kind, changes_of
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import ChannelUid, GroupId, RaftIndex
+
+
+class CommittedEntries:
+    """Applies committed entries, on every node, in the order of their indexes."""
+
+    def __init__(self, context: BrokerContext, parts: BrokerParts) -> None:
+        self.context = context
+        self.parts = parts
+
+    def apply(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> object:
+        """Apply an entry whose record batches are indexed; returns its result, for the request that proposed it."""
+        result: object = None
+        if kind == Kind.RECORDS:
+            self.parts.publishing.committed(group, index, body)
+            changed = [
+                self._apply_change(group, pb.GroupChange.FromString(change), index) for change in changes_of(body)
+            ]
+            result = changed or True
+        elif kind == Kind.META:
+            result = self._apply_meta(pb.MetaChange.FromString(body), index)
+        elif kind == Kind.CHANGE:
+            result = self._apply_change(group, pb.GroupChange.FromString(body), index)
+        return result
+
+    def _apply_meta(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+        applied = self.context.meta.apply(change, index)
+        self.parts.clients.applied(applied)
+        for info in applied.created:
+            self.parts.channels.registered(info)
+            self.parts.long_poll.registered(info)
+        if applied.deleted is not None:
+            self.parts.channels.unregistered(applied.deleted.uid)
+            self.parts.channel_changes.unregistered(applied.deleted)
+            self.parts.long_poll.unregistered(applied.deleted)
+        self.parts.read_index.applied()
+        return applied
+
+    def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
+        machine = self.context.groups[number].machine
+        floor = machine.transactions.floor
+        applied = machine.apply(change, index)
+        self.parts.subscribing.applied(number, applied)
+        if applied.operator_change:
+            self.parts.cursor_admin.applied(number, applied)
+        if machine.transactions.floor > floor:
+            self.context.trims.append((number, STAGING_UID, machine.transactions.floor))
+        if change.HasField("trim"):
+            self.parts.channels.trimmed(number, change.trim)
+        if change.HasField("removal") and not applied.error:
+            self.parts.channels.removed(number, change.removal)
+        if change.HasField("edit_limits"):
+            self.parts.channels.refresh(ChannelUid(change.edit_limits.uid))
+        if change.HasField("restore") and not applied.error:
+            self.parts.channels.restored(number, ChannelUid(change.restore.uid))
+        if change.HasField("drop_channel"):
+            self.parts.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
+            self.parts.committing.dropped(number, ChannelUid(change.drop_channel.uid))
+        if change.HasField("commit_step") and isinstance(applied.of_part, Ended):
+            self.parts.committing.ended(number, applied.of_part)
+        return applied

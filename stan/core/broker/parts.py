@@ -1,0 +1,77 @@
+"""The parts of a broker, each made once, with what they need of each other."""
+
+from dataclasses import dataclass
+
+from stan.core.admin.admin_listing import AdminListing
+from stan.core.admin.admin_members import AdminMembers
+from stan.core.admin.channel_changes import ChannelChanges
+from stan.core.admin.channel_queries import ChannelQueries
+from stan.core.admin.cursor_admin import CursorAdmin
+from stan.core.admin.long_poll import LongPoll
+from stan.core.admin.restore_requests import RestoreRequests
+from stan.core.clients.clients import Clients
+from stan.core.clients.nodes import NodeRequests
+from stan.core.clients.subscribing import Subscribing
+from stan.core.context import BrokerContext
+from stan.core.publishing.batching import Batching
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.committing import Committing
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.staging import Staging
+from stan.core.requests.channel_lookup import ChannelLookup
+from stan.core.requests.read_index import ReadIndex
+from stan.core.requests.request_order import ArrivalOrder
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerParts:
+    """The parts of one broker; none is ever replaced."""
+
+    read_index: ReadIndex
+    arrival_order: ArrivalOrder
+    channels: LiveChannels
+    publishing: Publishing
+    batching: Batching
+    staging: Staging
+    committing: Committing
+    clients: Clients
+    subscribing: Subscribing
+    nodes: NodeRequests
+    long_poll: LongPoll
+    channel_queries: ChannelQueries
+    channel_changes: ChannelChanges
+    restore_requests: RestoreRequests
+    cursor_admin: CursorAdmin
+    admin_listing: AdminListing
+    admin_members: AdminMembers
+
+
+def make_parts(context: BrokerContext) -> BrokerParts:
+    """Make the parts of the broker with that context."""
+    read_index = ReadIndex(context)
+    arrival_order = ArrivalOrder(context.subjects.discover.encode(), context.subjects.sub.encode())
+    channels = LiveChannels(context)
+    publishing = Publishing(context, channels, read_index)
+    clients = Clients(context)
+    nodes = NodeRequests(context)
+    long_poll = LongPoll(context)
+    lookup = ChannelLookup(context, read_index)
+    return BrokerParts(
+        read_index=read_index,
+        arrival_order=arrival_order,
+        channels=channels,
+        publishing=publishing,
+        batching=Batching(context, channels, publishing),
+        staging=Staging(context, channels, publishing),
+        committing=Committing(context, channels, publishing),
+        clients=clients,
+        subscribing=Subscribing(context, channels, clients, read_index, arrival_order),
+        nodes=nodes,
+        long_poll=long_poll,
+        channel_queries=ChannelQueries(context, channels, lookup, long_poll),
+        channel_changes=ChannelChanges(context, channels, lookup),
+        restore_requests=RestoreRequests(context, channels, publishing, lookup),
+        cursor_admin=CursorAdmin(context, channels, lookup),
+        admin_listing=AdminListing(context, channels, lookup),
+        admin_members=AdminMembers(context, clients, nodes),
+    )

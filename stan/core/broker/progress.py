@@ -1,0 +1,82 @@
+"""Progress entries: how far the deliveries of each group have come, written to the group's log.
+
+The next leader begins behind what they report, and flags deliveries that it may repeat.
+"""
+
+from typing import TYPE_CHECKING
+
+from stan import limits
+from stan.core.base.ready import Proposal, Ready
+from stan.core.context import BrokerContext, nobody_waits
+from stan.core.leader.local_group import ChannelGroup
+from stan.protocol.entries import Kind
+from stan.types import GroupId, Nanos
+
+if TYPE_CHECKING:
+    from stan.protocol.proto import entries_pb2 as pb
+
+
+class ProgressReports:
+    """Writes the progress of the groups that this node leads, when it is due."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+        self._sent: dict[int, pb.GroupChange] = {}  # by ticket: progress entries that are not in the log yet
+
+    def _is_due(self, number: GroupId, group: ChannelGroup, now: Nanos, changing: set[GroupId]) -> bool:
+        """True if a progress entry of the group is due. A node that runs alone writes progress with every delivery; a replicated
+        group writes it at intervals, and before any change that may move positions. If the log had no room for the last
+        progress entry, a node alone retries at intervals, too."""
+        context, dispatch = self.context, group.dispatch
+        if not dispatch.has_progress or dispatch.frozen or number in context.write_blocked:
+            dispatch.progress_blocked &= dispatch.has_progress  # the cursors to report may be gone
+            return False
+        if not context.clustered and not dispatch.progress_blocked:
+            return True
+        much = dispatch.out_messages - group.reported_deliveries >= limits.PROGRESS_MESSAGES_MAX
+        if number in changing or now >= group.report_at > 0 or (much and number not in context.saturated):
+            group.report_at = 0
+            group.reported_deliveries = dispatch.out_messages
+            return True
+        if not group.report_at:
+            self._retry_later(group)
+        return False
+
+    def written(self, proposal: Proposal) -> None:
+        """A proposal is in the log: if it was a progress entry, the log had room for it."""
+        if self._sent.pop(proposal.ticket, None) is not None:
+            self.context.groups[proposal.group].dispatch.progress_blocked = False
+
+    def _retry_later(self, group: ChannelGroup) -> None:
+        group.report_at = self.context.clock.now + limits.PROGRESS_INTERVAL
+        self.context.timers.at(group.report_at, lambda _now: None)  # only so that a turn runs then
+
+    def report(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: set[GroupId]) -> None:
+        """Add the progress entries of a group to *ready*, if they are due. *changing*: groups with other changes in this turn."""
+        if not self._is_due(number, group, self.context.clock.now, changing):
+            return
+        for change in group.dispatch.progress():
+            ticket = self.context.ticket(nobody_waits)
+            self._sent[ticket] = change
+            ready.proposals.append(
+                Proposal(number, Kind.CHANGE, change.SerializeToString(), urgent=False, ticket=ticket)
+            )
+
+    def lost(self, proposal: Proposal) -> None:
+        """A proposal is not in the log, or that is unknown: what it reported, if it was a progress entry, is unreported again."""
+        change = self._sent.pop(proposal.ticket, None)
+        if change is not None and self.context.leads(proposal.group):
+            self.context.groups[proposal.group].dispatch.progress_lost(change)
+
+    @property
+    def blocked(self) -> set[GroupId]:
+        """Groups that may send nothing because their logs had no room for a progress entry."""
+        return {number for number, group in self.context.led() if group.dispatch.progress_blocked}
+
+    def no_room(self, number: GroupId) -> None:
+        """The log of a group had no room for a progress entry: the group sends nothing until there is room. Call `ready` once
+        more."""
+        group = self.context.groups.get(number)
+        if group is not None and group.leads:
+            group.dispatch.progress_blocked = True
+            self._retry_later(group)

@@ -1,0 +1,73 @@
+"""How this node begins and ends to lead a group: the live view is made from the replicated state, and forgotten."""
+
+from stan.core.broker.parts import BrokerParts
+from stan.core.context import META_GROUP, BrokerContext, nobody_waits
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import GroupId
+
+
+class GroupRoles:
+    """Makes this node the leader of groups, and a follower again."""
+
+    def __init__(self, context: BrokerContext, parts: BrokerParts) -> None:
+        self.context = context
+        self.parts = parts
+
+    def was_reset(self, number: GroupId) -> None:
+        """A group's state is loaded again after `reset` and may have changed: channels came and went, connections are gone."""
+        if number != META_GROUP:
+            return
+        meta = self.context.meta
+        for uid in [uid for uid in self.parts.channels.by_uid if uid not in meta.by_uid]:
+            self.parts.channels.unregistered(uid)
+        for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
+            self.parts.channels.registered(info)
+        for led, _ in self.context.led():
+            self.parts.clients.lead_group(led)
+        self.parts.long_poll.reset()
+        self.parts.read_index.applied()
+
+    def lead_meta(self, nuid: bytes) -> None:
+        """This node leads the metadata from now on; *nuid* is for a cluster that has no identity yet."""
+        context = self.context
+        context.leads_meta = True
+        if context.meta.info is None:
+            info = pb.ClusterInfo(
+                cluster_id=context.config.cluster_id.encode(), raft_groups=context.config.store.raft_groups, nuid=nuid
+            )
+            context.change_meta(nobody_waits, cluster_info=info)
+        self.parts.clients.lead()
+        self.parts.read_index.applied()
+
+    def lead_group(self, number: GroupId, *, unconfirmed: bool) -> None:
+        """This node leads a group from now on, and has applied all earlier entries of it: make the live view, apply the
+        current limits, finish what the previous leader left half done. *unconfirmed*: more may have been sent than the log
+        records."""
+        context = self.context
+        group = context.groups[number]
+        leadership = group.lead()
+        self.parts.channels.lead(number)
+        self.parts.staging.lead(number, leadership)
+        group.dispatch.lead(context.clock.now, context.clock.wall)
+        if unconfirmed:
+            group.dispatch.mark_unconfirmed()
+        self.parts.clients.lead_group(number)
+        self.parts.subscribing.lead_group(number)
+        self.parts.channels.lead_live(number)
+
+    def follow_meta(self) -> None:
+        """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""
+        self.context.leads_meta = False
+        self.context.forget(META_GROUP)
+        self.parts.clients.follow()
+
+    def follow_group(self, number: GroupId) -> None:
+        """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""
+        context = self.context
+        context.groups[number].leadership = None
+        context.forget(number)
+        self.parts.clients.follow_group(number)
+        self.parts.publishing.follow(number)
+        self.parts.channels.follow(number)
+        context.groups[number].dispatch.follow()
+        self.parts.long_poll.follow(number)

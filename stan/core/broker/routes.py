@@ -1,0 +1,70 @@
+"""Which part of the broker handles each request of the table (stan.core.requests.table) that the core answers.
+
+The edge serves the others, which read files or are about a single node.
+"""
+
+from collections.abc import Callable, Mapping
+
+from google.protobuf.message import DecodeError
+
+from stan.core.broker.parts import BrokerParts
+from stan.core.context import META_GROUP, BrokerContext, nobody_waits
+from stan.core.requests.router import Handler
+from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as pb
+
+
+def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
+    """The handlers of the requests in `REQUESTS`, by name."""
+    of_operators = (
+        parts.admin_listing,
+        parts.admin_members,
+        parts.channel_changes,
+        parts.cursor_admin,
+        parts.restore_requests,
+    )
+    return {
+        "batch": parts.batching.batch,
+        "stage": parts.staging.stage,
+        "commit": parts.committing.commit,
+        "abort": parts.staging.abort,
+        "finish": parts.staging.finish,
+        "last_committed": parts.staging.last_committed,
+        **parts.channel_queries.handlers(),
+        **{f"admin.{name}": handler for part in of_operators for name, handler in part.handlers().items()},
+    }
+
+
+def original_handlers(context: BrokerContext, parts: BrokerParts) -> dict[str, Callable[[Frame], None]]:
+    """The handlers of the requests in `ORIGINAL` that this server answers, by name."""
+    found: dict[str, Callable[[Frame], None]] = {
+        "discover": parts.clients.connect,
+        "pings": parts.clients.ping,
+        "close": parts.clients.close,
+        "sub": parts.subscribing.subscribe,
+        "unsub": lambda frame: parts.subscribing.leave(frame, unsubscribe=True),
+        "sub_close": lambda frame: parts.subscribing.leave(frame, unsubscribe=False),
+    }
+    cluster = context.config.cluster
+    if cluster is not None:
+        found["meta"] = lambda frame: _meta_change(context, parts, frame)
+        if cluster.allow_add_remove:
+            found |= {"node_add": parts.nodes.add, "node_remove": parts.nodes.remove}
+    return found
+
+
+def _meta_change(context: BrokerContext, parts: BrokerParts, frame: Frame) -> None:
+    """Another node asks the leader of the metadata for a change of the metadata, or for its read index."""
+    if not context.concerns(META_GROUP):
+        return
+    try:
+        change = pb.MetaChange.FromString(frame.payload)
+    except DecodeError:
+        return
+    match change.WhichOneof("change"):
+        case "create_channels":
+            context.change_meta(nobody_waits, create_channels=change.create_channels)
+        case "delete_channel":
+            context.change_meta(nobody_waits, delete_channel=change.delete_channel)
+        case None:
+            parts.read_index.answer(frame.reply)

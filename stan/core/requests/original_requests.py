@@ -1,0 +1,76 @@
+"""Requests of the original's clients, which every node reads: handled at once, or kept while it is unknown who handles them.
+
+While the lease of a group has lapsed, another node may lead the group and answer instead: requests wait until this node holds
+the lease again, or leads no more, in which case the next leader replays them.
+"""
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from google.protobuf.message import DecodeError
+
+from stan import limits
+from stan.core.context import META_GROUP, BrokerContext
+from stan.core.requests.request_order import ArrivalOrder
+from stan.core.requests.table import ORIGINAL, Scope
+from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.requests import decode
+from stan.types import GroupId
+
+
+class OriginalRequests:
+    """Handles the requests of `ORIGINAL`, in their order of arrival."""
+
+    def __init__(
+        self, context: BrokerContext, arrival_order: ArrivalOrder, handlers: Mapping[bytes, Callable[[Frame], None]]
+    ) -> None:
+        """*handlers*: by subject."""
+        self._context = context
+        self._arrival_order = arrival_order
+        self._handlers = handlers
+        self._pending: deque[Frame] = deque(maxlen=limits.PENDING_REQUESTS_MAX)
+        self._placed_by_channel = {
+            getattr(context.subjects, name).encode() for name, scope in ORIGINAL.items() if scope is Scope.CHANNEL
+        }
+
+    def receive(self, frame: Frame) -> None:
+        """A request arrived, or is replayed: handle it, or keep it until `handle_pending`."""
+        context = self._context
+        if context.replaying is None and context.clustered:
+            self._arrival_order.add(frame, context.clock.now)
+        if context.replaying is None and (self._pending or self._may_be_replaced()):
+            self._pending.append(frame)
+        else:
+            self._handle(frame)
+
+    def handle_pending(self) -> None:
+        """Handle the kept requests, as far as this node holds the leases of all groups that it leads."""
+        while self._pending and not self._may_be_replaced():
+            self._handle(self._pending.popleft())
+
+    def forget_pending(self, group: GroupId) -> None:
+        """Drop the kept requests of a group, which are about to be replayed."""
+        for frame in [frame for frame in self._pending if self._group_of(frame) == group]:
+            self._pending.remove(frame)
+
+    def _may_be_replaced(self) -> bool:
+        """True if the lease of a group that this node leads has lapsed: another node may lead the group and answer instead."""
+        context = self._context
+        return (context.leads_meta and not context.meta_lease) or any(
+            group.dispatch.lease_lapsed for _, group in context.led()
+        )
+
+    def _handle(self, frame: Frame) -> None:
+        try:
+            self._handlers[frame.subject](frame)
+        except Exception as error:  # noqa: BLE001 - the border of the group, which is determined only on failure
+            self._context.fail(self._group_of(frame), error)
+
+    def _group_of(self, frame: Frame) -> GroupId:
+        """The group whose leader handles a request."""
+        if frame.subject in self._placed_by_channel:
+            with contextlib.suppress(DecodeError):  # all of them name their channel in the same field
+                return self._context.group_number(decode(wire.UnsubscribeRequest, frame.payload).subject)
+        return META_GROUP
