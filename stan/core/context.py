@@ -104,54 +104,126 @@ class Totals:
 
 
 @dataclass(slots=True)
-class BrokerContext:
-    """The state that the parts of the broker share. `drain_into` empties its outgoing lists into the next Ready."""
+class Reports:
+    """What operators are told about the broker, besides its answers."""
 
-    config: Config
-    subjects: Subjects
-    written: Indexes  # all messages committed in the logs; readers use `indexes`
-    reply_prefix: bytes  # subjects `<reply_prefix><number>` come back to this node
-    meta: MetaMachine = field(default_factory=MetaMachine)
-    groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
-    timers: Timers = field(default_factory=Timers)
+    complaints: Complaints
+    events: AdminEvents
     totals: Totals = field(default_factory=Totals)
-    clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
-    connected: bool = True  # to NATS
-    authorizer: Authorizer | None = None  # None: every client may do everything
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """What the parts of the broker have to say in this turn; the next Ready takes it."""
+
+    responses: list[bytes | LeaseAnswer] = field(default_factory=list)
+    redeliveries: list[Delivery] = field(default_factory=list)
+    pub_acks: list[bytes] = field(default_factory=list)
+    notes: list[tuple[str, str]] = field(default_factory=list)
+    trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
+    drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
+    faults: list[tuple[GroupId, Exception]] = field(default_factory=list)  # since the last Ready
+    watched: set[ChannelUid] = field(default_factory=set)  # channels with a long poll that waits for new messages
+    news: set[ChannelUid] = field(default_factory=set)  # watched channels that have new messages
+
+    def drain_into(self, ready: Ready) -> None:
+        """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims, drops and
+        faults."""
+        ready.sends += self.responses
+        ready.sends += self.redeliveries
+        ready.notes += self.notes
+        ready.trims += self.trims
+        ready.drops += self.drops
+        ready.faults += self.faults
+        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops, self.faults):
+            emptied.clear()
+
+
+@dataclass(slots=True)
+class PendingProposals:
+    """Proposals of changes, and who waits for their outcome."""
+
+    changes: list[Proposal] = field(default_factory=list)  # not proposed yet
+    waiting: dict[int, Waiting] = field(default_factory=dict)  # by ticket
+    by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
+    tickets: int = 0
+
+    def ticket(self, done: Done, in_doubt: InDoubt = nobody_waits) -> int:
+        """Register the callbacks of one proposal; returns the number under which its outcome comes back."""
+        self.tickets += 1
+        self.waiting[self.tickets] = Waiting(done, in_doubt)
+        return self.tickets
+
+    def take(self, blocked: frozenset[GroupId]) -> list[Proposal]:
+        """Take the changes that can be proposed now; those of *blocked* groups stay."""
+        now = [change for change in self.changes if change.group not in blocked]
+        self.changes = [change for change in self.changes if change.group in blocked] if blocked else []
+        return now
+
+    def forget(self, group: GroupId) -> None:
+        """This node no longer leads the group: drop its proposals on their way; nobody is told an outcome."""
+        tickets = [self.by_index.pop(key) for key in [key for key in self.by_index if key[0] == group]]
+        tickets += [change.ticket for change in self.changes if change.group == group]
+        for ticket in tickets:
+            self.waiting.pop(ticket, None)
+        self.changes = [change for change in self.changes if change.group != group]
+
+
+@dataclass(slots=True)
+class NatsState:
+    """What the broker knows of its NATS connection, and its own requests under way."""
+
+    subjects: Subjects
+    reply_prefix: bytes  # subjects `<reply_prefix><number>` come back to this node
+    connected: bool = True
+    payload_bytes_max: int = PAYLOAD_DEFAULT  # largest payload that NATS accepts
+    requests: int = 0  # the number of the newest own request
+    awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
     asked_users: dict[int, bytes] = field(default_factory=dict)  # number of a request -> the user who was asked
+
+
+@dataclass(slots=True)
+class LeadingState:
+    """What this node leads, and what keeps it from doing so. Which channel groups it leads is in their `leadership`."""
+
     leads_meta: bool = False
     meta_lease: bool = True  # no other node can lead the metadata now
     write_blocked: frozenset[GroupId] = frozenset()  # led, but take no proposals at the moment
     saturated: frozenset[GroupId] = frozenset()  # led, but entries wait: new messages grow into a larger batch
     replaying: GroupId | None = None  # its buffered frames are replayed; the previous leader may have handled them
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - the replay buffer holds what was read from NATS since then
-    closing_clients: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
-    payload_bytes_max: int = PAYLOAD_DEFAULT  # largest payload that NATS accepts
-    responses: list[bytes | LeaseAnswer] = field(default_factory=list)
-    redeliveries: list[Delivery] = field(default_factory=list)
-    pub_acks: list[bytes] = field(default_factory=list)
-    notes: list[tuple[str, str]] = field(default_factory=list)
-    watched: set[ChannelUid] = field(default_factory=set)  # channels with a long poll that waits for new messages
-    news: set[ChannelUid] = field(default_factory=set)  # watched channels that have new messages
-    trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
-    drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
-    changes: list[Proposal] = field(default_factory=list)
-    faults: list[tuple[GroupId, Exception]] = field(default_factory=list)  # since the last Ready
     faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
+
+
+@dataclass(slots=True)
+class Admission:
+    """Whose frames are taken, and how many."""
+
+    rate_limiter: RateLimiter  # of operators' requests
+    authorizer: Authorizer | None = None  # None: every client may do everything
     partition: Partition | None = None  # this server's channels, if servers divide the channels among them
-    waiting: dict[int, Waiting] = field(default_factory=dict)  # by ticket
-    by_index: dict[tuple[GroupId, RaftIndex], int] = field(default_factory=dict)  # -> ticket
-    awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
-    tickets: int = 0
-    requests: int = 0
-    complaints: Complaints = field(init=False)
-    events: AdminEvents = field(init=False)
-    rate_limiter: RateLimiter = field(init=False)
+    closing_clients: dict[int, Client] = field(default_factory=dict)  # gone, but what they sent before may still come
+
+
+@dataclass(slots=True)
+class BrokerContext:
+    """The state that the parts of the broker share."""
+
+    config: Config
+    written: Indexes  # all messages committed in the logs; readers use `indexes`
+    nats: NatsState
+    admission: Admission
+    meta: MetaMachine = field(default_factory=MetaMachine)
+    groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
+    timers: Timers = field(default_factory=Timers)
+    clock: Clock = field(default_factory=lambda: Clock(Nanos(0), WallNanos(0)))
+    leading: LeadingState = field(default_factory=LeadingState)
+    outgoing: Outgoing = field(default_factory=Outgoing)
+    proposals: PendingProposals = field(default_factory=PendingProposals)
+    reports: Reports = field(init=False)
 
     def __post_init__(self) -> None:
-        self.rate_limiter = RateLimiter(self.config.requests)
-        self.events = AdminEvents(self.subjects.events)
-        self.complaints = Complaints(self.note)
+        self.reports = Reports(Complaints(self.note), AdminEvents(self.nats.subjects.events))
 
     @property
     def clustered(self) -> bool:
@@ -169,26 +241,26 @@ class BrokerContext:
         """Size limit in bytes of a message in *channel*, as the payload in which it is delivered."""
         most = self.config.requests.message_bytes
         if not most:
-            return self.payload_bytes_max
+            return self.nats.payload_bytes_max
         field = 1 + (most.bit_length() + 6) // 7  # before the data
-        return min(self.payload_bytes_max, most + field + MESSAGE_ROOM + len(channel))
+        return min(self.nats.payload_bytes_max, most + field + MESSAGE_ROOM + len(channel))
 
     def leads(self, group: GroupId) -> bool:
         """True if this node leads *group*."""
         if group == META_GROUP:
-            return self.leads_meta
+            return self.leading.leads_meta
         found = self.groups.get(group)
         return found is not None and found.leads
 
     def concerns(self, group: GroupId) -> bool:
         """True if this node has to handle requests of *group* now: it leads the group, and replays no frames of another one."""
-        return self.leads(group) and self.replaying in (None, group)
+        return self.leads(group) and self.leading.replaying in (None, group)
 
     def holds(self, groups: Iterable[GroupId]) -> bool:
         """True if this node leads all of *groups* and holds their leases, so that no other node can lead them."""
         return all(
             self.leads(number)
-            and (self.meta_lease if number == META_GROUP else not self.groups[number].dispatch.lease_lapsed)
+            and (self.leading.meta_lease if number == META_GROUP else not self.groups[number].dispatch.lease_lapsed)
             for number in groups
         )
 
@@ -210,7 +282,7 @@ class BrokerContext:
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel: from the registry, else from the hash of its name; ELSEWHERE: the channel is another
         server's."""
-        if self.partition is not None and not self.partition[channel]:
+        if self.admission.partition is not None and not self.admission.partition[channel]:
             return ELSEWHERE
         info = self.meta.channels.get(channel)
         return info.group if info is not None else channel_group(channel, self.config.store.raft_groups)
@@ -219,8 +291,8 @@ class BrokerContext:
         """The client of a frame, by connection id if the frame has one, else by client id; a closing client counts, too, as it
         may have sent the frame before it closed."""
         found = self.meta.known(client_id, conn_id)
-        if found is None and self.closing_clients:
-            for client in self.closing_clients.values():
+        if found is None and self.admission.closing_clients:
+            for client in self.admission.closing_clients.values():
                 if client.conn_id == conn_id if conn_id else client.client_id == client_id:
                     return client
         return found
@@ -229,16 +301,24 @@ class BrokerContext:
         """The client that published something; None if it is unknown, or belongs to another user than the sender."""
         user, client_id, conn_id = sender
         found = self.known(client_id, conn_id)
-        return found if found is None or self.authorizer is None or self.authorizer.is_of(user, found) else None
+        return (
+            found
+            if found is None or self.admission.authorizer is None or self.admission.authorizer.is_of(user, found)
+            else None
+        )
 
     def user_of(self, reply: bytes) -> bytes:
         """The user who sent a request, from its reply subject; b"" if NATS does not report users."""
-        return user_of(reply).encode() if self.authorizer is not None and self.authorizer.with_users else b""
+        return (
+            user_of(reply).encode()
+            if self.admission.authorizer is not None and self.admission.authorizer.with_users
+            else b""
+        )
 
     def may_send_to(self, named: bytes) -> bool:
         """True if the broker may send to a subject that a client has named. With users the broker sends to it only behind the
         prefix `_STAN.to.<user>.`."""
-        if self.authorizer is not None and self.authorizer.with_users:
+        if self.admission.authorizer is not None and self.admission.authorizer.with_users:
             return is_subject(named)
         return is_inbox(named) and not named.startswith(b"_INBOX.%b." % self.nuid)
 
@@ -258,26 +338,24 @@ class BrokerContext:
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 
-    def ticket(self, done: Done, in_doubt: InDoubt = nobody_waits) -> int:
-        """Register the callbacks of one proposal; returns the number under which its outcome comes back."""
-        self.tickets += 1
-        self.waiting[self.tickets] = Waiting(done, in_doubt)
-        return self.tickets
-
     def change_meta(self, done: Done, **change: object) -> None:
         """Propose one META change, e.g. `connect=pb.Connect(...)`; only on the leader of the metadata."""
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
-        self.changes.append(Proposal(META_GROUP, Kind.META, body, urgent=True, ticket=self.ticket(done)))
+        self.proposals.changes.append(
+            Proposal(META_GROUP, Kind.META, body, urgent=True, ticket=self.proposals.ticket(done))
+        )
 
     def forward_meta(self, **change: object) -> None:
         """Ask the leader of the metadata to propose a change. There is no answer: the change shows in the metadata, or never."""
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
-        self.responses.append(publication(self.subjects.meta.encode(), body))
+        self.outgoing.responses.append(publication(self.nats.subjects.meta.encode(), body))
 
     def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
         """Propose one CHANGE of a channel group; unreported progress of the group is written before it."""
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
-        self.changes.append(Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.ticket(done, in_doubt)))
+        self.proposals.changes.append(
+            Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.proposals.ticket(done, in_doubt))
+        )
 
     def leave(self, group: GroupId, subscription_id: int, done: Done, *, unsubscribe: bool = False) -> None:
         """Propose that a subscription ends (closed, or unsubscribed); from now on nothing is sent to it."""
@@ -300,23 +378,11 @@ class BrokerContext:
         if self.leads(group):
             self.leave(group, subscription_id, told)
 
-    def take_changes(self) -> list[Proposal]:
-        """Take the changes that can be proposed now; those of write-blocked groups stay."""
-        now = [change for change in self.changes if change.group not in self.write_blocked]
-        self.changes = (
-            [change for change in self.changes if change.group in self.write_blocked] if self.write_blocked else []
-        )
-        return now
-
     def forget(self, group: GroupId) -> None:
         """This node no longer leads the group: drop its proposals and redeliveries on their way without an answer; the next
         leader takes them over."""
-        tickets = [self.by_index.pop(key) for key in [key for key in self.by_index if key[0] == group]]
-        tickets += [change.ticket for change in self.changes if change.group == group]
-        for ticket in tickets:
-            self.waiting.pop(ticket, None)
-        self.changes = [change for change in self.changes if change.group != group]
-        self.redeliveries = [delivery for delivery in self.redeliveries if delivery.group != group]
+        self.proposals.forget(group)
+        self.outgoing.redeliveries = [one for one in self.outgoing.redeliveries if one.group != group]
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -326,22 +392,22 @@ class BrokerContext:
         right."""
         if reply:
             answer = publication(reply, payload)
-            self.responses.append(LeaseAnswer(answer, groups) if groups and self.clustered else answer)
+            self.outgoing.responses.append(LeaseAnswer(answer, groups) if groups and self.clustered else answer)
 
     def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:
         """Send a request; *answered* is called once, with None after *timeout_ns*."""
-        self.requests += 1
-        number = self.requests
-        self.awaited[number] = answered
-        reply = b"%b%d" % (self.reply_prefix, number)
-        if self.authorizer is not None and (user := user_of(subject).encode()):
-            self.asked_users[number] = user
+        self.nats.requests += 1
+        number = self.nats.requests
+        self.nats.awaited[number] = answered
+        reply = b"%b%d" % (self.nats.reply_prefix, number)
+        if self.admission.authorizer is not None and (user := user_of(subject).encode()):
+            self.nats.asked_users[number] = user
             reply = b"%b.%b" % (reply, user)
-        self.responses.append(publication(subject, payload, reply))
+        self.outgoing.responses.append(publication(subject, payload, reply))
 
         def late(_now: Nanos) -> None:
-            self.asked_users.pop(number, None)
-            if self.awaited.pop(number, None) is not None:
+            self.nats.asked_users.pop(number, None)
+            if self.nats.awaited.pop(number, None) is not None:
                 answered(None)
 
         self.timers.at(self.clock.now + timeout_ns, late)
@@ -350,29 +416,33 @@ class BrokerContext:
         """Take the callback that waits for the answer under *suffix*, the reply subject behind `reply_prefix`; None if there is
         none, or if another user answers than the one who was asked."""
         number, _, user = suffix.partition(b".")
-        if not number.isdigit() or len(number) > NUMBER_DIGITS_MAX or self.asked_users.get(int(number), b"") != user:
+        if (
+            not number.isdigit()
+            or len(number) > NUMBER_DIGITS_MAX
+            or self.nats.asked_users.get(int(number), b"") != user
+        ):
             return None
-        self.asked_users.pop(int(number), None)
-        return self.awaited.pop(int(number), None)
+        self.nats.asked_users.pop(int(number), None)
+        return self.nats.awaited.pop(int(number), None)
 
     def lose_requests(self) -> None:
         """The NATS connection is lost: call the callbacks of all requests under way with None."""
-        self.asked_users.clear()
-        for number in list(self.awaited):
-            self.awaited.pop(number)(None)
+        self.nats.asked_users.clear()
+        for number in list(self.nats.awaited):
+            self.nats.awaited.pop(number)(None)
 
     def note(self, level: str, text: str) -> None:
         """Write a log line for the operator; *level*: INF, WRN, ERR or DBG."""
-        self.notes.append((level, text))
+        self.outgoing.notes.append((level, text))
 
     def complain(self, level: str, text: str) -> None:
         """Write a log line about something a client sent, bounded in number and length (stan.core.base.complaints), as the client
         may repeat it without end."""
-        self.complaints.tell(self.clock.now, level, text)
+        self.reports.complaints.tell(self.clock.now, level, text)
 
     def emit(self, kind: str, text: str, **about: Any) -> None:
         """Publish an admin event (stan.core.base.admin_events); *about*: channel=, client_id=, group=, cursor_id=."""
-        self.responses += self.events.frames(self.clock, kind, text, **about)
+        self.outgoing.responses += self.reports.events.frames(self.clock, kind, text, **about)
 
     def fail(self, group: GroupId, error: Exception) -> None:
         """The program failed in a group: the group is frozen, and the others continue.
@@ -382,7 +452,7 @@ class BrokerContext:
         """
         if group != META_GROUP and group not in self.groups:
             raise error
-        self.faults.append((group, error))
+        self.outgoing.faults.append((group, error))
 
     def within(self, group: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
         """Call something on behalf of a group; if the call raises, only this group fails."""
@@ -404,18 +474,6 @@ class BrokerContext:
             for number, group in self.led()
             for subscription_id in sorted(group.machine.by_incarnation.get(incarnation, ()))
         ]
-
-    def drain_into(self, ready: Ready) -> None:
-        """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims, drops and
-        faults."""
-        ready.sends += self.responses
-        ready.sends += self.redeliveries
-        ready.notes += self.notes
-        ready.trims += self.trims
-        ready.drops += self.drops
-        ready.faults += self.faults
-        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops, self.faults):
-            emptied.clear()
 
 
 def text(raw: bytes) -> str:

@@ -189,7 +189,7 @@ class CoreHarness:
             if not self.hold:
                 self.commit()
             context = broker.context
-            if broker.has_work or context.trims or context.drops or context.notes:
+            if broker.has_work or context.outgoing.trims or context.outgoing.drops or context.outgoing.notes:
                 continue
             if self.hold or not self.uncommitted:
                 break

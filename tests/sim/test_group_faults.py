@@ -86,7 +86,7 @@ def break_answers(node, _number):
     """Of other nodes, to what it asks them."""
     context = node.broker.context
     context.request(b"_INBOX.nobody", SECOND, broken)
-    node.broker.step_frame(Frame(1, b"%b%d" % (context.reply_prefix, context.requests), b"", b"", b""))
+    node.broker.step_frame(Frame(1, b"%b%d" % (context.nats.reply_prefix, context.nats.requests), b"", b"", b""))
 
 
 def break_timers(node, _number):

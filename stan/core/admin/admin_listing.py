@@ -69,7 +69,7 @@ class AdminListing:
         else:
             left = sorted(client_id for client_id in clients if client_id > request.after)
         response = pb.ClientsResponse(total=len(clients))
-        room = self.context.payload_bytes_max - HEAD_ROOM
+        room = self.context.nats.payload_bytes_max - HEAD_ROOM
         for client_id in islice(left, _page(request.max)):
             client = clients[client_id]
             shown = pb.ClientStatus(
@@ -149,7 +149,7 @@ class AdminListing:
     def _channels(self, accepted: AcceptedRequest) -> Steps:
         request: pb.ChannelsRequest = accepted.request
         response: pb.ChannelsResponse = accepted.begin_answer()
-        room = self.context.payload_bytes_max - HEAD_ROOM
+        room = self.context.nats.payload_bytes_max - HEAD_ROOM
         page = _page(request.max)
         for info in self._chosen(accepted, request.after, again=False):
             yield 1
@@ -205,7 +205,7 @@ class AdminListing:
     def _subscriptions(self, accepted: AcceptedRequest) -> Steps:
         request: pb.SubscriptionsRequest = accepted.request
         response: pb.SubscriptionsResponse = accepted.begin_answer()
-        room = self.context.payload_bytes_max - HEAD_ROOM
+        room = self.context.nats.payload_bytes_max - HEAD_ROOM
         page = _page(request.max)
         for info in self._chosen(accepted, request.after_channel, again=True):
             yield 1 if info is None else 3

@@ -63,7 +63,11 @@ class ChannelQueries:
             accepted.refuse(INVALID_QUESTION)
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
-        if context.partition is not None and named and not any(context.partition[name] for name in named):
+        if (
+            context.admission.partition is not None
+            and named
+            and not any(context.admission.partition[name] for name in named)
+        ):
             return  # another server answers
         unknown = named - context.meta.channels.keys()
         if request.pattern or any(context.group_number(name) in accepted.groups for name in unknown):
@@ -92,7 +96,7 @@ class ChannelQueries:
             accepted.refuse(BUSY, retry=True)
             return
         response: pb.InfoResponse = accepted.begin_answer()
-        room = context.payload_bytes_max - HEAD_ROOM
+        room = context.nats.payload_bytes_max - HEAD_ROOM
         for info in self._chosen(accepted):
             index = context.indexes(info.group, info.uid)
             shown = pb.ChannelInfo(
@@ -159,7 +163,7 @@ class ChannelQueries:
         """A question for positions."""
         context = self.context
         response: pb.CursorsResponse = accepted.begin_answer()
-        room = context.payload_bytes_max - HEAD_ROOM
+        room = context.nats.payload_bytes_max - HEAD_ROOM
         for name, channel, sequence, last in sorted(self._bookmarks(accepted.groups, accepted.request)):
             shown = pb.NamedCursor(name=name, channel=channel, sequence=sequence, last_sequence=last)
             room -= shown.ByteSize() + ITEM_ROOM

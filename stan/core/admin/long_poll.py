@@ -52,16 +52,16 @@ class LongPoll:
             self._by_channel.setdefault(name, set()).add(watch)
             info = context.meta.channels.get(name)
             if info is not None:
-                context.watched.add(info.uid)
+                context.outgoing.watched.add(info.uid)
         self._watched += len(positions)
         return True
 
     def tell(self) -> None:
         """Call those who have waited for what this turn has brought."""
         context = self.context
-        if not context.news or any(group.dispatch.lease_lapsed for _, group in context.led()):
+        if not context.outgoing.news or any(group.dispatch.lease_lapsed for _, group in context.led()):
             return
-        news, context.news = context.news, set()
+        news, context.outgoing.news = context.outgoing.news, set()
         for uid in news:
             info = context.meta.by_uid.get(uid)
             if info is not None:
@@ -73,11 +73,11 @@ class LongPoll:
     def registered(self, info: ChannelInfo) -> None:
         """A channel is there from now on."""
         if info.name in self._by_channel:
-            self.context.watched.add(info.uid)
+            self.context.outgoing.watched.add(info.uid)
 
     def unregistered(self, info: ChannelInfo) -> None:
         """A channel is gone: who waits for it shall hear of it."""
-        self.context.watched.discard(info.uid)
+        self.context.outgoing.watched.discard(info.uid)
         self._end_all([info.name])
 
     def follow(self, number: GroupId) -> None:
@@ -87,7 +87,7 @@ class LongPoll:
     def reset(self) -> None:
         """Channels may have come and gone unheard."""
         self._end_all(list(self._by_channel))
-        self.context.watched.clear()
+        self.context.outgoing.watched.clear()
 
     def _last(self, name: bytes) -> int:
         info = self.context.meta.channels.get(name)
@@ -110,6 +110,6 @@ class LongPoll:
             if not watches:
                 del self._by_channel[name]
                 info = self.context.meta.channels.get(name)
-                self.context.watched.discard(info.uid if info is not None else ChannelUid(0))
+                self.context.outgoing.watched.discard(info.uid if info is not None else ChannelUid(0))
         self._watched -= len(watch.positions)
         watch.call()

@@ -155,7 +155,7 @@ class RestoreRequests:
     def _rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         request: admin.RestoreRowsRequest = accepted.request
         count = sum(run.count for run in request.runs)
-        error = refusal(request.channel, request.rows, count, self.context.payload_bytes_max) or _disorder(request)
+        error = refusal(request.channel, request.rows, count, self.context.nats.payload_bytes_max) or _disorder(request)
         if error:
             accepted.refuse(error)
             return

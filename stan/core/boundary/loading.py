@@ -7,9 +7,10 @@ from functools import partial
 
 from stan.config import Config
 from stan.core.base.partition import Partition
+from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Indexes
 from stan.core.clients.authorization import PermissionAuthorizer
-from stan.core.context import META_GROUP, BrokerContext
+from stan.core.context import META_GROUP, Admission, BrokerContext, NatsState
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import GroupMachine
@@ -23,17 +24,18 @@ from stan.types import GroupId, RaftIndex
 
 def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContext:
     """Make the context of a broker that holds no channel group yet."""
-    context = BrokerContext(config, Subjects(config.cluster_id, config.discover_prefix), indexes, reply_prefix)
+    nats = NatsState(Subjects(config.cluster_id, config.discover_prefix), reply_prefix)
+    context = BrokerContext(config, indexes, nats, Admission(RateLimiter(config.requests)))
     if config.permissions is not None:
-        context.authorizer = PermissionAuthorizer(context, config.permissions)
+        context.admission.authorizer = PermissionAuthorizer(context, config.permissions)
     if config.partitioning:
-        context.partition = Partition(config.limits.per_channel)
+        context.admission.partition = Partition(config.limits.per_channel)
     return context
 
 
 def reset(context: BrokerContext, number: GroupId) -> None:
     """Forget a group's state, which is about to be loaded again; this node does not lead the group."""
-    context.faulty.pop(number, None)
+    context.leading.faulty.pop(number, None)
     if number == META_GROUP:
         context.meta = MetaMachine()
         return

@@ -54,22 +54,22 @@ class BrokerView:
     @property
     def subjects(self) -> Subjects:
         """The subjects on which clients and nodes send to the broker."""
-        return self._context.subjects
+        return self._context.nats.subjects
 
     @property
     def reply_prefix(self) -> bytes:
         """The prefix of the reply subjects of this node's own requests."""
-        return self._context.reply_prefix
+        return self._context.nats.reply_prefix
 
     @property
     def authorizer(self) -> Authorizer | None:
         """The authorizer; None without permissions: every client may do everything."""
-        return self._context.authorizer
+        return self._context.admission.authorizer
 
     @property
     def partition(self) -> Partition | None:
         """This server's channels, if servers divide the channels among them."""
-        return self._context.partition
+        return self._context.admission.partition
 
     @property
     def clustered(self) -> bool:
@@ -79,7 +79,7 @@ class BrokerView:
     @property
     def node(self) -> str:
         """The name of this node; "" alone."""
-        return self._context.events.node
+        return self._context.reports.events.node
 
     @property
     def now(self) -> Nanos:
@@ -89,7 +89,7 @@ class BrokerView:
     @property
     def payload_bytes_max(self) -> int:
         """Bytes of the largest payload that NATS accepts."""
-        return self._context.payload_bytes_max
+        return self._context.nats.payload_bytes_max
 
     def may_send_to(self, named: bytes) -> bool:
         """True if the broker may send to a subject that a client has named."""
@@ -112,7 +112,7 @@ class BrokerView:
     @property
     def leads_meta(self) -> bool:
         """True if this node leads the metadata."""
-        return self._context.leads_meta
+        return self._context.leading.leads_meta
 
     @property
     def groups(self) -> Mapping[GroupId, GroupView]:
@@ -134,12 +134,12 @@ class BrokerView:
     @property
     def faulty(self) -> Mapping[GroupId, str]:
         """Groups that are frozen until a restart because the program failed in them, and why."""
-        return self._context.faulty
+        return self._context.leading.faulty
 
     @property
     def has_faults(self) -> bool:
         """True if the next Ready reports a group in which the program failed."""
-        return bool(self._context.faults)
+        return bool(self._context.outgoing.faults)
 
     # --- messages -----------------------------------------------------------------------------------------------------
 
@@ -160,12 +160,12 @@ class BrokerView:
     @property
     def in_messages(self) -> int:
         """Messages received from publishers since the start, also those refused."""
-        return self._context.totals.in_messages
+        return self._context.reports.totals.in_messages
 
     @property
     def in_bytes(self) -> int:
         """Their bytes."""
-        return self._context.totals.in_bytes
+        return self._context.reports.totals.in_bytes
 
     @property
     def out_messages(self) -> int:

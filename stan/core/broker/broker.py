@@ -49,7 +49,7 @@ class Broker:
         self.committed = CommittedEntries(self.context, self.parts)
         self.progress = ProgressReports(self.context)
         self.router = RequestRouter(self.context)
-        subjects = self.context.subjects
+        subjects = self.context.nats.subjects
         self.routes = {
             REQUESTS[name].subject(subjects): self.receiver(name, handler)
             for name, handler in handlers(self.parts).items()
@@ -67,7 +67,7 @@ class Broker:
     def join_cluster(self, node: str, founders: tuple[str, ...], under_way: Why) -> None:
         """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none; *under_way*:
         returns why a change of the nodes has to wait."""
-        self.context.events.node = node
+        self.context.reports.events.node = node
         self.parts.nodes.founders, self.parts.nodes.under_way = founders, under_way
 
     def reset(self, number: GroupId) -> None:
@@ -97,7 +97,7 @@ class Broker:
         self.start(now, wall)
         self.roles.lead_meta(b"")
         for number in self.context.groups:
-            if number not in self.context.faulty:
+            if number not in self.context.leading.faulty:
                 self.roles.lead_group(number, unconfirmed=unconfirmed)
 
     def start(self, now: Nanos, wall: WallNanos) -> None:
@@ -109,7 +109,7 @@ class Broker:
         """This node leads a group from now on: handle the buffered frames of the group since *since* that the previous leader
         has not handled."""
         context = self.context
-        context.replaying = group
+        context.leading.replaying = group
         self.original_requests.forget_pending(group)  # they are among the steps
         done, followed = self.parts.clients.done_before([step for step in steps if isinstance(step, Frame)])
         self.parts.clients.refuse_followed(followed)
@@ -123,7 +123,7 @@ class Broker:
                     self.step_acks((step,))
             elif step not in done and step not in followed:
                 self.step_frame(step)
-        context.replaying = None
+        context.leading.replaying = None
 
     def reconfigure(self, config: Config) -> None:
         """Apply changed settings: limits, heartbeats, how a second subscription to a durable is handled. Everything else stays
@@ -131,13 +131,13 @@ class Broker:
         self.context.config = config
         self.parts.channels.reconfigure()
         self.parts.clients.reconfigure(config.heartbeat)
-        self.context.rate_limiter.configure(config.requests)
+        self.context.admission.rate_limiter.configure(config.requests)
 
     def _retain(self, now: Nanos) -> None:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
         self.parts.channels.expire()
         self.parts.staging.expire()
-        self.context.complaints.sum_up(now)
+        self.context.reports.complaints.sum_up(now)
 
     # --- events -------------------------------------------------------------------------------------------------------
 
@@ -152,7 +152,7 @@ class Broker:
             group = self.context.groups.get(GroupId(acks.group))
             if group is None or not group.leads:
                 continue
-            found, authorizer = group.dispatch.by_ack_key.get(acks.key), self.context.authorizer
+            found, authorizer = group.dispatch.by_ack_key.get(acks.key), self.context.admission.authorizer
             if authorizer is None or (found is not None and authorizer.may_ack(acks.user, found[1].sub)):
                 wall = self.context.clock.wall
                 self.context.within(GroupId(acks.group), group.dispatch.ack, acks.key, acks.ranges, wall)
@@ -169,14 +169,14 @@ class Broker:
         """Any other frame: a request of a client or node, or the answer to a request of this broker."""
         if frame.subject in self.requests:
             self.original_requests.receive(frame)
-        elif frame.subject.startswith(self.context.reply_prefix):
-            answered = self.context.answered(frame.subject[len(self.context.reply_prefix) :])
+        elif frame.subject.startswith(self.context.nats.reply_prefix):
+            answered = self.context.answered(frame.subject[len(self.context.nats.reply_prefix) :])
             if answered is not None:
                 self.context.within(META_GROUP, answered, None if frame.nobody else frame.payload)
 
     def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """An entry is committed, and its record batches are indexed. On every node, in index order."""
-        ticket = self.context.by_index.pop((group, index), None)
+        ticket = self.context.proposals.by_index.pop((group, index), None)
         result = self.committed.apply(group, index, kind, body)
         if ticket is not None:
             self._tell(ticket, result, "")
@@ -188,7 +188,7 @@ class Broker:
             return
         group = self.context.groups.get(fetch.group)
         if group is not None:
-            self.context.redeliveries += group.dispatch.fetched(fetch, batches, self.context.clock.now)
+            self.context.outgoing.redeliveries += group.dispatch.fetched(fetch, batches, self.context.clock.now)
 
     def step_fetch_failed(self, fetch: Fetch, why: str) -> None:
         """The log could not answer a Fetch; it is retried a second later."""
@@ -204,25 +204,25 @@ class Broker:
 
     def step_disconnected(self) -> None:
         """The connection to NATS is lost: nothing can be sent."""
-        self.context.connected = False
+        self.context.nats.connected = False
         self.context.lose_requests()
         for group in self.context.groups.values():
             group.dispatch.pause()
 
     def step_reconnected(self, away_ns: int) -> None:
         """The connection is back after *away_ns*."""
-        self.context.connected = True
+        self.context.nats.connected = True
         self.parts.clients.restart_all()
         for group in self.context.groups.values():
             group.dispatch.resume(away_ns)
 
     def step_payload_limit(self, most: int) -> None:
         """NATS takes payloads of at most *most* bytes from us."""
-        self.context.payload_bytes_max = most
+        self.context.nats.payload_bytes_max = most
 
     def step_heard_since(self, since: Nanos) -> None:
         """The replay buffer holds what was read from NATS since *since*, for when this node becomes leader."""
-        self.context.heard_since = since
+        self.context.leading.heard_since = since
 
     def step_loaded(self, number: GroupId, last: RaftIndex) -> None:
         """*last* is the newest entry that the log of a group had when this node began to listen."""
@@ -233,7 +233,7 @@ class Broker:
         """Report the lease of a group that this node leads. *holds*: no other node can lead the group; otherwise this node sends
         nothing of it. The group may have left this node meanwhile."""
         if number == META_GROUP:
-            self.context.meta_lease = holds
+            self.context.leading.meta_lease = holds
         elif number in self.context.groups:
             self.context.groups[number].dispatch.lease_lapsed = not holds
 
@@ -241,10 +241,10 @@ class Broker:
         """Report backpressure of a group that this node leads. *closed*: the group takes no proposals; *full*: entries wait, so
         new messages are collected into larger batches."""
         context = self.context
-        if closed != (number in context.write_blocked):
-            context.write_blocked = context.write_blocked ^ {number}
-        if full != (number in context.saturated):
-            context.saturated = context.saturated ^ {number}
+        if closed != (number in context.leading.write_blocked):
+            context.leading.write_blocked = context.leading.write_blocked ^ {number}
+        if full != (number in context.leading.saturated):
+            context.leading.saturated = context.leading.saturated ^ {number}
 
     def step_fault(self, number: GroupId, error: Exception) -> None:
         """The program failed in a group, outside the broker: the next Ready reports the fault, which freezes the group."""
@@ -274,22 +274,22 @@ class Broker:
         context.within(META_GROUP, self.parts.long_poll.tell)
         ready = Ready()
         ready.proposals = self.parts.publishing.seal()
-        context.drain_into(ready)
+        context.outgoing.drain_into(ready)
         for number, group in context.led():
             try:
                 room = group.dispatch.pump(ready, now, room)
             except Exception as error:  # noqa: BLE001 - the border of the group
                 context.fail(number, error)
-        changes = context.take_changes()
+        changes = context.proposals.take(context.leading.write_blocked)
         changing = {change.group for change in changes}
         for number, group in context.led():
             context.within(number, self.progress.report, number, group, ready, changing)
         self.parts.committing.pump(ready)
         ready.proposals += changes
-        ready.sends += context.pub_acks
-        context.pub_acks = []
-        ready.faults += context.faults
-        context.faults = []
+        ready.sends += context.outgoing.pub_acks
+        context.outgoing.pub_acks = []
+        ready.faults += context.outgoing.faults
+        context.outgoing.faults = []
         ready.deadline = context.timers.next
         return ready
 
@@ -302,10 +302,10 @@ class Broker:
         """True if `ready` would find deliveries to make or proposals to write."""
         context = self.context
         return bool(
-            any(change.group not in context.write_blocked for change in context.changes)
-            or context.responses
-            or context.redeliveries
-            or context.pub_acks
+            any(change.group not in context.leading.write_blocked for change in context.proposals.changes)
+            or context.outgoing.responses
+            or context.outgoing.redeliveries
+            or context.outgoing.pub_acks
             or self.parts.publishing.can_seal
             or self.parts.committing.has_work
             or any(group.dispatch.has_work for _, group in context.led())
@@ -315,7 +315,7 @@ class Broker:
 
     def written(self, proposal: Proposal, index: RaftIndex) -> None:
         """A proposal is in the log at *index*; its commit follows."""
-        self.context.by_index[proposal.group, index] = proposal.ticket
+        self.context.proposals.by_index[proposal.group, index] = proposal.ticket
         self.progress.written(proposal)
 
     def refused(self, proposal: Proposal, why: str) -> None:
@@ -327,7 +327,7 @@ class Broker:
         """It is unknown whether a proposal is in the log, or another leader has to take it: the request behind the proposal is
         not answered."""
         self.progress.lost(proposal)
-        waiting = self.context.waiting.pop(proposal.ticket, None)
+        waiting = self.context.proposals.waiting.pop(proposal.ticket, None)
         if waiting is not None:
             waiting.in_doubt()
 
@@ -345,13 +345,13 @@ class Broker:
     def fail(self, number: GroupId, why: str) -> None:
         """The program failed in a group, perhaps amid an entry: until a restart this node neither leads the group nor delivers
         or answers anything of it."""
-        self.context.faulty[number] = why
+        self.context.leading.faulty[number] = why
         self.freeze(number)
         if self.context.leads(number):
             with contextlib.suppress(Exception):  # the state that remains is not used again
                 self.roles.follow_meta() if number == META_GROUP else self.roles.follow_group(number)
 
     def _tell(self, ticket: int, result: object, error: str) -> None:
-        waiting = self.context.waiting.pop(ticket, None)
+        waiting = self.context.proposals.waiting.pop(ticket, None)
         if waiting is not None:
             waiting.done(result, error)

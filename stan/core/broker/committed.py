@@ -53,7 +53,7 @@ class CommittedEntries:
         if applied.operator_change:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:
-            self.context.trims.append((number, STAGING_UID, machine.transactions.floor))
+            self.context.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))
         if change.HasField("trim"):
             self.parts.channels.trimmed(number, change.trim)
         if change.HasField("removal") and not applied.error:

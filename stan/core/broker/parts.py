@@ -49,7 +49,7 @@ class BrokerParts:
 def make_parts(context: BrokerContext) -> BrokerParts:
     """Make the parts of the broker with that context."""
     read_index = ReadIndex(context)
-    arrival_order = ArrivalOrder(context.subjects.discover.encode(), context.subjects.sub.encode())
+    arrival_order = ArrivalOrder(context.nats.subjects.discover.encode(), context.nats.subjects.sub.encode())
     channels = LiveChannels(context)
     publishing = Publishing(context, channels, read_index)
     clients = Clients(context)

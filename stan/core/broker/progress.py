@@ -28,13 +28,13 @@ class ProgressReports:
         group writes it at intervals, and before any change that may move positions. If the log had no room for the last
         progress entry, a node alone retries at intervals, too."""
         context, dispatch = self.context, group.dispatch
-        if not dispatch.has_progress or dispatch.frozen or number in context.write_blocked:
+        if not dispatch.has_progress or dispatch.frozen or number in context.leading.write_blocked:
             dispatch.progress_blocked &= dispatch.has_progress  # the cursors to report may be gone
             return False
         if not context.clustered and not dispatch.progress_blocked:
             return True
         much = dispatch.out_messages - group.reported_deliveries >= limits.PROGRESS_MESSAGES_MAX
-        if number in changing or now >= group.report_at > 0 or (much and number not in context.saturated):
+        if number in changing or now >= group.report_at > 0 or (much and number not in context.leading.saturated):
             group.report_at = 0
             group.reported_deliveries = dispatch.out_messages
             return True
@@ -56,7 +56,7 @@ class ProgressReports:
         if not self._is_due(number, group, self.context.clock.now, changing):
             return
         for change in group.dispatch.progress():
-            ticket = self.context.ticket(nobody_waits)
+            ticket = self.context.proposals.ticket(nobody_waits)
             self._sent[ticket] = change
             ready.proposals.append(
                 Proposal(number, Kind.CHANGE, change.SerializeToString(), urgent=False, ticket=ticket)

@@ -30,7 +30,7 @@ class GroupRoles:
     def lead_meta(self, nuid: bytes) -> None:
         """This node leads the metadata from now on; *nuid* is for a cluster that has no identity yet."""
         context = self.context
-        context.leads_meta = True
+        context.leading.leads_meta = True
         if context.meta.info is None:
             info = pb.ClusterInfo(
                 cluster_id=context.config.cluster_id.encode(), raft_groups=context.config.store.raft_groups, nuid=nuid
@@ -57,7 +57,7 @@ class GroupRoles:
 
     def follow_meta(self) -> None:
         """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""
-        self.context.leads_meta = False
+        self.context.leading.leads_meta = False
         self.context.forget(META_GROUP)
         self.parts.clients.follow()
 

@@ -57,7 +57,7 @@ class PermissionAuthorizer:
     def own(self, subject: str) -> str:
         """The subject on which this server itself asks what clients ask on *subject*, of itself and the other nodes; with users
         it lies below the broker's own prefix, which the NATS accounts keep users from."""
-        own = self.with_users and subject.startswith(f"{self.context.subjects.extension}.")
+        own = self.with_users and subject.startswith(f"{self.context.nats.subjects.extension}.")
         return f"{FROM}.{BROKER}.{subject}" if own else subject
 
     # --- publishes --------------------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class PermissionAuthorizer:
     def admit(self, frame: Frame) -> Frame | None:
         """The request in the form to be handled, its user's prefix removed; None if it must not be handled: the responsible node
         has answered why."""
-        subjects = self.context.subjects
+        subjects = self.context.nats.subjects
         if self.with_users and frame.subject.startswith(_OWN):
             return frame._replace(subject=frame.subject[len(_OWN) :])
         asked = self._unwrap(frame) if self.with_users else frame
@@ -127,8 +127,8 @@ class PermissionAuthorizer:
         return asked if admitted else None
 
     def _unwrap(self, frame: Frame) -> Frame | None:
-        found = unwrap(frame, self.context.subjects)
-        if found is None and self.context.leads_meta and not frame.subject.startswith(_USERS):
+        found = unwrap(frame, self.context.nats.subjects)
+        if found is None and self.context.leading.leads_meta and not frame.subject.startswith(_USERS):
             # Sent in the broker's own account, where no users are: by another server that looks for servers of its cluster.
             response = wire.ConnectResponse(error=errors.NO_USER.encode())
             self.context.respond(frame.reply, response.SerializeToString())
@@ -140,7 +140,7 @@ class PermissionAuthorizer:
         Raises:
             DecodeError: if the request cannot be parsed.
         """
-        meta, subjects = self.context.meta, self.context.subjects
+        meta, subjects = self.context.meta, self.context.nats.subjects
         if subject == subjects.discover:
             return self._may_connect(frame)
         if subject == subjects.close:
@@ -208,7 +208,7 @@ class PermissionAuthorizer:
         if kind.scope in (Scope.REPLICA, Scope.EACH_NODE):
             return True
         if EVERYTHING in text(channel) or b"*" in channel:  # a request to every leader
-            return context.leads_meta or any(True for _ in context.led())
+            return context.leading.leads_meta or any(True for _ in context.led())
         return context.leads(context.group_number(channel))
 
     # --- refusals ---------------------------------------------------------------------------------------------------------

@@ -58,7 +58,7 @@ class Clients:
         self.next: dict[bytes, Waiting | None] = {}  # client id being registered -> the connect that is handled next
         self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, if another node leads the metadata
         config = context.config
-        subjects = context.subjects
+        subjects = context.nats.subjects
         self.template = wire.ConnectResponse(
             pub_prefix=subjects.pub_prefix.encode(),
             sub_requests=subjects.sub.encode(),
@@ -89,7 +89,7 @@ class Clients:
         context = self.context
         group = context.groups[number]
         known = {client.incarnation for client in context.meta.clients.values()}
-        for incarnation in sorted(set(group.machine.by_incarnation) - known - context.closing_clients.keys()):
+        for incarnation in sorted(set(group.machine.by_incarnation) - known - context.admission.closing_clients.keys()):
             if incarnation <= context.meta.applied:  # else this copy of the metadata is behind
                 self._note_ghosts(group, incarnation)
                 self.close_subscriptions(incarnation, number)
@@ -151,7 +151,7 @@ class Clients:
     def _look(self, request: wire.ConnectRequest, reply: bytes) -> None:
         """Register a client; if its id is taken, first check whether the registered client still answers."""
         old = self.context.meta.clients.get(request.client_id)
-        if old is not None and self.context.replaying is not None and _is_same(old, request):
+        if old is not None and self.context.leading.replaying is not None and _is_same(old, request):
             self._accept(request, reply)
             return
         self.checking.add(request.client_id)
@@ -165,7 +165,7 @@ class Clients:
         """Return why the configured limits refuse a client; "" if they do not. A replayed connect does not count against the rate
         limit: another leader may have counted it."""
         context = self.context
-        if context.replaying is None and not context.rate_limiter.admit(context.clock.now, client_id):
+        if context.leading.replaying is None and not context.admission.rate_limiter.admit(context.clock.now, client_id):
             return errors.TOO_MANY_REQUESTS
         most, known = context.config.requests.clients, context.meta.clients
         if most and client_id not in known and len(known) + len(self.checking - known.keys()) >= most:
@@ -173,9 +173,9 @@ class Clients:
         return ""
 
     def _checked(self, request: wire.ConnectRequest, reply: bytes, old: Client, answer: bytes | None) -> None:
-        if not self.context.leads_meta:
+        if not self.context.leading.leads_meta:
             return
-        if answer is not None or not self.context.connected:  # an outage of NATS says nothing about the old client
+        if answer is not None or not self.context.nats.connected:  # an outage of NATS says nothing about the old client
             self.checking.discard(request.client_id)
             self._refuse(reply, errors.CLIENT_REGISTERED)
             return
@@ -190,7 +190,7 @@ class Clients:
         """Split replayed *frames*, in order of arrival. First those whose effect the last leader has committed: connects of
         clients that have closed since, closes of clients that have connected again. Then unregistered connects that a newer
         connect of the same client follows: handling them would make the client a duplicate of itself."""
-        close, discover = self.context.subjects.close.encode(), self.context.subjects.discover.encode()
+        close, discover = self.context.nats.subjects.close.encode(), self.context.nats.subjects.discover.encode()
         open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; True: this connect is the registered one
         closes: dict[bytes, list[Frame]] = {}
         done: list[Frame] = []
@@ -250,7 +250,7 @@ class Clients:
         response.CopyFrom(self.template)
         response.pub_prefix = said_by(self.context.user_of(reply), response.pub_prefix)
         if request.protocol >= 1:
-            response.ping_requests = self.context.subjects.pings.encode()
+            response.ping_requests = self.context.nats.subjects.pings.encode()
             response.ping_interval = request.ping_interval
             response.ping_max_out = request.ping_max_out
         self.context.respond(reply, response.SerializeToString())
@@ -270,12 +270,14 @@ class Clients:
                 self._refuse_close(frame.reply, errors.INVALID_CLOSE)
             return
         if not self.context.concerns(META_GROUP):
-            if not self.context.leads_meta and self.context.replaying is None:
+            if not self.context.leading.leads_meta and self.context.leading.replaying is None:
                 self._hear_close(client_id)
             return
         client = self.context.meta.clients.get(client_id)
         if client is None:
-            done = self.context.replaying is not None  # by the previous leader, which may have died before it answered
+            done = (
+                self.context.leading.replaying is not None
+            )  # by the previous leader, which may have died before it answered
             self._refuse_close(frame.reply, "" if done else errors.UNKNOWN_CLIENT)
             return
         self.disconnect(client, partial(self._disconnected, client, frame.reply), asked=True)
@@ -294,13 +296,13 @@ class Clients:
     def release(self, client_id: bytes) -> bool:
         """Close the subscriptions of the client's closed connections now, as nothing more can arrive from them. True if there
         were any such connections."""
-        gone = [client for client in self.context.closing_clients.values() if client.client_id == client_id]
+        gone = [client for client in self.context.admission.closing_clients.values() if client.client_id == client_id]
         for client in gone:
             self._let_go(client.incarnation)
         return bool(gone)
 
     def _let_go(self, incarnation: int) -> None:
-        if self.context.closing_clients.pop(incarnation, None) is not None:
+        if self.context.admission.closing_clients.pop(incarnation, None) is not None:
             self.close_subscriptions(incarnation)
 
     def _refuse_close(self, reply: bytes, error: str) -> None:
@@ -323,9 +325,9 @@ class Clients:
         """A META entry was applied, on any node: start and stop heartbeats, close the subscriptions of a gone connection."""
         if result.gone is not None:
             self._gone(result.gone, asked=result.asked)
-        if self.context.leads_meta:
+        if self.context.leading.leads_meta:
             self._tell(result)
-        if result.connected is not None and self.context.leads_meta:
+        if result.connected is not None and self.context.leading.leads_meta:
             self.watch(result.connected)
         if result.beaten is not None:
             for _, group in self.context.led():
@@ -347,8 +349,8 @@ class Clients:
         CLOSE_PATIENCE."""
         self.heartbeats.pop(client.incarnation, None)
         heard = self.heard.pop(client.client_id, None)
-        if asked and not self.context.leads_meta and heard is None:
-            self.context.closing_clients[client.incarnation] = client
+        if asked and not self.context.leading.leads_meta and heard is None:
+            self.context.admission.closing_clients[client.incarnation] = client
             until = self.context.clock.now + limits.CLOSE_PATIENCE
             self.context.timers.at(until, lambda _now: self._let_go(client.incarnation))
         else:
@@ -395,7 +397,7 @@ class Clients:
     def _beat(self, beat: Heartbeat, due_at: int, _now: Nanos) -> None:
         if beat.due_at != due_at or self.heartbeats.get(beat.client.incarnation) is not beat or beat.waiting:
             return
-        if not self.context.connected:
+        if not self.context.nats.connected:
             return
         beat.waiting = due_at
         answered = partial(self._heartbeat_answered, beat, due_at)
@@ -406,7 +408,7 @@ class Clients:
         if self.heartbeats.get(beat.client.incarnation) is not beat or beat.waiting != due_at:
             return
         beat.waiting = 0
-        if not alive and not self.context.connected:
+        if not alive and not self.context.nats.connected:
             return
         had_failed = beat.failures > 0
         beat.failures = 0 if alive else beat.failures + 1

@@ -94,8 +94,8 @@ class Batching:
         elif here.waiting and here.waiting + len(batch.rows) > limits.BATCH_BYTES_WAITING_MAX:
             batch.refuse(BUSY, retry=True)
         else:
-            self.context.totals.in_messages += batch.number
-            self.context.totals.in_bytes += accepted.request.ByteSize()
+            self.context.reports.totals.in_messages += batch.number
+            self.context.reports.totals.in_bytes += accepted.request.ByteSize()
             here.waiting += len(batch.rows)
             self.channels.open(batch.channel, partial(self._opened, batch))
 
@@ -210,7 +210,7 @@ class Batching:
             if count:
                 response.first_sequence, response.last_sequence = first, first + count - 1
             first += count
-            self.context.pub_acks.append(publication(batch.asked.reply, response.SerializeToString()))
+            self.context.outgoing.pub_acks.append(publication(batch.asked.reply, response.SerializeToString()))
 
 
 def _refusal(batch: _Batch) -> str:

@@ -116,7 +116,7 @@ class LiveChannels:
         context = self.context
         row = pb.Channel(name=name, group=context.group_number(name))
         create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels)
-        if context.leads_meta:
+        if context.leading.leads_meta:
             context.change_meta(partial(self._created, name), create_channels=create)
         else:
             context.forward_meta(create_channels=create)
@@ -261,12 +261,12 @@ class LiveChannels:
     def trimmed(self, group: GroupId, trim: pb.Trim) -> None:
         """A Trim entry was applied."""
         for uid, first in pairs(trim.first_sequences):
-            self.context.trims.append((group, ChannelUid(uid), Sequence(first)))
+            self.context.outgoing.trims.append((group, ChannelUid(uid), Sequence(first)))
 
     def removed(self, group: GroupId, removal: pb.Removal) -> None:
         """A Removal entry was applied."""
         uid, part = ChannelUid(removal.uid), self.context.groups[group]
-        self.context.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
+        self.context.outgoing.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
         part.dispatch.removed(uid, removal)
 
     def reconfigure(self) -> None:
@@ -282,7 +282,7 @@ class LiveChannels:
     def restored(self, group: GroupId, uid: ChannelUid) -> None:
         """A restore of a channel has begun or ended."""
         machine = self.context.groups[group].machine
-        self.context.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
+        self.context.outgoing.trims.append((group, uid, Sequence(machine.channel(uid).first_sequence)))
         channel = self.by_uid.get(uid)
         if channel is None:
             return
@@ -372,7 +372,7 @@ class LiveChannels:
         if info is None or not context.leads(info.group):
             return
         delete = pb.DeleteChannel(uid=uid)
-        if context.leads_meta:
+        if context.leading.leads_meta:
             context.change_meta(self._not_deleted, delete_channel=delete)
         else:
             context.forward_meta(delete_channel=delete)
@@ -405,4 +405,4 @@ class LiveChannels:
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""
         self.context.groups[group].dispatch.drop_channel(uid)
-        self.context.drops.append((group, uid))
+        self.context.outgoing.drops.append((group, uid))

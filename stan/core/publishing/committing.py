@@ -177,8 +177,8 @@ class Committing:
             return
         self._of(number).carriers.pop(ended.uid, None)
         group.dispatch.uncovered(ended.uid)
-        if ended.uid in self.context.watched:
-            self.context.news.add(ended.uid)
+        if ended.uid in self.context.outgoing.watched:
+            self.context.outgoing.news.add(ended.uid)
         self.publishing.release(channel)
         for waiting in self._take_asked(number, ended.uid, ended.committed):
             if ended.error:

@@ -85,17 +85,19 @@ class Publishing:
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
         context = self.context
-        if context.partition is not None and not context.partition[batch.channel]:
+        if context.admission.partition is not None and not context.admission.partition[batch.channel]:
             return  # the channel is another server's
-        totals = context.totals
+        totals = context.reports.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
         if (
-            context.faulty
+            context.leading.faulty
             and not context.clustered
-            and (number := context.group_number(batch.channel)) in context.faulty
+            and (number := context.group_number(batch.channel)) in context.leading.faulty
         ):
-            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {context.faulty[number]}")
+            self._refuse(
+                batch.acks, f"stan: group {number} is frozen until a restart: {context.leading.faulty[number]}"
+            )
             return
         if context.clustered:
             group = context.groups.get(context.group_number(batch.channel))
@@ -109,7 +111,7 @@ class Publishing:
     def take_replayed(self, parts: SplitBatch) -> None:
         """Take the publishes that are new, and acknowledge those that are in the log already."""
         if parts.acks:
-            self.context.pub_acks.append(parts.acks)
+            self.context.outgoing.pub_acks.append(parts.acks)
         for batch in parts.new:
             self.take(batch)
 
@@ -171,7 +173,7 @@ class Publishing:
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
             return
-        authorizer = self.context.authorizer
+        authorizer = self.context.admission.authorizer
         if authorizer is not None and not all(verdicts := authorizer.may_publish(batch)):
             permitted, acks = kernel.select(batch, verdicts)
             self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)))
@@ -253,9 +255,9 @@ class Publishing:
         return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str) -> None:
-        acks = oversize.answerable(acks, self.context.payload_bytes_max)
+        acks = oversize.answerable(acks, self.context.nats.payload_bytes_max)
         if acks:
-            self.context.pub_acks.append(kernel.refuse(acks, error.encode()))
+            self.context.outgoing.pub_acks.append(kernel.refuse(acks, error.encode()))
 
     def _refuse_for_now(self, acks: bytes, error: str) -> None:
         """Refuse publishes for a reason that passes. In a cluster they stay unanswered: the next leader replays what it has
@@ -268,17 +270,21 @@ class Publishing:
 
     def malformed(self, frame: Frame) -> None:
         """Refuse a payload on the publish subject that is no PubMsg, has no guid, or names another channel than its subject."""
-        channel = frame.subject[len(self.context.subjects.pub_prefix) + 1 :]
+        channel = frame.subject[len(self.context.nats.subjects.pub_prefix) + 1 :]
         if _is_control(frame.payload) or not self.context.leads(self.context.group_number(channel)):
             return
         guid = b""
         with contextlib.suppress(DecodeError):
             guid = wire.PubMsg.FromString(frame.payload).guid
-            self.context.totals.in_messages += 1
-            self.context.totals.in_bytes += len(frame.payload)
-        if frame.reply and can_be_answered(frame) and len(guid) <= self.context.payload_bytes_max - oversize.ERROR_ROOM:
+            self.context.reports.totals.in_messages += 1
+            self.context.reports.totals.in_bytes += len(frame.payload)
+        if (
+            frame.reply
+            and can_be_answered(frame)
+            and len(guid) <= self.context.nats.payload_bytes_max - oversize.ERROR_ROOM
+        ):
             payload = wire.PubAck(guid=guid, error=errors.INVALID_PUBLISH.encode()).SerializeToString()
-            self.context.pub_acks.append(publication(frame.reply, payload))
+            self.context.outgoing.pub_acks.append(publication(frame.reply, payload))
 
     # --- sealing ------------------------------------------------------------------------------------------------------
 
@@ -288,7 +294,9 @@ class Publishing:
         proposals: list[Proposal] = []
         context = self.context
         for group in [
-            group for group in self.waiting if group not in context.saturated and group not in context.write_blocked
+            group
+            for group in self.waiting
+            if group not in context.leading.saturated and group not in context.leading.write_blocked
         ]:
             try:
                 proposals += self._seal_group(group)
@@ -334,7 +342,10 @@ class Publishing:
     def can_seal(self) -> bool:
         """True if `seal` would find something to do."""
         context = self.context
-        return any(group not in context.saturated and group not in context.write_blocked for group in self.waiting)
+        return any(
+            group not in context.leading.saturated and group not in context.leading.write_blocked
+            for group in self.waiting
+        )
 
     def _seal_channel(self, channel: LiveChannel, batches: list[Publishes | RowBatch], entry: Sealed) -> None:
         count = sum(batch.count for batch in batches)
@@ -368,7 +379,7 @@ class Publishing:
         for rows, first in entry.rows:
             if rows.change is not None:
                 entry.parts += encode_change(rows.change(first))
-        ticket = self.context.ticket(partial(self._done, entry), in_doubt)
+        ticket = self.context.proposals.ticket(partial(self._done, entry), in_doubt)
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
     def propose(
@@ -379,7 +390,7 @@ class Publishing:
         entry.channels.append((channel, base, next_sequence - base, size))
         channel.uncommitted_bytes += size
         self.uncommitted[entry.group] += size
-        self.context.changes.append(self._close(entry, in_doubt))
+        self.context.proposals.changes.append(self._close(entry, in_doubt))
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
@@ -413,7 +424,7 @@ class Publishing:
             for acks in entry.acks:
                 self._refuse(acks, error)
         else:
-            self.context.pub_acks += entry.acks
+            self.context.outgoing.pub_acks += entry.acks
         for rows, first in entry.rows:
             taken = StoreResult(first, first + rows.count - 1)
             rows.on_done(taken if result is not None else StoreResult(error=error, retry=True))
@@ -424,13 +435,13 @@ class Publishing:
         if self.context.clustered:
             fingerprints = fingerprints_of(body)
             if fingerprints is not None:
-                since = self.context.heard_since
+                since = self.context.leading.heard_since
                 part.replay_filter.apply(fingerprints, self.context.clock.now, since, old=index <= part.loaded)
         for batch in decode_batches(body):
             part.machine.trim(batch.uid, batch.first_sequence)
-            self.context.trims.append((group, batch.uid, batch.first_sequence))
-            if batch.uid in self.context.watched:
-                self.context.news.add(batch.uid)
+            self.context.outgoing.trims.append((group, batch.uid, batch.first_sequence))
+            if batch.uid in self.context.outgoing.watched:
+                self.context.outgoing.news.add(batch.uid)
             if batch.uid not in part.machine.transactions.under_way:  # else the messages are not visible yet
                 part.dispatch.committed(batch.uid, ReadResult(batch.base_sequence, batch.count, batch.records))
 

@@ -32,15 +32,15 @@ class OriginalRequests:
         self._handlers = handlers
         self._pending: deque[Frame] = deque(maxlen=limits.PENDING_REQUESTS_MAX)
         self._placed_by_channel = {
-            getattr(context.subjects, name).encode() for name, scope in ORIGINAL.items() if scope is Scope.CHANNEL
+            getattr(context.nats.subjects, name).encode() for name, scope in ORIGINAL.items() if scope is Scope.CHANNEL
         }
 
     def receive(self, frame: Frame) -> None:
         """A request arrived, or is replayed: handle it, or keep it until `handle_pending`."""
         context = self._context
-        if context.replaying is None and context.clustered:
+        if context.leading.replaying is None and context.clustered:
             self._arrival_order.add(frame, context.clock.now)
-        if context.replaying is None and (self._pending or self._may_be_replaced()):
+        if context.leading.replaying is None and (self._pending or self._may_be_replaced()):
             self._pending.append(frame)
         else:
             self._handle(frame)
@@ -58,7 +58,7 @@ class OriginalRequests:
     def _may_be_replaced(self) -> bool:
         """True if the lease of a group that this node leads has lapsed: another node may lead the group and answer instead."""
         context = self._context
-        return (context.leads_meta and not context.meta_lease) or any(
+        return (context.leading.leads_meta and not context.leading.meta_lease) or any(
             group.dispatch.lease_lapsed for _, group in context.led()
         )
 

@@ -58,7 +58,7 @@ class ReadIndex:
     @property
     def _surely_leads(self) -> bool:
         """True if this node leads the metadata and holds the lease, so that no other node can lead it."""
-        return self.context.leads_meta and self.context.meta_lease
+        return self.context.leading.leads_meta and self.context.leading.meta_lease
 
     def applied(self) -> None:
         """A metadata entry was applied, or this node leads the metadata from now on: run the callbacks that are due."""
@@ -87,7 +87,7 @@ class ReadIndex:
         self._target = None
         body = pb.MetaChange().SerializeToString()
         answered = partial(self._answered, self._question)
-        context.request(context.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
+        context.request(context.nats.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
 
     def _answered(self, question: int, answer: bytes | None) -> None:
         if question != self._question or not self._round:

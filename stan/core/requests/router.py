@@ -63,7 +63,7 @@ class RequestRouter:
                 asked.busy()
         elif kind.by_operators and asked.request.version not in VERSIONS:
             asked.refuse(UNKNOWN_VERSION)
-        elif kind.rated and not context.rate_limiter.admit(context.clock.now):
+        elif kind.rated and not context.admission.rate_limiter.admit(context.clock.now):
             asked.refuse(TOO_MANY_REQUESTS, retry=True)
         else:
             return True
@@ -76,7 +76,7 @@ class RequestRouter:
             case Scope.EACH_NODE | Scope.REPLICA:
                 return ()
             case Scope.NAMED_NODE:
-                return () if request.node == context.events.node else None
+                return () if request.node == context.reports.events.node else None
             case Scope.LEADERS:
                 return tuple(sorted(number for number, _ in context.led())) or None
             case Scope.METADATA:
@@ -93,5 +93,5 @@ class RequestRouter:
         """As `_answerers`, for a request that cannot be decoded: whom it concerns is unknown, so the metadata's leader answers a
         request to one leader."""
         if kind.scope in (Scope.CHANNEL, Scope.GROUP):
-            return () if self._context.leads_meta else None
+            return () if self._context.leading.leads_meta else None
         return () if kind.scope is Scope.NAMED_NODE else self._answerers(kind, None)

@@ -107,10 +107,10 @@ def test_channels_come_in_pages_by_number(harness) -> None:
 
 def test_page_is_no_larger_than_what_nats_takes(harness) -> None:
     (shown,) = ask(harness, "channels", pattern=b"baz").channels
-    harness.broker.context.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 2 * shown.ByteSize() + 20
+    harness.broker.context.nats.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 2 * shown.ByteSize() + 20
     response = ask(harness, "channels")
     assert (len(response.channels), response.more) == (2, True)
-    harness.broker.context.payload_bytes_max = 10
+    harness.broker.context.nats.payload_bytes_max = 10
     response = ask(harness, "channels")
     assert (len(response.channels), response.more) == (1, True)  # else it would never go on
 
@@ -223,7 +223,7 @@ def test_runs_that_do_not_fit_are_cut_and_said_to_be(harness, monkeypatch) -> No
     shown = position(harness)
     assert (shown.runs_cut, list(shown.pending_runs)) == (True, [2, 2, 4, 4, 6, 6])
     monkeypatch.setattr(limits, "REPORT_RUNS_MAX", 1000)
-    harness.broker.context.payload_bytes_max = 10
+    harness.broker.context.nats.payload_bytes_max = 10
     shown = position(harness)
     assert (shown.runs_cut, list(shown.pending_runs), shown.pending) == (True, [], 12)
 
@@ -342,7 +342,7 @@ def test_followers_are_silent(node) -> None:
 def test_who_may_be_replaced_says_ask_again(node) -> None:
     node.lead(0)
     node.broker.context.groups[1].dispatch.lease_lapsed = True
-    node.broker.context.meta_lease = False
+    node.broker.context.leading.meta_lease = False
     for kind in KINDS:
         begin(node, kind)
         (response,) = answers(node, kind)

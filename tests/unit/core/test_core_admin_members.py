@@ -124,7 +124,7 @@ def test_what_happens_is_told(harness) -> None:
 
 
 def test_event_names_what_it_is_about(harness) -> None:
-    harness.broker.context.events.node = "n7"
+    harness.broker.context.reports.events.node = "n7"
     harness.subscribe("foo", "in")
     event = harness.events[-1]
     assert (event.kind, event.node, event.time, event.channel, event.client_id) == (

@@ -77,7 +77,7 @@ def test_rows_are_stored_in_order_and_delivered():
     assert [said.message.data for said in harness.hear("inbox")] == [b"one", b"", b"three"]
     assert send(harness, b"four") == stored(4, 4)
     assert [said.message.data for said in harness.hear("inbox")] == [b"four"]
-    assert harness.broker.context.totals.in_messages == 4
+    assert harness.broker.context.reports.totals.in_messages == 4
 
 
 def test_rows_and_publishes_go_into_one_entry_in_order_of_arrival():
@@ -186,12 +186,12 @@ def test_what_waits_for_a_majority_is_bounded(monkeypatch):
 def test_much_that_waits_goes_into_entries_of_a_sensible_size_and_no_request_into_two():
     harness = CoreHarness()
     harness.connect()
-    harness.broker.context.saturated = frozenset({1})
+    harness.broker.context.leading.saturated = frozenset({1})
     for number in range(5):
         harness.asks(SUBJECT, request(*[b"x" * 400] * 1000), f"r.{number}")
     harness.publish("foo", b"last")
     assert not entries_of(harness)
-    harness.broker.context.saturated = frozenset()
+    harness.broker.context.leading.saturated = frozenset()
     harness.turn()
     assert [answer(harness, f"r.{number}") for number in range(5)] == [
         stored(1000 * number + 1, 1000 * number + 1000) for number in range(5)

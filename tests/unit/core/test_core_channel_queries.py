@@ -108,7 +108,7 @@ def test_channels_come_in_pages(harness, monkeypatch) -> None:
 
 
 def test_page_is_no_larger_than_what_nats_takes(harness) -> None:
-    harness.broker.context.payload_bytes_max = 9000
+    harness.broker.context.nats.payload_bytes_max = 9000
     for number in range(40):
         harness.publish(f"c{number:03}" + "x" * 200, b"1")
     first = ask(harness, "info", pattern=b">")
@@ -157,12 +157,14 @@ def test_wait_ends_with_a_newer_message_of_the_channel(harness) -> None:
     assert response.channels[0].last_sequence == 4
     harness.publish("foo", b"5")
     assert answers(harness, "info") == []
-    assert not harness.broker.context.watched
+    assert not harness.broker.context.outgoing.watched
 
 
 def test_commit_that_is_not_whole_is_no_news(harness) -> None:
     assert wait(harness, foo=3) == []
-    harness.broker.context.news.add(harness.broker.context.meta.channels[b"foo"].uid)  # as each of its entries tells
+    harness.broker.context.outgoing.news.add(
+        harness.broker.context.meta.channels[b"foo"].uid
+    )  # as each of its entries tells
     harness.turn()
     assert answers(harness, "info") == []
 
@@ -180,7 +182,7 @@ def test_wait_ends_when_its_time_is_over(harness) -> None:
     harness.pass_time(0.2)
     (response,) = answers(harness, "info")
     assert response.channels[0].last_sequence == 3
-    assert not harness.broker.context.watched
+    assert not harness.broker.context.outgoing.watched
 
 
 def test_no_wait_is_longer_than_the_limit(harness) -> None:
@@ -202,7 +204,7 @@ def test_wait_ends_with_the_channel(harness) -> None:
     harness.turn()
     (response,) = answers(harness, "info")
     assert names(response) == []
-    assert not harness.broker.context.watched
+    assert not harness.broker.context.outgoing.watched
 
 
 def test_all_who_wait_are_answered_each_once(harness) -> None:
@@ -277,7 +279,7 @@ def test_positions_are_noted_replaced_and_forgotten(harness) -> None:
 def test_positions_come_in_pages(harness) -> None:
     for channel in ("foo", "baz", "foo.bar"):
         note(harness, "n", channel, 1)
-    harness.broker.context.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 50
+    harness.broker.context.nats.payload_bytes_max = 8 * limits.RAFT_GROUPS_MAX + 64 + 50
     response = ask(harness, "cursors")
     assert response.more
     assert [cursor.channel for cursor in response.cursors] == [b"baz", b"foo"]

@@ -238,7 +238,7 @@ def test_a_close_that_was_heard_first_waits_for_nothing(leader):
     leader.feed_close()
     leader.turn()
     assert not leader.broker.context.groups[1].machine.subscriptions
-    assert not leader.broker.context.closing_clients
+    assert not leader.broker.context.admission.closing_clients
 
 
 def test_a_close_that_is_never_heard_is_waited_for_no_longer_than_its_patience(leader):
@@ -246,7 +246,7 @@ def test_a_close_that_is_never_heard_is_waited_for_no_longer_than_its_patience(l
     leader.feed_close()
     leader.pass_time(limits.CLOSE_PATIENCE / SECOND)
     assert not leader.broker.context.groups[1].machine.subscriptions
-    assert not leader.broker.context.closing_clients
+    assert not leader.broker.context.admission.closing_clients
 
 
 def test_a_client_that_timed_out_is_not_waited_for(leader):
@@ -332,7 +332,7 @@ def test_a_close_is_answered_although_the_group_goes_to_another_leader_meanwhile
     node.lead(0, 1)
     node.connect()
     node.subscribe("foo", "in")
-    node.broker.context.write_blocked = frozenset({1})
+    node.broker.context.leading.write_blocked = frozenset({1})
     node.hears(closes(node))
     assert node.hear("r") == []
     node.follow(1)
@@ -434,18 +434,18 @@ def test_publishing_goes_on_over_a_change_of_the_metadatas_leader(beating):
 
 def test_a_leader_without_a_lease_answers_once_it_has_it_again(node):
     node.lead(0)
-    node.broker.context.meta_lease = False
+    node.broker.context.leading.meta_lease = False
     node.hears(node.request(PINGS, wire.Ping(conn_id=b"newer"), "p"), connects(node), closes(node, "newer", "c"))
     node.pass_time(0.5)
     assert node.hear("p") == node.hear("r") == node.hear("c") == []
-    node.broker.context.meta_lease = True
+    node.broker.context.leading.meta_lease = True
     node.turn()
     assert [len(node.hear(reply)) for reply in ("p", "r", "c")] == [1, 1, 1]
 
 
 def test_a_leader_that_was_replaced_tells_clients_of_the_next_one_nothing(node):
     node.lead(0)
-    node.broker.context.meta_lease = False
+    node.broker.context.leading.meta_lease = False
     node.hears(node.request(PINGS, wire.Ping(conn_id=b"newer"), "p"), connects(node), closes(node, "newer", "c"))
     node.follow(0)
     node.pass_time(1)
@@ -465,10 +465,10 @@ def test_a_group_without_a_lease_answers_no_requests_either(leader):
 
 def test_requests_that_wait_for_a_lease_are_bounded(node):
     node.lead(0)
-    node.broker.context.meta_lease = False
+    node.broker.context.leading.meta_lease = False
     ping = node.request(PINGS, wire.Ping(conn_id=b"c"), "p")
     node.hears(*([ping] * (limits.PENDING_REQUESTS_MAX + 5)))
-    node.broker.context.meta_lease = True
+    node.broker.context.leading.meta_lease = True
     node.turn()
     assert len(node.hear("p")) == limits.PENDING_REQUESTS_MAX
 

@@ -55,10 +55,10 @@ def test_alone_and_on_the_leader_nobody_waits(node, calls):
 
 def test_a_leader_that_may_have_been_replaced_asks_like_everybody(node, calls):
     node.lead(0)
-    node.broker.context.meta_lease = False
+    node.broker.context.leading.meta_lease = False
     node.broker.parts.read_index.wait(calls.of("a"))
     assert calls == []
-    node.broker.context.meta_lease = True
+    node.broker.context.leading.meta_lease = True
     node.pass_time(0.3)
     node.meta_says(len(node.logs[0]))
     assert calls == [("a", True)]
@@ -117,7 +117,7 @@ def test_without_a_leader_each_waits_for_its_own_patience(node, calls):
     node.pass_time(1.5)
     assert calls == [("a", False), ("b", False)]
     assert node.broker.context.timers.next > node.now
-    assert not node.broker.context.awaited
+    assert not node.broker.context.nats.awaited
 
 
 def test_a_copy_that_never_gets_there_is_not_waited_for_for_ever(node, calls):
@@ -170,10 +170,10 @@ def test_only_a_leader_with_a_lease_answers(node):
     node.hears(asked)
     assert node.hear("_INBOX._STAN.other.1") == []
     node.lead(0, replay=False)
-    node.broker.context.meta_lease = False
+    node.broker.context.leading.meta_lease = False
     node.hears(asked)
     assert node.hear("_INBOX._STAN.other.1") == []
-    node.broker.context.meta_lease = True
+    node.broker.context.leading.meta_lease = True
     node.hears(asked)
     assert [said.payload for said in node.hear("_INBOX._STAN.other.1")] == [b"%d" % len(node.logs[0])] * 2
 
@@ -304,10 +304,10 @@ def test_a_dropped_channel_is_asked_out_of_the_registry_until_it_is(node):
 def test_a_removal_that_was_lost_with_the_leadership_of_the_metadata_is_asked_for_again(node):
     node.feed_channel()
     node.lead(0, 1)
-    node.broker.context.write_blocked = frozenset({0})
+    node.broker.context.leading.write_blocked = frozenset({0})
     drop(node)
     node.follow(0)
-    node.broker.context.write_blocked = frozenset()
+    node.broker.context.leading.write_blocked = frozenset()
     node.pass_time(0.3)
     assert node.forwarded() == ["delete_channel"]
 

@@ -239,7 +239,7 @@ def test_a_channel_that_the_metadata_does_not_tell_of_yet_has_its_marks_all_the_
 def test_a_message_that_is_too_large_is_refused_and_not_taken_over(node):
     leader = other()
     for each in (leader, node):
-        each.broker.context.payload_bytes_max = 400
+        each.broker.context.nats.payload_bytes_max = 400
     leader.lead()
     large = b"x" * 390
     frames = [pub_frame("foo", "1", b"1"), pub_frame("foo", "l", large), pub_frame("foo", "2", b"2")]
@@ -281,27 +281,27 @@ def test_a_leader_that_is_elected_again_takes_what_its_first_life_could_not_comm
 
 def test_nothing_is_left_of_a_life_that_ended(node):
     node.lead()
-    node.broker.context.saturated = frozenset({1})
+    node.broker.context.leading.saturated = frozenset({1})
     node.publish("foo", b"1")
-    node.broker.context.saturated = frozenset()
+    node.broker.context.leading.saturated = frozenset()
     node.hold = True
     node.publish("foo", b"2")
     assert node.broker.parts.publishing.uncommitted_bytes
     node.follow()
     publishing = node.broker.parts.publishing
     assert (publishing.uncommitted_bytes, publishing.unsealed_bytes, publishing.waiting) == (0, 0, {})
-    assert not node.broker.context.by_index
-    assert not node.broker.context.waiting
+    assert not node.broker.context.proposals.by_index
+    assert not node.broker.context.proposals.waiting
     assert not node.broker.has_work
 
 
 def test_a_full_group_grows_a_batch_and_a_closed_one_waits(node):
     node.lead()
     for gate in ("saturated", "write_blocked"):
-        setattr(node.broker.context, gate, frozenset({1}))
+        setattr(node.broker.context.leading, gate, frozenset({1}))
         assert node.publish("foo", gate.encode()) == []
         assert not node.broker.has_work
-        setattr(node.broker.context, gate, frozenset())
+        setattr(node.broker.context.leading, gate, frozenset())
         node.turn()
         assert node.pub_acks() == [""]
 

@@ -361,12 +361,12 @@ def test_a_closed_group_tells_its_positions_when_it_is_open_again_and_before_the
     node.lead()
     ack_inbox = subscribed(node, durable="d").ack_inbox
     node.publish("foo", b"1")
-    node.broker.context.write_blocked = frozenset({1})
+    node.broker.context.leading.write_blocked = frozenset({1})
     node.hears(unsubscription(node, ack_inbox))
     node.pass_time(1)
     entries = node.entries()
     assert "progress" not in entries
-    node.broker.context.write_blocked = frozenset()
+    node.broker.context.leading.write_blocked = frozenset()
     node.turn()
     assert node.entries() == [*entries, "progress", "leave"]
 

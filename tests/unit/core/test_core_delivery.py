@@ -206,7 +206,7 @@ def test_write_in_doubt_is_answered_neither_way(harness):
 
     assert harness.publish("foo", b"perhaps") == []
     assert harness.subscribe("foo") is None
-    assert not harness.broker.context.waiting
+    assert not harness.broker.context.proposals.waiting
 
 
 def test_failed_write_of_progress_is_told_again_later(harness):

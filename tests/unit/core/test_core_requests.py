@@ -125,13 +125,13 @@ def test_message_that_could_not_be_delivered_is_refused_and_its_neighbours_are_t
 
     harness.ack(sub.ack_inbox, 1, 2)
     assert [s.message.data for s in harness.hear("in")] == [b"a", b"b"]
-    harness.broker.context.payload_bytes_max = 2 << 20
+    harness.broker.context.nats.payload_bytes_max = 2 << 20
     assert harness.publish("foo", b"x" * largest) == [""]
 
 
 @pytest.mark.parametrize("room", [0, 1, 20])
 def test_largest_message_that_is_taken_is_within_the_limit_when_redelivered(harness, room):
-    harness.broker.context.payload_bytes_max = limit = 4096
+    harness.broker.context.nats.payload_bytes_max = limit = 4096
     harness.subscribe("foo", "in", wait=1)
     refused = [bool(*harness.publish("foo", b"x" * size)) for size in range(limit - 80, limit)]
     harness.pass_time(1.1)
@@ -142,7 +142,7 @@ def test_largest_message_that_is_taken_is_within_the_limit_when_redelivered(harn
 
 
 def test_refusal_with_a_guid_as_long_as_a_message_is_not_sent(harness):
-    harness.broker.context.payload_bytes_max = 4096
+    harness.broker.context.nats.payload_bytes_max = 4096
     payload = wire.PubMsg(client_id=b"me", guid=b"g" * 4000, subject=b"*").SerializeToString()
     harness.broker.step_malformed([Frame(1, b"_STAN.pub.test-cluster.*", b"answer", b"", payload)], 1)
     harness.turn()
@@ -255,7 +255,7 @@ def test_control_message_of_an_old_server_on_the_publish_subject_is_ignored(harn
     harness.turn()
 
     assert harness.hear("answer") == []
-    assert harness.broker.context.totals.in_messages == 0
+    assert harness.broker.context.reports.totals.in_messages == 0
 
 
 def test_ack_for_an_unknown_group_or_subscription_is_ignored(harness):

@@ -91,14 +91,14 @@ def test_roles_begin_once_and_end_once(rig):
     assert set(rig.leaderships.led) == {0}
     assert not rig.turn()
     assert set(rig.leaderships.led) == {0, 1}
-    assert rig.context.leads_meta
+    assert rig.context.leading.leads_meta
     assert rig.context.leads(1)
     assert rig.notes == ["group 0: leads in term 1", "group 1: leads in term 1"]
     rig.groups[0].leads = rig.groups[1].leads = False
     rig.turn()
     rig.turn()
     assert rig.leaderships.led == {}
-    assert not rig.context.leads_meta
+    assert not rig.context.leading.leads_meta
     assert not rig.context.leads(1)
     assert rig.notes[2:] == ["group 0: leads no more", "group 1: leads no more"]
 
@@ -155,26 +155,26 @@ def test_leaving_what_is_not_led_changes_nothing(rig):
 def test_gates(rig):
     rig.groups[0].leads = rig.groups[1].leads = True
     rig.turn()
-    assert (rig.context.write_blocked, rig.context.saturated) == (frozenset(), frozenset())
+    assert (rig.context.leading.write_blocked, rig.context.leading.saturated) == (frozenset(), frozenset())
     rig.groups[1].has_room = False
     rig.turn()
-    assert (rig.context.write_blocked, rig.context.saturated) == (frozenset(), {1})
+    assert (rig.context.leading.write_blocked, rig.context.leading.saturated) == (frozenset(), {1})
     rig.groups[1].transferring = True
     rig.turn()
-    assert (rig.context.write_blocked, rig.context.saturated) == ({1}, frozenset())
+    assert (rig.context.leading.write_blocked, rig.context.leading.saturated) == ({1}, frozenset())
     rig.groups[1].leads = False
     rig.turn()
-    assert (rig.context.write_blocked, rig.context.saturated) == (frozenset(), frozenset())
+    assert (rig.context.leading.write_blocked, rig.context.leading.saturated) == (frozenset(), frozenset())
 
 
 def test_nothing_is_sent_without_a_lease(rig):
     rig.groups[0].leads = rig.groups[1].leads = True
     rig.turn()
-    assert rig.context.meta_lease
+    assert rig.context.leading.meta_lease
     assert not rig.context.groups[1].dispatch.lease_lapsed
     rig.groups[0].lease = rig.groups[1].lease = rig.node.now
     rig.turn()
-    assert not rig.context.meta_lease
+    assert not rig.context.leading.meta_lease
     assert rig.context.groups[1].dispatch.lease_lapsed
 
 

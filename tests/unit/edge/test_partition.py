@@ -89,7 +89,7 @@ def test_gateway_hears_publishes_of_its_channels_only():
     harness = CoreHarness(config("mine.a", "mine.b"))
     gateway = Gateway(harness.broker, "", lambda *_: None)
     assert gateway.subscriptions[PUB_SID] == "_STAN.pub.test-cluster.mine.*"
-    assert gateway.channel_filter is harness.broker.context.partition
+    assert gateway.channel_filter is harness.broker.context.admission.partition
     assert ACK_SID in gateway.subscriptions
 
 

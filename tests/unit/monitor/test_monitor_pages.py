@@ -128,7 +128,7 @@ def test_server_page_in_a_cluster_tells_role_and_node():
     found = scene.get("serverz")
     assert list(found)[4:8] == ["state", "role", "node_id", "now"]
     assert (found["state"], found["role"], found["node_id"]) == ("CLUSTERED", "Leader", "a")
-    scene.harness.broker.context.leads_meta = False
+    scene.harness.broker.context.leading.leads_meta = False
     assert scene.get("serverz")["role"] == "Candidate"
     assert scene.get("storez")["type"] == "RAFT_FILE"
 
