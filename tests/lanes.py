@@ -50,6 +50,7 @@ class Lane:
 
 
 STARVING = "tests/chaos/test_starved_cluster.py"
+DOCUMENTS = "tests/integration/test_documents.py"
 LANES = (
     Lane(
         "computing",
@@ -72,8 +73,9 @@ LANES = (
     Lane(
         "processes",
         ("tests/integration", "tests/conformance", "tests/chaos"),
-        ("--ignore", STARVING, "-n", "2", "--dist", "loadfile"),
+        ("--ignore", STARVING, "--ignore", DOCUMENTS, "-n", "2", "--dist", "loadfile"),
     ),
+    Lane("documents", (DOCUMENTS,)),
     Lane("spark and browser", ("tests/spark", "tests/browser", "tests/deploy")),
     Lane("starving", (STARVING,), alone=True),
 )

@@ -1,0 +1,97 @@
+"""The table of requests: each is served once, is what docs/admin-api.md says, and is refused by whoever would have answered."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from stan.core.requests.table import ORIGINAL, REQUESTS, Scope
+from stan.permissions import Right
+from tests.kit.core_harness import CLUSTERED, CoreHarness
+
+PAGE = Path(__file__).parents[3] / "docs" / "admin-api.md"
+PREFIX = "_STAN.x.test-cluster."
+OF_EDGE = {"fetch", "replica.fetch", "admin.nodes", "admin.options", "admin.verify", "admin.step_down"}
+ANSWERS = {
+    "channel": Scope.CHANNEL,
+    "app": Scope.CHANNEL,
+    "each leader": Scope.LEADERS,
+    "metadata": Scope.METADATA,
+    "group": Scope.GROUP,
+    "each node": Scope.EACH_NODE,
+    "node": Scope.NAMED_NODE,
+    "replica": Scope.REPLICA,
+}
+RIGHTS = {
+    "subscribe": Right.SUBSCRIBE,
+    "publish": Right.PUBLISH,
+    "admin_read": Right.ADMIN_READ,
+    "admin_write": Right.ADMIN_WRITE,
+}
+
+
+def documented():
+    """For each request of the page, its name, its row's cells, and the right that its section names, if any."""
+    prefix, right = "", None
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("## "):
+            prefix, right = ("admin." if line.startswith("## Operators") else ""), None
+            if line.startswith("## Events"):
+                return
+        if found := re.match(r"(?:On .*\. )?Right: `(\w+)`", line):
+            right = found[1]
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if "Request" in line and line.startswith("| `"):
+            for name in re.findall(r"`([\w.]+)`", cells[0]):
+                yield f"{prefix}{name}", cells, right
+
+
+ROWS = {name: (cells, right) for name, cells, right in documented()}
+
+
+def test_every_request_is_on_the_page():
+    assert ROWS.keys() | {"replica.fetch"} == REQUESTS.keys()
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_request_is_what_the_page_says(name):
+    cells, right = ROWS[name]
+    kind = REQUESTS[name]
+    assert kind.request.DESCRIPTOR.name in cells[1]
+    if "→" in cells[1]:
+        assert cells[1].endswith(kind.response.DESCRIPTOR.name)
+    if cells[2] in ANSWERS:
+        assert kind.scope is ANSWERS[cells[2]]
+    named = {RIGHTS[word] for word in re.findall(r"`(\w+)`", cells[3]) if word in RIGHTS} if right is None else set()
+    named |= {RIGHTS[right]} if right else set()
+    assert named <= set(kind.rights)
+    assert named
+    if right == "admin_read":
+        assert Right.ADMIN_WRITE in kind.rights
+
+
+def test_each_request_is_served_once():
+    of_core = {subject.removeprefix(PREFIX) for subject in CoreHarness().broker.routes}
+    assert not of_core & OF_EDGE
+    assert of_core | OF_EDGE == REQUESTS.keys()
+
+
+def test_each_request_of_the_original_is_served():
+    config = replace(CLUSTERED, cluster=replace(CLUSTERED.cluster, allow_add_remove=True))
+    broker = CoreHarness(config=config).broker
+    assert {getattr(broker.view.subjects, name).encode() for name in ORIGINAL} == broker.requests.keys()
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_every_answer_can_carry_an_error(name):
+    fields = REQUESTS[name].response.DESCRIPTOR.fields_by_name
+    assert {"error", "retry"} <= set(fields)
+    assert (REQUESTS[name].scope is Scope.LEADERS) == ("pool" in fields)
+
+
+@pytest.mark.parametrize("name", [name for name in REQUESTS if name.startswith("admin.")])
+def test_every_request_of_operators_has_a_version(name):
+    assert "version" in REQUESTS[name].request.DESCRIPTOR.fields_by_name
+    changing = REQUESTS[name].rights == (Right.ADMIN_WRITE,)
+    assert changing == (REQUESTS[name].response.DESCRIPTOR.name == "ChangeResponse")
