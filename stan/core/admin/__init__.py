@@ -1,1 +1,1 @@
-"""What operators ask: lists, positions, changes of channels, restores, members."""
+"""Requests of operators and questions about channels: lists, cursors, changes of channels, restores, clients and nodes."""

@@ -1,11 +1,11 @@
-"""What operators ask to be shown: channels, positions in them, clients (docs/admin-api.md).
+"""Lists for operators: channels, the cursors in them, clients (docs/admin-api.md).
 
-    channels, subscriptions: every leader answers for the groups that it leads
+    channels, subscriptions: each leader answers for the groups that it leads
     clients: the leader of the metadata answers
 
-Promises: what an answer tells was committed when no other node could lead; lists come in an order that pages can go on from.
-All answers together take a bounded piece of each turn, however much there is to look at. Of channels the newest metadata tell;
-where these cannot be had in time, those that are known.
+Promises: an answer reports what was committed while no other node could lead; lists are sorted, so that a page continues where
+the last one ended. All answers together take a bounded share of each turn, however long the lists are. The channels are those
+of the newest metadata; if these cannot be had in time, those of this node's copy.
 """
 
 from bisect import bisect_left, bisect_right
@@ -34,7 +34,7 @@ from stan.protocol.proto import admin_pb2 as pb
 from stan.types import Nanos
 
 Steps = Iterator[int]
-"""Work on an answer: what each step of it costs, see limits.REPORT_STEPS."""
+"""The work on one answer, in steps; yields the cost of each step (limits.REPORT_STEPS)."""
 
 
 class _Report(NamedTuple):
@@ -115,7 +115,7 @@ class AdminListing:
             self.context.timers.at(self.context.clock.now, self._go_on)
 
     def _go_on(self, now: Nanos) -> None:
-        """One turn's piece of the work."""
+        """Continue the answers under way, for this turn's share of steps."""
         left = limits.REPORT_STEPS
         while self._reports and left > 0:
             report = self._reports.popleft()
@@ -131,7 +131,8 @@ class AdminListing:
             self.context.timers.at(now + 1, self._go_on)
 
     def _chosen(self, accepted: AcceptedRequest, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
-        """The channels asked for, by name: those behind *after*, or *again* from it on. None: one that is not."""
+        """The channels asked for, sorted by name, after the channel *after*, with it if *again*. None for each channel that was
+        looked at and is not one of them, so that looking costs a step, too."""
         pattern = accepted.request.pattern or ALL
         names = self.lookup.sorted_names() if not valid_name(text(pattern), wildcards=False) else [pattern]
         covers = matcher(pattern)
@@ -194,7 +195,7 @@ class AdminListing:
         )
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:
-        """What was edited of a channel's limits."""
+        """The limits of a channel that operators have edited; None without edits."""
         edit = self.context.group_of(info).machine.limit_overrides.by_channel.get(info.uid)
         return (
             None if edit is None else pb.Limits(**{f.name: value for f, value in edit.ListFields() if f.name in EDITED})
@@ -230,7 +231,7 @@ class AdminListing:
         accepted.answer_with(response)
 
     def _wanted(self, info: ChannelInfo | None, request: pb.SubscriptionsRequest, after: int) -> list[Cursor]:
-        """The positions in a channel that are asked for, behind one, by id."""
+        """The cursors of a channel that are asked for, after the cursor with the id *after*, sorted by id."""
         known = None if info is None else self.context.group_of(info).machine.channels.get(info.uid)
         if known is None:
             return []
@@ -246,7 +247,7 @@ class AdminListing:
         return sorted(found, key=lambda cursor: cursor.cursor_id)
 
     def cursor(self, info: ChannelInfo, cursor: Cursor) -> pb.CursorStatus:
-        """One position, in a group that this node leads."""
+        """The status of one cursor, in a group that this node leads."""
         group = self.context.group_of(info)
         index = self.context.indexes(info.group, info.uid)
         live = group.dispatch.cursors.get(cursor.cursor_id)
@@ -293,7 +294,7 @@ class AdminListing:
         shown.redelivered, shown.last_ack = live.redelivered, live.acked_at
         members = {member.sub.subscription_id: member for member in live.members}
         furthest = max(live.members, key=lambda member: member.window.last)
-        for sub in live.cursor.members:  # in the order in which they came
+        for sub in live.cursor.members:  # in the order in which they subscribed
             member = members.get(sub.subscription_id)
             if member is not None:
                 reached = live.last_sent if member is furthest else max(sub.last_sent, member.window.last)

@@ -1,8 +1,9 @@
-"""Changes of channels that operators ask for, on the leader of the channel's group: purged, messages deleted, made, deleted.
+"""Changes of channels by operators, on the leader of the channel's group: channels are made, purged, limited and deleted, and
+single messages deleted.
 
-Promises: a change is one committed entry, and is answered once it is applied; asked again it changes nothing more. What is
-answered with "ask again" may have happened. A purge and the deletion of a message are in force for everybody at that entry: who
-had a message pending has it no more.
+Promises: a change is one committed entry, and is answered once it is applied; the same request again changes nothing more. A
+change that was answered with "ask again" may have happened. A purge and the deletion of a message hold for every subscription
+from that entry on: a message that is gone is pending nowhere.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId
 
 LIMIT_END = 1 << 63
-"""Limits are below it."""
+"""Values of limits are below this."""
 
 
 @dataclass(slots=True)
@@ -103,7 +104,7 @@ class ChannelChanges:
         self.context.change_group(channel.info.group, done, removal=removal)
 
     def _messages(self, channel: LiveChannel, last: int) -> int:
-        """How many messages there are up to *last*."""
+        """The number of messages in the channel up to the sequence *last*."""
         info = channel.info
         first = max(self.context.indexes(info.group, info.uid).first_sequence, 1)
         return last - first + 1 - deleted_from(self.context.deleted(info.group, info.uid), first, last)
@@ -181,13 +182,13 @@ class ChannelChanges:
             accepted.refuse(error, retry=True)
 
     def unregistered(self, info: ChannelInfo) -> None:
-        """The registry does not have a channel any more."""
+        """A channel was removed from the registry: answer the request to delete it."""
         waiting = self._waiting(info.group)
         if info.uid in waiting:
             accepted, count = waiting.pop(info.uid)
             accepted.answer(changed=count)
 
-    # --- what all have in common ----------------------------------------------------------------------------------------
+    # --- for all requests ---------------------------------------------------------------------------------------------
 
     def _existing(self, found: Callable[[AcceptedRequest, LiveChannel], None]) -> Handler:
         """Return a handler that calls *found* with a request and its open channel, or refuses the request."""
@@ -205,7 +206,7 @@ class ChannelChanges:
             found(accepted, channel)
 
     def _done(self, accepted: AcceptedRequest, channel: LiveChannel, changed: int) -> None:
-        """The change is made; the index may learn of it a moment later."""
+        """Answer that the change is made; the index may follow a moment later."""
         info = channel.info
         index, known = self.context.indexes(info.group, info.uid), self.context.group_of(info).machine.channel(info.uid)
         first = max(index.first_sequence, known.first_sequence) if index.last_sequence else index.first_sequence
@@ -213,7 +214,7 @@ class ChannelChanges:
 
 
 def edit_of(uid: ChannelUid, asked: admin.Limits) -> pb.EditLimits | None:
-    """The change that a request asks for; None if it makes no sense."""
+    """The change of limits that a request asks for; None if a value is out of range."""
     edit = pb.EditLimits(uid=uid)
     for name in EDITED:
         if asked.HasField(name):

@@ -1,10 +1,11 @@
-"""Questions about channels, of anybody: what is there, since when, which positions were noted; and the noting of positions.
+"""Questions of clients about channels: what they hold, which message was the first at a time, which bookmarks were set; and the
+setting of bookmarks, the named positions of clients that pull.
 
-    info, cursors: every leader answers for the groups that it leads
+    info, cursors: each leader answers for the groups that it leads
     seq_at_time, cursor_set: the leader of the channel's group answers
 
-Promises: what an answer tells was committed, and visible, when no other node could lead; an answer that is too much for one
-message tells so and has the first part. Who waits for newer messages is answered in the turn that commits them.
+Promises: an answer reports what was committed and visible while no other node could lead; an answer too large for one message
+has the first part, and says so. A client that waits for newer messages is answered in the turn that commits them.
 """
 
 from bisect import bisect_right
@@ -34,7 +35,7 @@ from stan.types import MILLISECOND, GroupId, WallNanos
 
 
 class ChannelQueries:
-    """Handles questions about channels, and the noting of positions."""
+    """Handles questions about channels, and requests to set bookmarks."""
 
     def __init__(
         self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup, long_poll: LongPoll
@@ -56,7 +57,7 @@ class ChannelQueries:
         }
 
     def _info(self, accepted: AcceptedRequest) -> None:
-        """A question what there is of channels."""
+        """An InfoRequest: what do channels hold?"""
         context = self.context
         request: pb.InfoRequest = accepted.request
         if request.pattern and not valid_name(text(request.pattern), wildcards=True):
@@ -117,7 +118,7 @@ class ChannelQueries:
         accepted.answer_with(response)
 
     def _chosen(self, accepted: AcceptedRequest) -> Iterator[ChannelInfo]:
-        """The channels asked for that this node answers for, by name."""
+        """The channels asked for in the groups that this node answers for, sorted by name."""
         context, request = self.context, accepted.request
         named = set(request.channels)
         if request.pattern:
@@ -130,10 +131,10 @@ class ChannelQueries:
                 if info is not None and info.group in accepted.groups and not self.lookup.is_dropped(info):
                     yield info
 
-    # --- the place of a time --------------------------------------------------------------------------------------------
+    # --- the sequence at a time ---------------------------------------------------------------------------------------
 
     def _sequence_at_time(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
-        """A question for the first message at or after a time."""
+        """A SeqAtTimeRequest: which is the first message at or after a time?"""
         index = self.context.indexes(info.group, info.uid)
         sequence = index.sequence_at(WallNanos(accepted.request.time))
         accepted.answer(uid=info.uid, sequence=sequence or 1)  # 0: there was no message ever
@@ -141,7 +142,7 @@ class ChannelQueries:
     # --- named positions ------------------------------------------------------------------------------------------------
 
     def _set_cursor(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
-        """Note a position, or forget it."""
+        """A CursorSetRequest: set a bookmark, or delete it."""
         request: pb.CursorSetRequest = accepted.request
         if not 0 < len(request.name) <= limits.BOOKMARK_NAME_BYTES_MAX:
             accepted.refuse(INVALID_BOOKMARK)
@@ -160,7 +161,7 @@ class ChannelQueries:
         self.context.change_group(info.group, done, bookmark=bookmark)
 
     def _cursors(self, accepted: AcceptedRequest) -> None:
-        """A question for positions."""
+        """A CursorsRequest: which bookmarks are set?"""
         context = self.context
         response: pb.CursorsResponse = accepted.begin_answer()
         room = context.nats.payload_bytes_max - HEAD_ROOM

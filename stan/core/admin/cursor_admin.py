@@ -1,8 +1,9 @@
-"""What operators ask to be changed about cursors: durables, queue groups, subscriptions (admin.proto, "channel").
+"""Changes of cursors by operators: of durables, queue groups and plain subscriptions (docs/admin-api.md).
 
     move, skip, redeliver, pause, resume, evict_member, delete_cursor
 
-Each is one entry of the channel's group, and is answered when that is applied: from then on it holds, whoever leads.
+Each change is one entry of the channel's group, and is answered once that entry is applied: from then on it holds, also after a
+change of leaders.
 """
 
 from collections.abc import Callable
@@ -93,7 +94,7 @@ class CursorAdmin:
 
         def done(result: object, error: str) -> None:
             found = group.dispatch.by_subscription.get(number)
-            if found is not None and found[1].sub is member:  # it was not taken after all
+            if found is not None and found[1].sub is member:  # the change was refused
                 found[1].leaving = False
             self._answer(accepted, info, result, error, changed=1)
 
@@ -137,7 +138,7 @@ class CursorAdmin:
             )
 
     def applied(self, number: GroupId, result: GroupResult) -> None:
-        """A change was applied: the live view follows."""
+        """An operator's change was applied: the leader's live view of the cursor follows."""
         group = self.context.groups[number]
         if not group.leads or result.cursor is None:
             return
@@ -170,7 +171,7 @@ def _delete(_request: admin.DeleteCursorRequest, _info: ChannelInfo, cursor: Cur
 
 
 def which(cursors: list[Cursor], asked: admin.Which) -> Cursor | str:
-    """The one of a channel's *cursors* that an operator means, or why it cannot be told."""
+    """The one of a channel's *cursors* that an operator names, or why it cannot be determined."""
     if not (asked.cursor_id or asked.durable_name or asked.queue_group):
         return errors.INVALID_WHICH
     group = asked.queue_group
@@ -197,7 +198,7 @@ def _is_meant(cursor: Cursor, asked: admin.Which, group: bytes) -> bool:
 
 
 def _named(asked: admin.Which) -> str:
-    """What was asked for, in words."""
+    """The cursor that was asked for, in words, for an error text."""
     words = []
     if asked.cursor_id:
         words.append(f"position {asked.cursor_id}")

@@ -1,7 +1,7 @@
-"""Who waits for newer messages of channels: called when there are some, or when the time is over.
+"""Long polls: requests that wait until channels have newer messages, or until their time is over.
 
-Promises: every `call` comes once; nothing is looked at per message, only channels that are watched and have become longer in a
-turn; a name may be watched before the channel exists.
+Promises: each `call` is called once; no work is done per message, only per turn for the watched channels that have grown in it; a
+channel may be watched before it exists.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,7 +14,7 @@ from stan.types import ChannelUid, GroupId, Nanos
 
 
 class _Watch:
-    """One who waits."""
+    """One request that waits."""
 
     __slots__ = ("call", "over", "positions")
 
@@ -25,7 +25,7 @@ class _Watch:
 
 
 class LongPoll:
-    """See the module's docstring."""
+    """The requests that wait, by channel and by the time when they are given up."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
@@ -34,11 +34,12 @@ class LongPoll:
         self._watched = 0
 
     def is_newer(self, positions: Mapping[bytes, int]) -> bool:
-        """Whether a channel has messages behind its position, now."""
+        """True if one of the channels has messages after its position now."""
         return any(self._last(name) > sequence for name, sequence in positions.items())
 
     def add(self, positions: Mapping[bytes, int], wait: int, call: Callable[[], None]) -> bool:
-        """Call as soon as a channel has messages behind its position, or goes, or after *wait* ns; False: too many wait."""
+        """Call *call* once, as soon as one of the channels has messages after its position or is deleted, or after *wait*
+        nanoseconds. False if too many requests wait already."""
         if self._watched + len(positions) > limits.WATCHED_MAX:
             return False
         context = self.context
@@ -57,7 +58,7 @@ class LongPoll:
         return True
 
     def tell(self) -> None:
-        """Call those who have waited for what this turn has brought."""
+        """Call the requests whose channels have newer messages since the last turn."""
         context = self.context
         if not context.outgoing.news or any(group.dispatch.lease_lapsed for _, group in context.led()):
             return
@@ -71,21 +72,21 @@ class LongPoll:
                         self._end(watch)
 
     def registered(self, info: ChannelInfo) -> None:
-        """A channel is there from now on."""
+        """A channel was made, which a request may be waiting for."""
         if info.name in self._by_channel:
             self.context.outgoing.watched.add(info.uid)
 
     def unregistered(self, info: ChannelInfo) -> None:
-        """A channel is gone: who waits for it shall hear of it."""
+        """A channel was deleted: the requests that wait for it are answered."""
         self.context.outgoing.watched.discard(info.uid)
         self._end_all([info.name])
 
     def follow(self, number: GroupId) -> None:
-        """This node leads a group no more: others answer for it."""
+        """This node no longer leads a group: the requests that wait for its channels are answered."""
         self._end_all([name for name in self._by_channel if self.context.group_number(name) == number])
 
     def reset(self) -> None:
-        """Channels may have come and gone unheard."""
+        """The metadata was loaded anew, so channels may have been made and deleted unnoticed: all requests are answered."""
         self._end_all(list(self._by_channel))
         self.context.outgoing.watched.clear()
 

@@ -2,10 +2,10 @@
 
     restore_channel ─► restore_rows … restore_cursor … ─► restore_end
 
-Messages keep their sequences and times, and are stored as any others are: record batches of RECORDS entries. Where sequences are
-missing between them a batch without records says so, and they count as deleted. Promises: nothing else is stored in the channel
-meanwhile, nobody subscribes, nothing is removed; each request is answered once what it asks for is committed, and may be
-repeated, whoever leads by then.
+Messages keep their sequences and times, and are stored like any others, in record batches of RECORDS entries. A batch without
+records stands for missing sequences between them, which count as deleted. Promises: while the restore is under way, nothing else
+is stored in the channel, no client can subscribe, and nothing is removed; each request is answered once its effect is committed,
+and may be repeated, also after a change of leaders.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,11 +36,11 @@ from stan.types import ChannelUid, GroupId, Sequence, WallNanos
 
 _LENGTH = Struct("<I")
 SEQUENCE_END = 1 << 62
-"""Sequences of a backup are below it: what is left above is more than will ever be published, and state.db takes it."""
+"""Sequences of a backup are below this: the rest is more than will ever be published, and fits into the integers of SQLite."""
 
 
 class _Part(NamedTuple):
-    """Messages of one run, as far as they are not there yet."""
+    """Messages of one run that the channel does not have yet."""
 
     first: int
     count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a part
@@ -50,7 +50,7 @@ class _Part(NamedTuple):
 
 @dataclass(slots=True)
 class _Storing:
-    """Of one group, while this node leads it."""
+    """The channels of one group that are being restored, while this node leads it."""
 
     channels: set[ChannelUid] = field(default_factory=set)  # with an entry on its way
 
@@ -65,7 +65,7 @@ class RestoreRequests:
         self.channels = channels
         self.publishing = publishing
         self.lookup = lookup
-        self.opening = 0  # requests that wait for a channel to be made
+        self.opening = 0  # requests that wait until their channel is made
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -79,7 +79,7 @@ class RestoreRequests:
     def _storing(self, number: GroupId) -> set[ChannelUid]:
         return self.context.kept(number, _Storing).channels
 
-    # --- it begins ----------------------------------------------------------------------------------------------------
+    # --- begin --------------------------------------------------------------------------------------------------------
 
     def _restore_channel(self, accepted: AcceptedRequest) -> None:
         request: admin.RestoreChannelRequest = accepted.request
@@ -123,7 +123,7 @@ class RestoreRequests:
             self._change(accepted, channel, 1, restore=restore)
 
     def _is_used(self, accepted: AcceptedRequest, channel: LiveChannel, first: int) -> bool:
-        """Whether it is more than an empty channel that begins at or before *first*."""
+        """True unless the channel is empty, not in use, and can begin at the sequence *first*."""
         index = self.context.written(channel.info.group, channel.info.uid)
         known = accepted.group.machine.channel(channel.info.uid)
         last = max(index.last_sequence, known.first_sequence - 1)
@@ -138,7 +138,7 @@ class RestoreRequests:
         )
 
     def _change(self, accepted: AcceptedRequest, channel: LiveChannel, count: int, **change: object) -> None:
-        """Propose what is no message, and answer."""
+        """Propose a change that stores no message, and answer the request with its outcome."""
 
         def done(result: object, error: str) -> None:
             if isinstance(result, GroupResult) and not result.error:
@@ -171,7 +171,8 @@ class RestoreRequests:
     def _store(
         self, accepted: AcceptedRequest, channel: LiveChannel, parts: list[_Part], last: int, ended: pb.Restore | None
     ) -> None:
-        """Have *parts* stored, with what is missing before and between them and up to *last*, and *ended* in the same entry."""
+        """Store *parts* in one entry, with batches for the missing sequences before and between them and up to *last*, and with
+        the end of the restore, *ended*, if it is given."""
         info = channel.info
         index, machine = self.context.written(info.group, info.uid), accepted.group.machine
         oldest = machine.channel(info.uid).first_sequence
@@ -225,7 +226,7 @@ class RestoreRequests:
         row = _cursor_row(channel, accepted.request.cursor)
         if row is None:
             accepted.refuse(errors.INVALID_RESTORE)
-        elif not channel.restoring:  # it has ended: with this one, or nothing is known of it
+        elif not channel.restoring:  # the restore has ended: with this cursor, or without it
             key = row.kind, row.name, row.client_id if row.kind == CursorKind.DURABLE else b""
             if key in accepted.group.machine.channel(channel.info.uid).by_key:
                 self._done(accepted, channel, 0)
@@ -236,7 +237,7 @@ class RestoreRequests:
                 accepted, channel, 1, restored_cursor=pb.RestoredCursor(restore=accepted.request.restore, cursor=row)
             )
 
-    # --- it ends ------------------------------------------------------------------------------------------------------
+    # --- end ----------------------------------------------------------------------------------------------------------
 
     def _end(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         request: admin.RestoreEndRequest = accepted.request
@@ -252,7 +253,7 @@ class RestoreRequests:
         else:
             self._change(accepted, channel, 1, restore=ended)
 
-    # --- what all have in common ----------------------------------------------------------------------------------------
+    # --- for all requests ---------------------------------------------------------------------------------------------
 
     def _restoring(self, found: Callable[[AcceptedRequest, LiveChannel], None]) -> Handler:
         """Return a handler that calls *found* with a request and the channel that it restores; the restore may have ended."""
@@ -278,13 +279,14 @@ class RestoreRequests:
 
 
 def _widest_gap(parts: list[_Part], base: int, last: int) -> int:
-    """Of the sequences that stay unused before and between *parts*, which begin at *base* or later, and up to *last*."""
+    """The length of the longest run of sequences that stay unused before and between *parts*, which begin at *base* or later, and
+    up to *last*."""
     ends = [base, *(part.first + part.count for part in parts)]
     return max(upto - end for end, upto in zip(ends, [*(part.first for part in parts), last + 1], strict=True))
 
 
 def _disorder(request: admin.RestoreRowsRequest) -> str:
-    """Why the runs of a request make no sense; "" if they do."""
+    """Return why the runs of a request are invalid; "" if they are valid."""
     last = 0
     for run in request.runs:
         if not last < run.first_sequence or not run.count or run.timestamp <= 0:
@@ -294,7 +296,7 @@ def _disorder(request: admin.RestoreRowsRequest) -> str:
 
 
 def _missing(request: admin.RestoreRowsRequest, next_sequence: int) -> Iterator[_Part]:
-    """The messages of a request from *next_sequence* on."""
+    """The messages of a request from the sequence *next_sequence* on, run by run."""
     rows, at = request.rows, 0
     for run in request.runs:
         begin, skipped = at, max(0, min(run.count, next_sequence - run.first_sequence))
@@ -307,7 +309,7 @@ def _missing(request: admin.RestoreRowsRequest, next_sequence: int) -> Iterator[
 
 
 def _cursor_row(channel: LiveChannel, cursor: admin.CursorStatus) -> pb.Cursor | None:
-    """The row of a durable as a backup tells of it, without members; None if it makes no sense."""
+    """The state row of a durable that a backup describes, without members; None if the description is invalid."""
     kind, name = kind_and_name(cursor.queue_group, cursor.durable_name)
     runs = (cursor.owed_runs, cursor.pending_runs)
     if not kind.durable or cursor.kind != kind.value or not all(map(well_formed, runs)):
@@ -317,7 +319,7 @@ def _cursor_row(channel: LiveChannel, cursor: admin.CursorStatus) -> pb.Cursor |
     to_redeliver = Runs()
     for first, last in (pair for flat in runs for pair in pairs(flat)):
         to_redeliver.merge(Run(first, last))
-    if cursor.runs_cut:  # it is not known which of them
+    if cursor.runs_cut:  # which of them is unknown
         to_redeliver.merge(Run(cursor.acked_up_to + 1, max(cursor.last_sent, cursor.acked_up_to + 1)))
     to_redeliver.remove(cursor.last_sent + 1, SEQUENCE_END)
     row = pb.Cursor(

@@ -3,7 +3,7 @@
     request ─► router: whose is it ─► channel_of: may it be answered now ─► locate: which messages ─► answer
 
 The leader of the channel's group answers, and only while no other node can lead; a read replica answers with what it has
-applied. Where the messages lie and how they are read is the matter of who asks here. Pure; reads the broker, changes nothing.
+applied. The caller (stan.edge.serving.fetching) finds and reads the messages. Pure: it reads the broker and changes nothing.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,7 @@ NO_END = (1 << 64) - 1
 
 
 class Refusal(NamedTuple):
-    """Why there are no messages; *retry*: that passes."""
+    """Why a request is refused; *retry*: the reason passes."""
 
     error: str
     retry: bool = False
@@ -35,7 +35,7 @@ AGAIN: Final = Refusal(BUSY, retry=True)
 
 
 class Place(NamedTuple):
-    """What a request asks for, as the index sees it now: the messages [first, last], at most *room* bytes of them."""
+    """The messages [first, last] that a request asks for, by the index as it is now, at most *room* bytes of them."""
 
     response: FetchResponse
     first: Sequence
@@ -44,22 +44,22 @@ class Place(NamedTuple):
 
 
 class FetchRules:
-    """See the module's docstring. *may_lead*: whether no other node can lead a group that this one leads, now."""
+    """The rules of a fetch on one node. *may_lead*: returns True if no other node can lead a group that this one leads, now."""
 
     def __init__(self, view: BrokerView, may_lead: Callable[[GroupId], bool]) -> None:
         self._view = view
         self._may_lead = may_lead
 
     def lags(self, accepted: AcceptedRequest) -> bool:
-        """Whether this node has to look for newer metadata first, as the channel is unknown here."""
+        """True if this node has to wait for newer metadata first, as the channel is unknown here."""
         return _of_leader(accepted) and accepted.request.channel not in self._view.meta.channels
 
     def holds(self, accepted: AcceptedRequest) -> bool:
-        """Whether no other node can lead the group whose leader is accepted."""
+        """True if no other node can lead the group whose leader is asked."""
         return not _of_leader(accepted) or self._may_lead(self._view.group_number(accepted.request.channel))
 
     def channel_of(self, accepted: AcceptedRequest) -> tuple[GroupId, ChannelUid] | Refusal:
-        """The channel that is asked for, if this node may answer now."""
+        """The group and the uid of the channel that is asked for, or why this node may not answer now."""
         view, request = self._view, accepted.request
         info = view.meta.channels.get(request.channel)
         number = view.group_number(request.channel)
@@ -68,7 +68,7 @@ class FetchRules:
         return Refusal(UNKNOWN_CHANNEL) if info is None else (number, info.uid)
 
     def locate(self, accepted: AcceptedRequest, number: GroupId, uid: ChannelUid, index: Index) -> Place | Refusal:
-        """Which messages of the channel, whose *index* that is, are asked for and may be seen."""
+        """The messages that are asked for and may be seen, by the *index* of the channel, or why the request is refused."""
         view = self._view
         seen, deleted = view.visible(number, uid, index), view.deleted(number, uid)
         place = locate(accepted.request, seen, view.payload_bytes_max, deleted)
@@ -78,7 +78,7 @@ class FetchRules:
         return place
 
     def answer(self, accepted: AcceptedRequest, place: Place, batches: list[FetchedBatch]) -> list[fetches.Records]:
-        """The encoded answer, in pieces, out of the batches that hold what *place* names. Ask `holds` behind it."""
+        """The encoded answer, in pieces, from the batches that hold the messages of *place*. Check `holds` afterwards."""
         view = self._view
         deleted = view.deleted(view.group_number(accepted.request.channel), ChannelUid(place.response.uid))
         return answer(accepted.request, place, batches, view.payload_bytes_max, deleted)
@@ -90,8 +90,8 @@ def _of_leader(accepted: AcceptedRequest) -> bool:
 
 
 def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs | None = None) -> Place | None:
-    """Which messages *request* asks for, of those that are *seen* in the channel's index and not *deleted*; None if it makes no
-    sense."""
+    """The messages that *request* asks for, of those that are *seen* in the channel's index and not *deleted*; None if the request
+    is invalid."""
     oldest, newest = seen.first_sequence, seen.last_sequence
     last = request.last or NO_END
     match request.WhichOneof("start"):
@@ -117,7 +117,7 @@ def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs |
 def answer(
     request: FetchRequest, place: Place, batches: list[FetchedBatch], payload_max: int, deleted: Runs | None = None
 ) -> list[fetches.Records]:
-    """The encoded answer to *request*, in pieces; *batches* are those that hold what *place* names."""
+    """The encoded answer to *request*, in pieces; *batches*: those that hold the messages of *place*."""
     response, first, last, _ = place
     room = payload_max - fetches.HEAD_ROOM
     wanted = min(request.max_bytes or room, room)
@@ -144,7 +144,7 @@ def answer(
 def _select(
     batches: list[FetchedBatch], place: Place, deleted: Runs | None, messages_max: int, bytes_max: int
 ) -> list[FetchedBatch]:
-    """As `fetches.select`, without what was deleted."""
+    """As `fetches.select`, without the deleted messages."""
     if deleted is None or not batches:
         return fetches.select(batches, place.first, place.last, messages_max, bytes_max)
     chosen: list[FetchedBatch] = []
