@@ -34,6 +34,44 @@ class Position(NamedTuple):
     uid: int = 0  # of the channel; 0: not known yet
 
 
+class CursorReporter:
+    """Reports the position of one consumer to the servers, at intervals and at the end, for monitoring only: failures are logged
+    and tried again. Without a name it reports nothing."""
+
+    def __init__(self, client: Connected, name: str, channel: str) -> None:
+        self.finished = 0
+        """Position after the batches that the caller has finished: it has asked for the next one. 0: none yet."""
+        self._client = client
+        self._name = name
+        self._channel = channel
+        self._reported = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._name:
+            self._task = asyncio.create_task(self._run())
+
+    async def __aexit__(self, *_exc: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(StanClientError, TimeoutError):
+                await asyncio.wait_for(self._report(), CURSOR_INTERVAL_S)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(CURSOR_INTERVAL_S)
+            try:
+                await self._report()
+            except StanClientError as trouble:
+                log.debug("cursor %s of %s: %s", self._name, self._channel, trouble)
+
+    async def _report(self) -> None:
+        finished = self.finished
+        if finished and finished != self._reported:
+            await self._client.cursor_set(self._name, {self._channel: finished})
+            self._reported = finished
+
+
 class PullConsumer(AsyncIterator[Fetched]):
     """Async iterator over a channel's batches from the caller's position on. Iterate once; call `aclose` if the iteration is left
     before its end."""
@@ -68,11 +106,9 @@ class PullConsumer(AsyncIterator[Fetched]):
         self.lost = 0  # messages skipped because the server has removed them
         self._client = client
         self._at = position if isinstance(position, Position) else Position(position)
-        self._told = 0  # position last reported to the servers
-        self._done = 0  # position after the batches that the caller has finished: it has asked for the next one
         self._follow = follow
         self._skip_lost = skip_lost
-        self._cursor = cursor
+        self._reporter = CursorReporter(client, cursor, channel)
         self._max_in_flight, self._max_bytes, self._from_replica = max_in_flight, max_bytes, from_replica
         self._batches = self._read()
 
@@ -103,8 +139,7 @@ class PullConsumer(AsyncIterator[Fetched]):
         await self._batches.aclose()
 
     async def _read(self) -> AsyncGenerator[Fetched, None]:
-        telling = asyncio.create_task(self._tell_now_and_then()) if self._cursor else None
-        try:
+        async with self._reporter:
             while True:
                 try:
                     async with contextlib.aclosing(self._answers()) as answers:
@@ -113,7 +148,7 @@ class PullConsumer(AsyncIterator[Fetched]):
                             self._at = Position(max(self._at.sequence, found.next_sequence), found.uid or self._at.uid)
                             if found.count:
                                 yield found
-                                self._done = self._at.sequence
+                                self._reporter.finished = self._at.sequence
                     if not self._follow:
                         return
                 except ChannelReplacedError:
@@ -124,11 +159,6 @@ class PullConsumer(AsyncIterator[Fetched]):
                     if self._at.uid:
                         self._start_again()
                     await self._client.info(newer_than={self.channel: 0}, wait_s=FOLLOW_WAIT_S)
-        finally:
-            if telling is not None:
-                telling.cancel()
-                with contextlib.suppress(StanClientError, TimeoutError):
-                    await asyncio.wait_for(self._tell(), CURSOR_INTERVAL_S)
 
     def _answers(self) -> AsyncGenerator[Fetched, None]:
         return self._client.read_batches(
@@ -140,8 +170,6 @@ class PullConsumer(AsyncIterator[Fetched]):
             from_replica=self._from_replica,
             uid=self._at.uid,
         )
-
-    # --- losses ------------------------------------------------------------------------------------------------------
 
     def _look_for_loss(self, found: Fetched) -> None:
         wanted = self._at.sequence
@@ -162,19 +190,3 @@ class PullConsumer(AsyncIterator[Fetched]):
             raise ChannelReplacedError
         log.warning("channel %s was deleted; going on with the one that has its name", self.channel)
         self._at = Position()
-
-    # --- the position, for others to see -------------------------------------------------------------------------------
-
-    async def _tell_now_and_then(self) -> None:
-        while True:
-            await asyncio.sleep(CURSOR_INTERVAL_S)
-            try:
-                await self._tell()
-            except StanClientError as trouble:  # the reported position is for monitoring only
-                log.debug("cursor %s of %s: %s", self._cursor, self.channel, trouble)
-
-    async def _tell(self) -> None:
-        done = self._done
-        if done and done != self._told:
-            await self._client.cursor_set(self._cursor, {self.channel: done})
-            self._told = done
