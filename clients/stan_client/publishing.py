@@ -50,6 +50,55 @@ class PendingPublish(NamedTuple):
     again: tuple[str, bytes, str]  # channel, data, reply: to be sent again
 
 
+class PublishPath:
+    """The path of publishes on one session: encodes them with the ids of the session, and knows the inbox of their acks."""
+
+    def __init__(self, session: Session, ack_inbox: str, sid: int) -> None:
+        """*sid*: NATS subscription of *ack_inbox*, which this path ends with `close`."""
+        self.link = session.link
+        self.ack_inbox = ack_inbox.encode()
+        self._sid = sid
+        self._prefix = session.answer.pub_prefix + b"."
+        self._client_id = session.options.client_id.encode()
+        self._conn_id = session.conn_id
+        self._names: dict[str, tuple[bytes, bytes]] = {}  # channel -> NATS subject of its publishes, encoded name
+
+    def encode(self, guid: bytes, channel: str, data: bytes, reply: str) -> bytes:
+        """Return the NATS frame of one publish.
+
+        Raises:
+            MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
+        """
+        subject, name = self._names.get(channel) or self._name(channel)
+        frame = encode_publish(
+            subject,
+            self.ack_inbox,
+            self._client_id,
+            guid,
+            name,
+            reply.encode("utf-8", "surrogateescape"),
+            data,
+            self._conn_id,
+        )
+        max_payload = self.link.max_payload
+        if len(frame) > max_payload and len(frame) - frame.index(b"\r\n") - 4 > max_payload:
+            raise MessageTooLargeError
+        return frame
+
+    def _name(self, channel: str) -> tuple[bytes, bytes]:
+        name = channel.encode("utf-8", "surrogateescape")
+        if not is_channel_name(name):
+            raise InvalidNameError
+        if len(self._names) >= CHANNELS_KNOWN_MAX:
+            self._names.clear()
+        self._names[channel] = self._prefix + name, name
+        return self._names[channel]
+
+    async def close(self) -> None:
+        """Stop listening for acks."""
+        await self.link.unlisten(self._sid)
+
+
 class Publisher:
     """All publishes of one client; outlives its sessions."""
 
@@ -64,10 +113,7 @@ class Publisher:
         self._in_flight_max = in_flight_max
         self._ack_timeout_s = ack_timeout_s
         self._republish = republish
-        self._session: Session | None = None
-        self._ack_inbox = self._pub_prefix = self._client_id = b""
-        self._sid = 0
-        self._names: dict[str, tuple[bytes, bytes]] = {}  # channel -> NATS subject of its publishes, encoded name
+        self._path: PublishPath | None = None  # None while there is no session
         prefix = fresh_id()
         self._guids: Iterator[str] = (f"{prefix}{number:x}" for number in count(1))
         self._pending: dict[bytes, PendingPublish] = {}  # guid -> publish, oldest deadline first
@@ -83,42 +129,39 @@ class Publisher:
     async def attach(self, session: Session) -> None:
         """Publish on *session* from now on."""
         ack_inbox = f"_STAN.acks.{fresh_id()}"
-        self._sid = await session.link.listen(ack_inbox, self._take)
-        self._ack_inbox = ack_inbox.encode()
-        self._session = session
-        self._pub_prefix = session.answer.pub_prefix + b"."
-        self._names.clear()
-        self._client_id = session.options.client_id.encode()
+        sid = await session.link.listen(ack_inbox, self._take)
+        self._path = PublishPath(session, ack_inbox, sid)
         self.send_again()
         self._wake()
 
     async def detach(self, error: StanClientError, *, final: bool) -> None:
         """Handle the loss of the session: publishes without ack fail with *error*, unless `republish` is on and another session
         will follow (*final* is false)."""
-        session, self._session = self._session, None
+        path, self._path = self._path, None
         if final or not self._republish:
             pending, self._pending = self._pending, {}
             for guid, publish in pending.items():
                 _tell(publish.on_ack, guid, error)
         self._wake()
-        if session is not None:
-            await session.link.unlisten(self._sid)
+        if path is not None:
+            await path.close()
 
     def send_again(self) -> None:
         """After a new session or a NATS reconnect: with `republish`, send publishes without ack again, with the same guids."""
-        if not self._republish or self._session is None:
+        path = self._path
+        if not self._republish or path is None:
             return
         pending, self._pending = self._pending, {}
         deadline = asyncio.get_running_loop().time() + self._ack_timeout_s
         for guid, publish in pending.items():
             self._pending[guid] = publish._replace(deadline=deadline)
-            self._session.link.send(self._encode(self._session, guid, *publish.again))
+            path.link.send(path.encode(guid, *publish.again))
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
     def free(self) -> int:
         """Messages that may be published now."""
-        return self._in_flight_max - len(self._pending) if self._session is not None else 0
+        return self._in_flight_max - len(self._pending) if self._path is not None else 0
 
     async def wait_for_room(self) -> None:
         """Wait until the window or the session has changed; the caller checks `free` again."""
@@ -133,43 +176,18 @@ class Publisher:
             TooManyInFlightError: no room, or no session at the moment.
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
         """
-        if self._session is None or len(self._pending) >= self._in_flight_max:
+        path = self._path
+        if path is None or len(self._pending) >= self._in_flight_max:
             raise TooManyInFlightError
         name = next(self._guids)
         guid = name.encode()
-        frame = self._encode(self._session, guid, channel, data, reply)
+        frame = path.encode(guid, channel, data, reply)
         loop = asyncio.get_running_loop()
         self._pending[guid] = PendingPublish(loop.time() + self._ack_timeout_s, on_ack, (channel, data, reply))
-        self._session.link.send(frame)
+        path.link.send(frame)
         if self._timer is None:
             self._timer = loop.call_later(self._ack_timeout_s, self._expire)
         return name
-
-    def _encode(self, session: Session, guid: bytes, channel: str, data: bytes, reply: str) -> bytes:
-        subject, name = self._names.get(channel) or self._name(channel)
-        frame = encode_publish(
-            subject,
-            self._ack_inbox,
-            self._client_id,
-            guid,
-            name,
-            reply.encode("utf-8", "surrogateescape"),
-            data,
-            session.conn_id,
-        )
-        max_payload = session.link.max_payload
-        if len(frame) > max_payload and len(frame) - frame.index(b"\r\n") - 4 > max_payload:
-            raise MessageTooLargeError
-        return frame
-
-    def _name(self, channel: str) -> tuple[bytes, bytes]:
-        name = channel.encode("utf-8", "surrogateescape")
-        if not is_channel_name(name):
-            raise InvalidNameError
-        if len(self._names) >= CHANNELS_KNOWN_MAX:
-            self._names.clear()
-        self._names[channel] = self._pub_prefix + name, name
-        return self._names[channel]
 
     # --- acks ------------------------------------------------------------------------------------------------------
 
@@ -203,9 +221,12 @@ class Publisher:
 
     def _send_untaken(self) -> None:
         untaken, self._untaken = self._untaken, set()
+        path = self._path
+        if path is None:
+            return
         for guid, publish in self._pending.items():
-            if guid in untaken and self._session is not None:
-                self._session.link.send(self._encode(self._session, guid, *publish.again))
+            if guid in untaken:
+                path.link.send(path.encode(guid, *publish.again))
 
     def _expire(self) -> None:
         """Fail publishes whose deadline has passed, and set the timer to the deadline of the oldest one that remains."""
