@@ -119,7 +119,6 @@ MANY_FIELDS = {
     "stan.raft.scheduler.Scheduler": 14,
     "stan.raft.transport.mux.Mux": 14,
     "stan.settings.stream_conf.FileSettings": 18,
-    "stan_client.subscription.Subscription": 20,
 }
 """Classes that are still above. These numbers only go down."""
 

@@ -10,13 +10,12 @@ import asyncio
 import inspect
 import logging
 import time
-from collections import deque
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import decode_message, encode_acks
+from stan.protocol.kernel.client import decode_message
 from stan.protocol.proto import wire_pb2 as wire
 from stan_client.errors import (
     BadSubscriptionError,
@@ -28,12 +27,12 @@ from stan_client.errors import (
     SubscribeRequestTimeoutError,
     UnsubscribeRequestTimeoutError,
 )
+from stan_client.message_queue import MessageQueue
 from stan_client.messages import BatchCallback, Callback, Message, SubscriptionOptions
 from stan_client.positions import Start, from_sequence
-from stan_client.session import Session, fresh_id, text_of
-
-if TYPE_CHECKING:
-    from stan_client.connection import NatsLink
+from stan_client.requests import raw
+from stan_client.session import Session, text_of
+from stan_client.subscription_path import SubscriptionPath
 
 log = logging.getLogger("stan_client")
 
@@ -52,9 +51,6 @@ class SubscriptionOwner(Protocol):
         """Note that *subscription* has ended."""
 
 
-QUEUED_WINDOWS_MAX: Final = 2
-"""Redelivered messages are dropped while this many windows of messages are queued: the server sends them again."""
-
 CALLBACK_FAILED: Final = "callback of %s failed; what it was given is not acked and will come again"
 
 
@@ -72,31 +68,22 @@ class Subscription(AsyncIterator[Message]):
         self.options = options
         self.last_sequence = 0  # highest sequence that arrived
         self._client = client
-        self._name = channel.encode("utf-8", "surrogateescape")
         self._callback: Any = callback
-        self._waits = callback is not None and _returns_awaitable(callback)
-        self._direct = callback is not None and not self._waits
-        self._link: NatsLink | None = None
-        self._sid = 0
-        self._ack_inbox = b""  # empty until the server has answered
-        self._early: list[Frame] = []
-        self._queue: deque[Message] = deque()
-        self._arrival: asyncio.Future[None] | None = None
+        self._direct = callback is not None and not _returns_awaitable(callback)  # called in the reading turn
+        self._path: SubscriptionPath | None = None  # of the newest session on which it was made
+        self._queue = MessageQueue(options.max_in_flight)
         self._worker: asyncio.Task[None] | None = None
-        self._unsent_acks: list[int] = []
         self._in_hand = 0  # sequence that the iterator returned last and has not acked
         self._made_at_ns = 0
-        self._over = False
-        self._error: StanClientError | None = None
 
     def __repr__(self) -> str:
-        state = "closed" if self._over else "open"
+        state = "closed" if self._queue.closed else "open"
         return f"<Subscription {self.channel} {state} last_sequence={self.last_sequence} queued={len(self._queue)}>"
 
     @property
     def closed(self) -> bool:
         """True once the subscription was closed or has ended with an error."""
-        return self._over
+        return self._queue.closed
 
     # --- made, and made again --------------------------------------------------------------------------------------
 
@@ -107,40 +94,37 @@ class Subscription(AsyncIterator[Message]):
             SubscribeRequestTimeoutError: no answer; a close request was sent in case the server has made the subscription.
             ServerError: the server refuses.
         """
-        await self._unlisten()
-        self._ack_inbox, self._early = b"", []
+        if self._path is not None:
+            await self._path.close()
         if self.options.durable:
             self._queue.clear()  # unacked: the server sends them again
-            self._unsent_acks.clear()
-        inbox = f"_INBOX.{fresh_id()}"
-        request = self._request(session, inbox)
+        path = self._path = SubscriptionPath(session.link, raw(self.channel))
+        request = self._request(session, path)
         self._made_at_ns = self._made_at_ns or time.monotonic_ns()
-        self._link = session.link
-        self._sid = await session.link.listen(inbox, self._take)
+        await path.listen(self._take)
         try:
             answer = await session.request(session.answer.sub_requests, request, SubscribeRequestTimeoutError)
         except SubscribeRequestTimeoutError:
-            self._disown(session, inbox)
-            await self._unlisten()
+            self._disown(session, path)
+            await path.close()
             raise
         response = wire.SubscriptionResponse.FromString(answer)
         if response.error:
-            await self._unlisten()
+            await path.close()
             raise ServerError(text_of(response.error))
-        self._ack_inbox = response.ack_inbox
-        if self._waits and self._worker is None:
+        early = path.confirm(response.ack_inbox)
+        if self._callback is not None and not self._direct and self._worker is None:
             self._worker = asyncio.get_running_loop().create_task(self._work())
-        early, self._early = self._early, []
         if early:
             self._take(early)
 
-    def _request(self, session: Session, inbox: str) -> bytes:
+    def _request(self, session: Session, path: SubscriptionPath) -> bytes:
         start = self._start()
         return wire.SubscriptionRequest(
             client_id=session.options.client_id.encode(),
-            subject=self._name,
+            subject=path.name,
             queue_group=self.options.queue.encode(),
-            inbox=inbox.encode(),
+            inbox=path.inbox.encode(),
             max_in_flight=self.options.max_in_flight,
             ack_wait_s=int(self.options.ack_wait_s),
             durable_name=self.options.durable.encode(),
@@ -158,25 +142,21 @@ class Subscription(AsyncIterator[Message]):
             return from_sequence(self.last_sequence + 1)
         return self.options.start.since(time.monotonic_ns() - self._made_at_ns)
 
-    def _disown(self, session: Session, inbox: str) -> None:
+    def _disown(self, session: Session, path: SubscriptionPath) -> None:
         close = wire.UnsubscribeRequest(
-            client_id=session.options.client_id.encode(), subject=self._name, inbox=inbox.encode()
+            client_id=session.options.client_id.encode(), subject=path.name, inbox=path.inbox.encode()
         )
         if session.answer.sub_close_requests:
             session.link.send(publication(session.answer.sub_close_requests, close.SerializeToString()))
 
-    async def _unlisten(self) -> None:
-        if self._link is not None:
-            link, self._link = self._link, None
-            await link.unlisten(self._sid)
-
     # --- messages --------------------------------------------------------------------------------------------------
 
     def _take(self, frames: list[Frame]) -> None:
-        if not self._ack_inbox:
-            self._early.extend(frames)
+        path = self._path
+        if path is None or self._queue.closed:
             return
-        if self._over:
+        if not path.ack_inbox:
+            path.early.extend(frames)
             return
         channel = self.channel
         messages = []
@@ -191,11 +171,11 @@ class Subscription(AsyncIterator[Message]):
         if self._direct:
             self._run(messages)
         else:
-            self._enqueue(messages)
+            self._queue.put(messages)
 
     def _run(self, messages: list[Message]) -> None:
         for group in [messages] if self.options.batch else [[message] for message in messages]:
-            if self._over:
+            if self._queue.closed:
                 return
             try:
                 self._callback(group if self.options.batch else group[0])
@@ -204,28 +184,8 @@ class Subscription(AsyncIterator[Message]):
             else:
                 self._settle(group)
 
-    def _enqueue(self, messages: list[Message]) -> None:
-        room = QUEUED_WINDOWS_MAX * self.options.max_in_flight - len(self._queue)
-        if len(messages) > room:
-            messages = [message for message in messages if not message.redelivered]
-        self._queue.extend(messages)
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._arrival is not None and not self._arrival.done():
-            self._arrival.set_result(None)
-
-    async def _arrived(self) -> bool:
-        """Wait for a message; returns False when the subscription has ended."""
-        while not self._queue:
-            if self._over:
-                return False
-            self._arrival = asyncio.get_running_loop().create_future()
-            await self._arrival
-        return not self._over
-
     async def _work(self) -> None:
-        while await self._arrived():
+        while await self._queue.arrived():
             if self.options.batch:
                 group = list(self._queue)
                 self._queue.clear()
@@ -250,12 +210,12 @@ class Subscription(AsyncIterator[Message]):
         """
         if self._callback is not None:
             raise TypeError("a subscription with a callback cannot be iterated over")
-        if self._in_hand and not self.options.manual_acks:
-            self._ack(self._in_hand)
+        if self._in_hand and not self.options.manual_acks and self._path is not None:
+            self._path.ack(self._in_hand)
         self._in_hand = 0
-        if not await self._arrived():
-            if self._error is not None:
-                raise self._error
+        if not await self._queue.arrived():
+            if self._queue.error is not None:
+                raise self._queue.error
             raise StopAsyncIteration
         message = self._queue.popleft()
         self._in_hand = message.sequence
@@ -271,25 +231,15 @@ class Subscription(AsyncIterator[Message]):
         """
         if not self.options.manual_acks:
             raise ManualAckError
-        if self._over:
+        if self._path is None or self._queue.closed:
             raise BadSubscriptionError
-        self._ack(sequence)
+        self._path.ack(sequence)
 
     def _settle(self, messages: list[Message]) -> None:
-        if not self.options.manual_acks:
+        path = self._path
+        if path is not None and not self.options.manual_acks:
             for message in messages:
-                self._ack(message.sequence)
-
-    def _ack(self, sequence: int) -> None:
-        if not self._unsent_acks:
-            asyncio.get_running_loop().call_soon(self._send_acks)
-        self._unsent_acks.append(sequence)
-
-    def _send_acks(self) -> None:
-        acks, self._unsent_acks = self._unsent_acks, []
-        if acks and self._link is not None and self._ack_inbox and not self._over:
-            for first, last in _runs(acks):
-                self._link.send(encode_acks(self._ack_inbox, self._name, first, last))
+                path.ack(message.sequence)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -309,17 +259,20 @@ class Subscription(AsyncIterator[Message]):
     async def _leave(self, *, unsubscribe: bool) -> None:
         if self._client.closed:
             raise ConnectionClosedError
-        if self._over:
+        if self._queue.closed:
             raise BadSubscriptionError
         session = await self._client.ready()
+        path = self._path  # read here: a new session has brought another one
+        if path is None:
+            raise BadSubscriptionError
         subject = session.answer.unsub_requests if unsubscribe else session.answer.sub_close_requests
         if not subject:
             raise NotSupportedError
-        self._send_acks()
+        path.send_acks()
         request = wire.UnsubscribeRequest(
             client_id=session.options.client_id.encode(),
-            subject=self._name,
-            inbox=self._ack_inbox,
+            subject=path.name,
+            inbox=path.ack_inbox,
             durable_name=self.options.durable.encode(),
         )
         answer = await session.request(subject, request.SerializeToString(), UnsubscribeRequestTimeoutError)
@@ -330,32 +283,19 @@ class Subscription(AsyncIterator[Message]):
 
     async def end(self, error: StanClientError | None = None) -> None:
         """Stop locally, without a request to the server: iteration ends, with *error* if there is one."""
-        if self._over:
+        if self._queue.closed:
             return
-        self._send_acks()
-        self._over, self._error = True, error
+        if self._path is not None:
+            self._path.send_acks()
+        self._queue.close(error)
         self._client.forget(self)
-        self._wake()
         worker = self._worker
         if worker is not None and worker is not asyncio.current_task():
             worker.cancel()
-        await self._unlisten()
+        if self._path is not None:
+            await self._path.close()
 
 
 def _returns_awaitable(callback: Any) -> bool:
     """Return True if *callback* is an async function, or an object whose __call__ is one."""
     return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(callback.__call__)
-
-
-def _runs(sequences: list[int]) -> list[tuple[int, int]]:
-    """Join consecutive sequences, in their order, to ranges [first, last]."""
-    runs = []
-    first = last = sequences[0]
-    for sequence in sequences[1:]:
-        if sequence == last + 1:
-            last = sequence
-        else:
-            runs.append((first, last))
-            first = last = sequence
-    runs.append((first, last))
-    return runs

@@ -150,7 +150,7 @@ def test_rogue_cannot_ack_for_others(server):
         await alice.publish("a.acked", SECRET)
         sub = await alice.subscribe("a.acked", durable="d", start=stan_client.everything(), manual_acks=True)
         message = await anext(aiter(sub))
-        inbox = sub._ack_inbox
+        inbox = sub._path.ack_inbox
         ack = wire.Ack(subject=b"a.acked", sequence=message.sequence).SerializeToString()
         for subject in (inbox.decode(), f"_STAN.from.alice.{inbox.decode()}", f"_STAN.to.alice.{inbox.decode()}"):
             await rogue.link.publish(subject, ack)
