@@ -1,5 +1,7 @@
 """Channel names: what is a name, and what NATS subjects are made of them (STAN-SPEC 1, 4.2). Pure."""
 
+from dataclasses import dataclass
+
 from stan.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX
 from stan.patterns import RESERVED
 
@@ -39,41 +41,46 @@ def folded(name: bytes) -> bytes:
     return name.decode("utf-8", "surrogateescape").lower().encode("utf-8", "surrogateescape")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Subjects:
     """The NATS subjects of one streaming cluster (STAN-SPEC 1.2), and those between its nodes."""
 
-    __slots__ = (
-        "close",
-        "discover",
-        "events",
-        "extension",
-        "hello",
-        "meta",
-        "node",
-        "node_add",
-        "node_remove",
-        "pings",
-        "pub_prefix",
-        "sub",
-        "sub_close",
-        "unsub",
-    )
+    discover: str
+    pings: str
+    pub_prefix: str  # before the channel name
+    sub: str
+    unsub: str
+    sub_close: str
+    close: str
+    node: str  # prefix of the subjects between nodes
+    hello: str
+    meta: str
+    node_add: str
+    node_remove: str
+    extension: str  # prefix of the requests that the original does not have
+    events: str  # prefix of the cluster's events
 
-    def __init__(self, cluster_id: str, discover_prefix: str) -> None:
-        self.discover = f"{discover_prefix}.{cluster_id}"
-        self.pings = f"{self.discover}.pings"
-        self.pub_prefix = f"_STAN.pub.{cluster_id}"
-        self.sub = f"_STAN.sub.{cluster_id}"
-        self.unsub = f"_STAN.unsub.{cluster_id}"
-        self.sub_close = f"_STAN.subclose.{cluster_id}"
-        self.close = f"_STAN.close.{cluster_id}"
-        self.node = f"_STAN.node.{cluster_id}"
-        self.hello = f"{self.node}.hello"
-        self.meta = f"{self.node}.meta"
-        self.node_add = f"_STAN.raft.{cluster_id}.node.add"
-        self.node_remove = f"_STAN.raft.{cluster_id}.node.remove"
-        self.extension = extension_subject(cluster_id)
-        self.events = f"{self.extension}.events"
+    @classmethod
+    def of(cls, cluster_id: str, discover_prefix: str) -> "Subjects":
+        """Return the subjects of a cluster; *discover_prefix*: of its connect requests."""
+        discover, node = f"{discover_prefix}.{cluster_id}", f"_STAN.node.{cluster_id}"
+        extension = extension_subject(cluster_id)
+        return cls(
+            discover=discover,
+            pings=f"{discover}.pings",
+            pub_prefix=f"_STAN.pub.{cluster_id}",
+            sub=f"_STAN.sub.{cluster_id}",
+            unsub=f"_STAN.unsub.{cluster_id}",
+            sub_close=f"_STAN.subclose.{cluster_id}",
+            close=f"_STAN.close.{cluster_id}",
+            node=node,
+            hello=f"{node}.hello",
+            meta=f"{node}.meta",
+            node_add=f"_STAN.raft.{cluster_id}.node.add",
+            node_remove=f"_STAN.raft.{cluster_id}.node.remove",
+            extension=extension,
+            events=f"{extension}.events",
+        )
 
 
 def fetch_subjects(cluster_id: str) -> tuple[str, str]:

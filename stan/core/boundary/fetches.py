@@ -90,8 +90,8 @@ def _of_leader(accepted: AcceptedRequest) -> bool:
 
 
 def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs | None = None) -> Place | None:
-    """The messages that *request* asks for, of those that are *seen* in the channel's index and not *deleted*; None if the request
-    is invalid."""
+    """The messages that *request* asks for, of those that are *seen* in the channel's index and not *deleted*; None if it is
+    invalid."""
     oldest, newest = seen.first_sequence, seen.last_sequence
     last = request.last or NO_END
     match request.WhichOneof("start"):

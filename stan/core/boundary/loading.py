@@ -24,7 +24,7 @@ from stan.types import GroupId, RaftIndex
 
 def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContext:
     """Make the context of a broker that holds no channel group yet."""
-    nats = NatsState(Subjects(config.cluster_id, config.discover_prefix), reply_prefix)
+    nats = NatsState(Subjects.of(config.cluster_id, config.discover_prefix), reply_prefix)
     context = BrokerContext(config, indexes, nats, Admission(RateLimiter(config.requests)))
     if config.permissions is not None:
         context.admission.authorizer = PermissionAuthorizer(context, config.permissions)

@@ -84,7 +84,7 @@ class _SettingsRequest:
         )
         self._config = config
         self._now = ticker.now
-        self._subject = Subjects(config.cluster_id, config.discover_prefix).hello
+        self._subject = Subjects.of(config.cluster_id, config.discover_prefix).hello
         self._membership = Membership(me, ticker.now(), Random())
         self._rest = b""
 

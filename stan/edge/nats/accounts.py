@@ -24,7 +24,7 @@ def accounts(config: Config, login: str) -> str:
     users = permissions.users if permissions is not None else ()
     operators = [user for user in users if permissions and permissions.allows(user.name, b"", Right.ADMIN_READ, b">")]
     watching = ", ".join(quoted(_account(user)) for user in operators)
-    events = f"{Subjects(config.cluster_id, config.discover_prefix).extension}.events.*"
+    events = f"{Subjects.of(config.cluster_id, config.discover_prefix).extension}.events.*"
     broker = [f"users: [{{ {login} }}]"]
     sent = _sent_to(users)
     sent += [f"{{ stream: {quoted(events)}, accounts: [{watching}] }}"] if operators else []
@@ -62,7 +62,7 @@ def _login(user: NatsUser) -> str:
 
 def _said(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
     """What clients say, and whether the broker hears it under the user's name."""
-    subjects = Subjects(config.cluster_id, config.discover_prefix)
+    subjects = Subjects.of(config.cluster_id, config.discover_prefix)
     for subject in (f"{subjects.pub_prefix}.>", f"{ack_subject(config.cluster_id)}.>"):
         yield f"{FROM}.{user.name}.{subject}", False
         yield subject, True  # of who was let in by a server that did not tell him to say his name

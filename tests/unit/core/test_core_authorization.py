@@ -69,7 +69,7 @@ def error(response):
 
 
 def test_request_is_opened_for_its_user():
-    subjects = Subjects("test-cluster", "_STAN.discover")
+    subjects = Subjects.of("test-cluster", "_STAN.discover")
     sent = wire.SubscriptionRequest(client_id=b"c", inbox=b"_INBOX.m", subject=b"foo")
     frame = unwrap(
         Frame(1, b"_STAN.from.alice._STAN.sub.test-cluster", b"_INBOX.r", b"", sent.SerializeToString()), subjects
