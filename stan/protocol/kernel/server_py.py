@@ -85,7 +85,7 @@ def _is_number(token: bytes) -> bool:
 
 
 class _Scanner:
-    """What one call of scan has gathered so far."""
+    """One call of scan: its arguments, and what it has gathered so far."""
 
     def __init__(
         self,
@@ -109,9 +109,14 @@ class _Scanner:
         self.wanted: dict[bytes, bool] = {}  # what `take` said
         self.groups: dict[bytes, _Group] = {}  # by NATS subject
         self.runs: dict[bytes, Acks] = {}
-        self.malformed: list[Frame] = []
-        self.others: list[Frame] = []
-        self.skipped = 0
+        self.result = Scan(0)  # without publishes and acks, which `finish` adds
+
+    def finish(self, consumed: int) -> Scan:
+        """Return all that was gathered from the *consumed* bytes."""
+        self.result.consumed = consumed
+        self.result.publishes = [group.publishes() for group in self.groups.values()]
+        self.result.acks = list(self.runs.values())
+        return self.result
 
     def step(self, at: int) -> int:
         """Take one frame; returns the place behind it, *at* if scan must stop here."""
@@ -120,10 +125,10 @@ class _Scanner:
             return at
         after, frame = found
         if frame.sid == 0 or frame.sid not in (self.pub_sid, self.ack_sid):
-            self.others.append(frame)
+            self.result.others.append(frame)
         elif self.unwanted(frame):
-            self.skipped += 1
-        elif self.others:
+            self.result.skipped += 1
+        elif self.result.others:
             return at
         else:
             try:
@@ -132,7 +137,7 @@ class _Scanner:
                 elif not self.publish(frame):
                     return at
             except ValueError:
-                self.malformed.append(frame)
+                self.result.malformed.append(frame)
         return after
 
     def unwanted(self, frame: Frame) -> bool:
@@ -263,8 +268,7 @@ def scan(
         if after == at:
             break
         at = after
-    publishes = [group.publishes() for group in scanner.groups.values()]
-    return Scan(at - start, publishes, list(scanner.runs.values()), scanner.malformed, scanner.others, scanner.skipped)
+    return scanner.finish(at - start)
 
 
 def _records(data: bytes) -> Iterator[tuple[int, int]]:
