@@ -111,7 +111,6 @@ MANY_FIELDS = {
     "stan.log.files.recovery.Recovery": 19,
     "stan.log.files.segment.Segment": 14,
     "stan.log.sql.sqllog.SqlLog": 19,
-    "stan.monitor.dashboard.cluster_snapshot.ClusterSnapshot": 16,
     "stan.raft.pysyncobj.election.Election": 22,
     "stan.raft.pysyncobj.replication.Progress": 15,
     "stan.raft.scheduler.Scheduler": 14,

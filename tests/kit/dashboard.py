@@ -10,7 +10,7 @@ from aiohttp import web
 
 from stan.config import Config
 from stan.monitor.dashboard.api import Api
-from stan.monitor.dashboard.cluster_snapshot import ClusterSnapshot
+from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapshot
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import Guard
 from stan.monitor.view import NodeView
@@ -34,7 +34,7 @@ async def served(fake: FakeCluster, config: Config | None = None) -> AsyncIterat
     guard = Guard(config.monitor)
     dashboard = Dashboard(view, guard, fake.complaints.append)
     snapshot = ClusterSnapshot(
-        fake.cluster_client(), fake.groups, list, fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead
+        fake.cluster_client(), ClusterHealth(list, fake.groups), fake.nodes[0], lambda: time.monotonic_ns() + fake.ahead
     )
     api = Api(snapshot, config)
     api.events.extend(fake.happened)

@@ -5,7 +5,6 @@ time). Without browsers only the nodes are polled, every ten seconds unless one 
 problem is known. Answers that are too old are not shown. The snapshot changes nothing.
 """
 
-import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.errors import StanError
 from stan.monitor.dashboard import listing
+from stan.monitor.dashboard.browser_presence import BrowserPresence
 from stan.monitor.dashboard.cached import Cached
 from stan.monitor.dashboard.cursor_state import CursorState, state_of
 from stan.monitor.dashboard.health_summary import HealthInputs, HealthProblem, ProblemTimes, problems
@@ -57,18 +57,54 @@ class CursorTable(NamedTuple):
     lagging: list[tuple[admin.CursorStatus, CursorState]]  # the furthest behind
 
 
+class ClusterHealth:
+    """Judges the cluster by what is known of it at a moment, and remembers since when each problem is there."""
+
+    def __init__(self, own: Callable[[], list[str]], pool: int) -> None:
+        """*own*: returns why the node that serves the pages is not ready; *pool*: number of groups of channels."""
+        self.unreported: Failures[int] = Failures()
+        """Groups whose leaders did not report their subscriptions."""
+        self._own = own
+        self._pool = pool
+        self._since = ProblemTimes()
+
+    def judge(
+        self, history: NodeHistory, cursors: CursorTable | None, now: int
+    ) -> tuple[HealthInputs, list[HealthProblem]]:
+        """Return the inputs of the health summary, and the problems found in them with the time since when each is there.
+
+        Args:
+            history: of the nodes.
+            cursors: the newest table; None: not known at the moment.
+            now: Unix ns.
+        """
+        inputs = HealthInputs(
+            nodes=history.present(),
+            fresh=history.fresh(),
+            members=history.members(),
+            silent=history.silent(),
+            deaf=history.deaf(),
+            own=self._own(),
+            pool=self._pool,
+            stuck=cursors.stuck if cursors else [],
+            lagging=cursors.lagging if cursors else [],
+            subscribed=bool(cursors.states) if cursors else None,
+            missing=set(self.unreported.silent()) if cursors else set(),
+        )
+        return inputs, self._since.of(problems(inputs), now)
+
+
 class ClusterSnapshot:
-    """The shared, cached view of the cluster. *own*: returns why the node that serves the pages is not ready; *me*: its name, ""
-    for a standalone broker; *pool*: number of groups of channels; *clock*: monotonic ns."""
+    """The shared, cached view of the cluster."""
 
     def __init__(
         self,
         cluster_client: ClusterClient,
-        pool: int,
-        own: Callable[[], list[str]],
+        health: ClusterHealth,
         me: str = "",
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        """*me*: name of the node that serves the pages, "" for a standalone broker; *clock*: monotonic ns."""
         self.cluster_client = cluster_client
         self.history = NodeHistory(me)
         self.lag_trends = LagTrends()
@@ -77,25 +113,12 @@ class ClusterSnapshot:
         self.channels = Cached(self._channels, clock=clock)
         self.clients = Cached(lambda: listing.clients(cluster_client), clock=clock)
         self.options = Cached(self._options, 10 * SECOND, clock)
-        self._pool = pool
-        self._own = own
+        self.browsers = BrowserPresence(clock)
+        self._health = health
         self._clock = clock
-        self._since = ProblemTimes()
-        self._missed: Failures[int] = Failures()  # groups whose leaders did not report their subscriptions
-        self._watched_at = 0
-        self._woken = asyncio.Event()
         self._before: tuple[int, dict[int, int]] = (0, {})  # when channels were looked at, and their last sequences
 
     # --- looking ------------------------------------------------------------------------------------------------------
-
-    def watched(self) -> None:
-        """Note that a browser looks at the pages now."""
-        if not self._is_watched():
-            self._woken.set()
-        self._watched_at = self._clock()
-
-    def _is_watched(self) -> bool:
-        return bool(self._watched_at) and self._clock() - self._watched_at < limits.DASHBOARD_LINGER
 
     def outdated(self) -> None:
         """Drop all cached answers but the options, after a change."""
@@ -105,38 +128,17 @@ class ClusterSnapshot:
     async def run(self) -> None:
         """Poll the cluster for ever: often while a browser watches or a node has failed to answer, else seldom."""
         while True:
-            self._woken.clear()
-            watched = self._is_watched()
+            watched = self.browsers.begin_round()
             for cached in (self.nodes, self.cursors) if watched else (self.nodes,):
                 with contextlib.suppress(StanError):
                     await cached.get()
             self.health()
-            pause = limits.DASHBOARD_TICK if watched or self.history.doubted() else limits.DASHBOARD_IDLE_TICK
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause / SECOND):
-                    await self._woken.wait()
-
-    def health_inputs(self) -> HealthInputs:
-        """Return the inputs of the health summary, as known at this moment."""
-        history, table = self.history, self.cursors.recent
-        return HealthInputs(
-            nodes=history.present(),
-            fresh=history.fresh(),
-            members=history.members(),
-            silent=history.silent(),
-            deaf=history.deaf(),
-            own=self._own(),
-            pool=self._pool,
-            stuck=table.stuck if table else [],
-            lagging=table.lagging if table else [],
-            subscribed=bool(table.states) if table else None,
-            missing=set(self._missed.silent()) if table else set(),
-        )
+            often = watched or self.history.doubted()
+            await self.browsers.pause(limits.DASHBOARD_TICK if often else limits.DASHBOARD_IDLE_TICK)
 
     def health(self) -> tuple[HealthInputs, list[HealthProblem]]:
-        """Return the inputs, and the problems found in them with the time since when each is there."""
-        inputs = self.health_inputs()
-        return inputs, self._since.of(problems(inputs), time.time_ns())
+        """Return what `ClusterHealth.judge` finds in what is known at this moment."""
+        return self._health.judge(self.history, self.cursors.recent, time.time_ns())
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -158,7 +160,7 @@ class ClusterSnapshot:
     async def _cursors(self) -> CursorTable:
         begun = time.time_ns()
         found = await listing.cursors(self.cluster_client)
-        self._missed.note(found.missing, begun)
+        self._health.unreported.note(found.missing, begun)
         now = time.time_ns()
         self.lag_trends.note(found.rows, now)
         states: list[CursorState] = []

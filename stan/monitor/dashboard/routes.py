@@ -20,7 +20,7 @@ from stan.edge.standby.standby import STANDBY
 from stan.errors import StanError, Unanswered
 from stan.monitor import health
 from stan.monitor.dashboard.api import Api
-from stan.monitor.dashboard.cluster_snapshot import ClusterSnapshot
+from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapshot
 from stan.monitor.dashboard.tables import BadQuestionError
 from stan.monitor.guard import HEADERS, TOKEN_HEADER, Guard
 from stan.monitor.pages import UnknownNameError
@@ -54,9 +54,8 @@ class Dashboard:
         """There is a node to ask with."""
         config = self._view.config
         cluster_client = ClusterClient(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
-        snapshot = ClusterSnapshot(
-            cluster_client, config.store.raft_groups, lambda: health.ready(self._view), self._name()
-        )
+        judged = ClusterHealth(lambda: health.ready(self._view), config.store.raft_groups)
+        snapshot = ClusterSnapshot(cluster_client, judged, self._name())
         api = Api(snapshot, config)
 
         subscribe_events(node.gateway, api.events.append)
@@ -145,7 +144,7 @@ class Dashboard:
         if self._api is None:
             standby = self._view.ft_state == STANDBY
             return _json({"error": STANDS_BY if standby else "the store is not open yet"}, 503)
-        self._api.snapshot.watched()
+        self._api.snapshot.browsers.note()
         try:
             return await make(self._api)
         except Unanswered as error:
@@ -189,7 +188,7 @@ class Dashboard:
             response = web.StreamResponse(headers={**HEADERS, **kind})
             await response.prepare(request)
             while not self._shut.is_set():
-                api.snapshot.watched()
+                api.snapshot.browsers.note()
                 await response.write(b"data: %b\n\n" % _encoded(api.told()))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(limits.DASHBOARD_TICK / SECOND):
