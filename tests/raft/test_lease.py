@@ -89,11 +89,11 @@ def test_leader_that_hands_over_has_no_lease_until_it_was_refused(rig):
     rig.sent.clear()
     rig.now += 100 * MILLISECOND
     group.turn()
-    seq = group._raft.progress[group._raft._others["n1"]].seq
+    seq = group._raft.progress[group._raft._others["n1"]].appends.seq
     rig.give("n0", "n1", AppendAnswer(group.term, seq, group.log.last_index + 1, success=True, reset=False))
     assert group.leads
     assert group.lease_until() == 0, "n1 may vote for n2 at any moment"
-    seq = group._raft.progress[group._raft._others["n2"]].seq
+    seq = group._raft.progress[group._raft._others["n2"]].appends.seq
     rig.give("n0", "n2", AppendAnswer(group.term, seq, group.log.last_index + 1, success=True, reset=False))
     assert group.lease_until() > rig.now
 

@@ -15,23 +15,23 @@ def entries(first, last, size=10):
 def test_window_closes_by_bytes_and_by_messages_and_opens_with_answers():
     progress = Progress(1)
     progress.sent(entries(1, 1, limits.RAFT_WINDOW_BYTES_MAX), 1)
-    assert not progress.has_room
+    assert not progress.window.has_room
     progress.answered(1)
-    assert progress.has_room
-    assert progress._bytes == 0
+    assert progress.window.has_room
+    assert progress.window.bytes == 0
     for index in range(2, 2 + limits.RAFT_WINDOW_APPENDS_MAX):
-        assert progress.has_room
+        assert progress.window.has_room
         progress.sent(entries(index, index), 1)
-    assert not progress.has_room
+    assert not progress.window.has_room
     progress.answered(2)
-    assert progress.has_room
+    assert progress.window.has_room
 
 
 def test_heartbeats_take_no_room():
     progress = Progress(1)
     for _ in range(2 * limits.RAFT_WINDOW_APPENDS_MAX):
         progress.sent([], 1)
-    assert progress.has_room
+    assert progress.window.has_room
 
 
 def test_resets_that_answer_what_was_sent_before_the_last_one_say_nothing():
@@ -48,10 +48,10 @@ def test_answers_older_than_the_newest_one_are_no_news():
     progress = Progress(1)
     for index in range(1, 4):
         progress.sent(entries(index, index), 1)
-    assert progress.is_news(2)
-    assert not progress.is_news(1)
-    assert not progress.is_news(4), "it was never sent"
-    assert progress.is_news(2)
+    assert progress.appends.is_news(2)
+    assert not progress.appends.is_news(1)
+    assert not progress.appends.is_news(4), "it was never sent"
+    assert progress.appends.is_news(2)
 
 
 def test_acknowledgement_never_pulls_back_what_is_on_the_way():

@@ -1,8 +1,8 @@
 """A leader's knowledge of one follower: how far it is, what is on the way to it, and which of its answers are old.
 
 Promises: at most a window of bodies and messages is on the way (S15); an answer to an older AppendEntries never undoes what a
-newer one said (S3, S5), and a reset answers only what was sent after the last reset. `confirmed` is never later than the time
-at which something left that the follower has answered. Pure.
+newer one said (S3, S5), and a reset answers only what was sent after the last reset. `SentAppends.confirmed` is never later than
+the time at which something left that the follower has answered. Pure.
 """
 
 from collections import deque
@@ -14,65 +14,30 @@ from stan.types import Nanos, RaftIndex
 
 
 @dataclass(slots=True)
-class Progress:
-    """One follower or observer of a leader, for the time of one leadership."""
+class SentAppends:
+    """The AppendEntries that have left for one follower in one leadership, by number (seq), and which answers to them are old."""
 
-    next_index: RaftIndex  # first entry that was not sent yet
-    acked: RaftIndex = field(default=RaftIndex(0))  # everything up to here is durable there and equal
     seq: int = 0  # of the newest AppendEntries
-    echoed: int = 0  # newest seq that an answer told of
-    reset_seq: int = 0  # resets that answer older messages, up to this one, say nothing new
-    held: RaftIndex = field(default=RaftIndex(0))  # what it had acknowledged when the link began anew
-    counts: bool = False  # its newest answer since the link began is that of a member that knows what it promised
-    amnesiac: bool = False  # the same of one that does not
-    readmit_index: RaftIndex | None = None  # an entry made since the link began: with it an amnesiac member is whole
-    needs_snapshot: bool = False  # needs entries that the log no longer has
-    confirmed: Nanos = field(default=Nanos(0))  # it was a follower at this time or later; 0 if it never was
-    asked_seq: int = -1  # the newest seq when it was asked to campaign
+    confirmed: Nanos = field(default=Nanos(0))  # the follower followed at this time or later; 0 if it never did
+    _echoed: int = 0  # newest seq that an answer named
+    _reset_seq: int = 0  # resets that answer older messages, up to this one, say nothing new
+    _asked_seq: int = -1  # the newest seq when the follower was asked to campaign
     _times: deque[tuple[int, Nanos]] = field(default_factory=deque)  # seq and when it left, of messages not answered
-    _flights: deque[tuple[RaftIndex, int]] = field(
-        default_factory=deque
-    )  # last index and bytes of each message with entries
-    _bytes: int = 0
 
-    @property
-    def has_room(self) -> bool:
-        """True if the window has room for another message with entries; an empty window always has."""
-        return self._bytes < limits.RAFT_WINDOW_BYTES_MAX and len(self._flights) < limits.RAFT_WINDOW_APPENDS_MAX
-
-    @property
-    def most(self) -> RaftIndex:
-        """Everything up to here was durable there once."""
-        return max(self.held, self.acked)
-
-    @property
-    def is_asked(self) -> bool:
-        """True if the follower was asked to campaign, and has answered nothing since."""
-        return self.echoed <= self.asked_seq
-
-    def ask(self) -> None:
-        """Note that the follower is asked to campaign."""
-        self.asked_seq = self.seq
-
-    def sent(self, entries: list[Entry], now: Nanos) -> int:
+    def add(self, now: Nanos) -> int:
         """A message leaves; returns its seq."""
         self.seq += 1
         if not self._times or now - self._times[-1][1] >= limits.RAFT_SENT_STEP:
             self._times.append((self.seq, now))
             if now - self._times[0][1] > limits.RAFT_ELECTION_TIMEOUT_MIN:
                 self._times.popleft()  # an answer to that would come too late
-        if entries:
-            size = sum(len(entry.body) for entry in entries)
-            self._flights.append((entries[-1].index, size))
-            self._bytes += size
-            self.next_index = RaftIndex(entries[-1].index + 1)
         return self.seq
 
     def is_news(self, seq: int) -> bool:
         """True if an answer with that seq is not older than one taken before; notes the seq."""
-        if not self.echoed <= seq <= self.seq:
+        if not self._echoed <= seq <= self.seq:
             return False
-        self.echoed = seq
+        self._echoed = seq
         return True
 
     def confirm(self, seq: int) -> None:
@@ -80,18 +45,88 @@ class Progress:
         while self._times and self._times[0][0] <= seq:
             self.confirmed = self._times.popleft()[1]
 
+    def is_new_reset(self, seq: int) -> bool:
+        """True if a reset with that seq answers what left after the last reset; from then on what has left so far is old."""
+        if seq <= self._reset_seq:
+            return False
+        self._reset_seq = self.seq
+        return True
+
+    def ask(self) -> None:
+        """Note that the follower is asked to campaign."""
+        self._asked_seq = self.seq
+
+    @property
+    def is_asked(self) -> bool:
+        """True if the follower was asked to campaign, and has answered nothing since."""
+        return self._echoed <= self._asked_seq
+
+
+@dataclass(slots=True)
+class Window:
+    """The messages with entries that are on the way to one follower, and their bodies' bytes (S15)."""
+
+    bytes: int = 0
+    _flights: deque[tuple[RaftIndex, int]] = field(default_factory=deque)  # last index and bytes of each message
+
+    @property
+    def has_room(self) -> bool:
+        """True if the window has room for another message with entries; an empty window always has."""
+        return self.bytes < limits.RAFT_WINDOW_BYTES_MAX and len(self._flights) < limits.RAFT_WINDOW_APPENDS_MAX
+
+    def add(self, entries: list[Entry]) -> None:
+        """A message with these entries leaves."""
+        size = sum(len(entry.body) for entry in entries)
+        self._flights.append((entries[-1].index, size))
+        self.bytes += size
+
+    def answered(self, acked: RaftIndex) -> None:
+        """Messages with entries up to *acked* have arrived."""
+        while self._flights and self._flights[0][0] <= acked:
+            self.bytes -= self._flights.popleft()[1]
+
+    def clear(self) -> None:
+        """The messages on the way are lost."""
+        self._flights.clear()
+        self.bytes = 0
+
+
+@dataclass(slots=True)
+class Progress:
+    """One follower or observer of a leader, for the time of one leadership."""
+
+    next_index: RaftIndex  # first entry that was not sent yet
+    acked: RaftIndex = field(default=RaftIndex(0))  # everything up to here is durable there and equal
+    held: RaftIndex = field(default=RaftIndex(0))  # what it had acknowledged when the link began anew
+    counts: bool = False  # its newest answer since the link began is that of a member that knows what it promised
+    amnesiac: bool = False  # the same of one that does not
+    readmit_index: RaftIndex | None = None  # an entry made since the link began: with it an amnesiac member is whole
+    needs_snapshot: bool = False  # needs entries that the log no longer has
+    appends: SentAppends = field(default_factory=SentAppends)
+    window: Window = field(default_factory=Window)
+
+    @property
+    def most(self) -> RaftIndex:
+        """Everything up to here was durable there once."""
+        return max(self.held, self.acked)
+
+    def sent(self, entries: list[Entry], now: Nanos) -> int:
+        """A message leaves; returns its seq."""
+        if entries:
+            self.window.add(entries)
+            self.next_index = RaftIndex(entries[-1].index + 1)
+        return self.appends.add(now)
+
     def answered(self, acked: RaftIndex) -> None:
         """The follower holds everything up to *acked*."""
         self.acked = max(self.acked, acked)
         self.next_index = max(self.next_index, RaftIndex(acked + 1))
-        while self._flights and self._flights[0][0] <= acked:
-            self._bytes -= self._flights.popleft()[1]
+        self.window.answered(acked)
 
     def reset(self, seq: int, next_index: RaftIndex) -> bool:
         """The follower has to get everything from *next_index* on; False if that answers something older than the last reset."""
-        if seq <= self.reset_seq:
+        if not self.appends.is_new_reset(seq):
             return False
-        self.reset_seq = self.seq
         self.restart(next_index)
         return True
 
@@ -104,5 +139,4 @@ class Progress:
     def restart(self, next_index: RaftIndex) -> None:
         """Begin again at *next_index*: messages on the way are lost."""
         self.next_index = next_index
-        self._flights.clear()
-        self._bytes = 0
+        self.window.clear()

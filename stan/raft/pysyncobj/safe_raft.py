@@ -100,11 +100,11 @@ class SafeRaft(Election):
         """Ask a follower to campaign now (TimeoutNow), if it holds the whole log and was not asked already."""
         node = self._others[peer]
         progress = self.progress[node]
-        if progress.is_asked or node not in self._SyncObj__connectedNodes:
+        if progress.appends.is_asked or node not in self._SyncObj__connectedNodes:
             return
         if progress.acked == self.journal.end == self._SyncObj__raftMatchIndex[node]:
             self.transferLeadership(node)
-            progress.ask()
+            progress.appends.ask()
             self._heartbeat_due = True  # the answer to what is sent from now on is a refusal
 
     def counting(self) -> set[str]:
@@ -123,7 +123,7 @@ class SafeRaft(Election):
     @property
     def handing_over(self) -> bool:
         """True while a follower that was asked to campaign has not refused."""
-        return any(progress.is_asked for progress in self.progress.values())
+        return any(progress.appends.is_asked for progress in self.progress.values())
 
     def lease_until(self) -> Nanos:
         """End of the lease: until then no other member can be elected; 0 if this member does not lead or hands over.
@@ -136,7 +136,7 @@ class SafeRaft(Election):
             return Nanos(0)
         if self.majority == 1:
             return FOREVER
-        confirmed = sorted((self.progress[node].confirmed for node in self._others.values()), reverse=True)
+        confirmed = sorted((self.progress[node].appends.confirmed for node in self._others.values()), reverse=True)
         since = confirmed[self.majority - 2]
         return Nanos(since + limits.RAFT_ELECTION_TIMEOUT_MIN - limits.RAFT_CLOCK_MARGIN) if since else Nanos(0)
 
@@ -347,7 +347,7 @@ class SafeRaft(Election):
         progress = self.progress.get(node)
         if message.term < self.term or progress is None or message.next_index > self.journal.end + 1:  # S3
             return
-        if node not in self._SyncObj__connectedNodes or not progress.is_news(message.seq):
+        if node not in self._SyncObj__connectedNodes or not progress.appends.is_news(message.seq):
             return
         if message.success:
             progress.answered(RaftIndex(message.next_index - 1))
@@ -361,7 +361,7 @@ class SafeRaft(Election):
         self._count(node, progress)
         if not progress.counts:
             return
-        progress.confirm(message.seq)
+        progress.appends.confirm(message.seq)
         self._SyncObj__onMessageReceived(
             node,
             {
@@ -391,12 +391,12 @@ class SafeRaft(Election):
             or not progress.acked < answer.next_index <= max(progress.acked, self._SyncObj__raftCommitIndex) + 1
             or progress.next_index <= self.journal.end
             or node not in self._SyncObj__connectedNodes
-            or not progress.is_news(answer.seq)
+            or not progress.appends.is_news(answer.seq)
         ):
             return False
         progress.answered(RaftIndex(answer.next_index - 1))
         self._count(node, progress)
-        progress.confirm(answer.seq)
+        progress.appends.confirm(answer.seq)
         self._SyncObj__lastResponseTime[node] = now / SECOND
         return True
 
@@ -462,7 +462,7 @@ class SafeRaft(Election):
     def _send_entries(self, node: Peer, progress: Progress, *, heartbeat: bool) -> None:
         """Send a follower the entries that it lacks, as far as its window has room; if there are none, a due heartbeat."""
         journal = self.journal
-        while progress.next_index > journal.base and progress.next_index <= journal.end and progress.has_room:
+        while progress.next_index > journal.base and progress.next_index <= journal.end and progress.window.has_room:
             first = progress.next_index
             entries = journal.entries(first, journal.end, limits.RAFT_APPEND_BYTES_MAX)
             self._send_append(node, progress, RaftIndex(first - 1), entries)
