@@ -27,6 +27,40 @@ class SchedulerRuntime(Protocol):
         """Call at *deadline*; replaces the alarm that was set before."""
 
 
+class Timetable:
+    """Turns that come by time: all groups' at the next tick, and those that single groups have requested before it. Pure."""
+
+    def __init__(self) -> None:
+        self.tick_at = Nanos(0)
+        self.alarm_at = Nanos(0)  # time for which the alarm is set
+        self._requested: dict[GroupId, Nanos] = {}  # groups that want a turn at a time of their own
+
+    def request(self, number: GroupId, due: Nanos | None) -> bool:
+        """The group wants a turn at *due*; with None it waits for the next tick.
+
+        Returns True if that is before the alarm: `alarm_at` is now *due*, and the owner has to set the alarm again."""
+        if due is None:
+            self._requested.pop(number, None)
+            return False
+        self._requested[number] = due
+        if due >= self.alarm_at:
+            return False
+        self.alarm_at = due
+        return True
+
+    def drop(self, number: GroupId) -> None:
+        """The group wants no turn."""
+        self._requested.pop(number, None)
+
+    def due(self, now: Nanos) -> set[GroupId]:
+        """Groups whose requested turn is due."""
+        return {number for number, due in self._requested.items() if due <= now}
+
+    def plan_alarm(self, now: Nanos) -> None:
+        """Set `alarm_at` to the next tick or the first turn requested for later than *now*."""
+        self.alarm_at = min([self.tick_at, *(due for due in self._requested.values() if due > now)])
+
+
 class Scheduler:
     """The groups of one node. `news` tells the owner that a group has something for it; `crashed` gets what nothing survives."""
 
@@ -40,9 +74,7 @@ class Scheduler:
         self._mux: Mux | None = None
         self.touched: set[GroupId] = set()  # groups that had a turn; the owner takes out those that it has looked at
         self.dirty: set[GroupId] = set()  # groups whose turn comes with the next run
-        self._requested_turns: dict[GroupId, Nanos] = {}  # groups that want a turn before the next tick, and when
-        self._tick_at = Nanos(0)
-        self._alarm_at = Nanos(0)
+        self._timetable = Timetable()
         self._scheduled = False
         self._running = False
         self._owner_runs = False
@@ -69,7 +101,7 @@ class Scheduler:
         if self._mux is not None:
             self._mux.detach(number)
         self.dirty.discard(number)
-        self._requested_turns.pop(number, None)
+        self._timetable.drop(number)
         group = self.groups.pop(number)
         group.close()
         return group
@@ -115,7 +147,8 @@ class Scheduler:
             news = False
             for number in sorted(dirty & self.groups.keys()):
                 group = self.groups[number]
-                self._request_turn(number, group.turn())
+                if self._timetable.request(number, group.turn()):
+                    self._set_alarm()
                 news |= group.take_news()
             self._mux.flush()
         except BaseException as error:  # noqa: BLE001 - see _fail
@@ -128,38 +161,28 @@ class Scheduler:
 
     def heartbeat_if_due(self) -> None:
         """The owner does something long, and reads nothing: let heartbeats leave meanwhile, if they are due."""
-        if self._runtime.now() >= self._tick_at and not self._running:
+        if self._runtime.now() >= self._timetable.tick_at and not self._running:
             self._on_alarm(reads_nothing=True)
             self.run()
 
-    def _request_turn(self, number: GroupId, due: Nanos | None) -> None:
-        """The group wants a turn at *due*, or waits for the next tick."""
-        if due is None:
-            self._requested_turns.pop(number, None)
-            return
-        self._requested_turns[number] = due
-        if due < self._alarm_at:
-            self._alarm(due)
-
-    def _alarm(self, at: Nanos) -> None:
-        self._alarm_at = at
-        self._runtime.alarm(at, self._on_alarm)
+    def _set_alarm(self) -> None:
+        self._runtime.alarm(self._timetable.alarm_at, self._on_alarm)
 
     def _on_alarm(self, *, reads_nothing: bool = False) -> None:
         """The alarm: a tick, or what cannot wait for it."""
         if self._stopped or self._mux is None:
             return
-        now = self._runtime.now()
+        now, timetable = self._runtime.now(), self._timetable
         try:
-            if now >= self._tick_at:
-                self._tick_at = Nanos(now + limits.RAFT_TICK_INTERVAL)
+            if now >= timetable.tick_at:
+                timetable.tick_at = Nanos(now + limits.RAFT_TICK_INTERVAL)
                 self._mux.tick(reads_nothing=reads_nothing)
                 self.dirty |= {number for number, group in self.groups.items() if group.tick(now)}
-            self.dirty |= {number for number, due in self._requested_turns.items() if due <= now}
+            self.dirty |= timetable.due(now)
         except BaseException as error:  # noqa: BLE001 - see _fail
             self._fail(error)
-        later = [due for due in self._requested_turns.values() if due > now]
-        self._alarm(min([self._tick_at, *later]))
+        timetable.plan_alarm(now)
+        self._set_alarm()
         self.schedule()
 
     def _fail(self, error: BaseException) -> None:
