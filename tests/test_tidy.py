@@ -112,7 +112,6 @@ MANY_FIELDS = {
     "stan.log.files.segment.Segment": 14,
     "stan.log.sql.sqllog.SqlLog": 19,
     "stan.raft.pysyncobj.election.Election": 22,
-    "stan.raft.transport.mux.Mux": 14,
     "stan.settings.stream_conf.FileSettings": 18,
 }
 """Classes that are still above. These numbers only go down."""

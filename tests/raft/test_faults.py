@@ -223,7 +223,7 @@ def test_a_peer_that_goes_on_talking_garbage_to_one_group_loses_that_group_alone
     right = codec.TimeoutNow(5)
     for _ in range(limits.RAFT_GARBLED_MAX):
         talk()
-        muxes["a"]._out["b"].parts.append(garbage)
+        muxes["a"]._outgoing["b"].parts.append(garbage)
         muxes["a"].send(GroupId(2), "b", right)
         muxes["a"].flush()
         for _, frame in wires["a"].frames:

@@ -58,12 +58,13 @@ class GroupEndpoint(Protocol):
         """The link to the peer ended; messages on the way are lost."""
 
 
-class _Out:
-    """What is to leave to one peer."""
+class _Outgoing:
+    """The link to one peer, and what is to leave on it."""
 
-    __slots__ = ("kind", "parts", "ready", "run", "size")
+    __slots__ = ("kind", "link", "parts", "ready", "run", "size")
 
-    def __init__(self) -> None:
+    def __init__(self, link: Link) -> None:
+        self.link = link
         self.parts: list[bytes] = []
         self.size = 0
         self.ready: list[bytes] = []  # frames of batches that were full
@@ -108,6 +109,41 @@ class _Out:
         self.ready.clear()
 
 
+class ReadingTimes:
+    """When this node read what its peers say, so that a node that was stopped or busy takes nobody for silent. Pure.
+
+    Without a look for longer than a tick and RAFT_AWAY it was away."""
+
+    def __init__(self, now: Nanos) -> None:
+        self._ticked_at = now
+        self._looked_at = now  # the sockets
+        self._since = now
+
+    def since(self, now: Nanos) -> Nanos:
+        """Since when this node reads without having been away: now, if it was away until now."""
+        return now if now - self._looked_at > _AWAY else self._since
+
+    def look(self, now: Nanos) -> None:
+        """The sockets were looked at."""
+        if now - self._looked_at > _AWAY:
+            self._since = now
+        self._looked_at = now
+
+    def tick(self, now: Nanos, *, reads_nothing: bool) -> Nanos:
+        """The ticker rings; with *reads_nothing* the sockets were not looked at.
+
+        Returns for how many nanoseconds since the last tick this node was away."""
+        passed, self._ticked_at = Nanos(now - self._ticked_at), now
+        if reads_nothing:
+            return passed
+        self.look(now)
+        return passed if passed > _AWAY else Nanos(0)
+
+    def was_late(self, now: Nanos) -> bool:
+        """True if this node was away lately, and so may be short of CPU."""
+        return now - self._since < limits.RAFT_LATE_MEMORY
+
+
 class Mux:
     """This node's end of all links. `wake` is called when something wants to leave outside of a turn."""
 
@@ -127,9 +163,8 @@ class Mux:
         self._note = note
         self._wake = wake
         self._members: dict[GroupId, GroupEndpoint] = {}
-        self._links: dict[str, Link] = {}
-        self._out: dict[str, _Out] = {}
-        self._ticked_at = self._looked_at = self._listens_since = now()
+        self._outgoing: dict[str, _Outgoing] = {}  # by peer
+        self._reading = ReadingTimes(now())
         self._backoff = Backoff()
         self._speaks: set[str] = set()  # peers that something may have to leave to
         self._garbled: Counter[GroupId] = Counter()  # messages that could not be understood, one after the other
@@ -140,14 +175,13 @@ class Mux:
 
     def add_peer(self, peer: str) -> None:
         """Speak with another node from now on."""
-        if peer not in self._links:
-            self._links[peer] = Link(self._random, self._now())
-            self._out[peer] = _Out()
+        if peer not in self._outgoing:
+            self._outgoing[peer] = _Outgoing(Link(self._random, self._now()))
 
     def is_up(self, peer: str) -> bool:
         """True if the link to the peer is up: messages reach it, as far as this node knows."""
-        link = self._links.get(peer)
-        return link is not None and link.up
+        outgoing = self._outgoing.get(peer)
+        return outgoing is not None and outgoing.link.up
 
     # --- groups -----------------------------------------------------------------------------------------------------------
 
@@ -155,8 +189,8 @@ class Mux:
         """A group takes part from now on."""
         invariant(group not in self._members, "one member per group and node", group=group)
         self._members[group] = member
-        for peer, link in self._links.items():
-            if link.up:
+        for peer, outgoing in self._outgoing.items():
+            if outgoing.link.up:
                 member.peer_up(peer)
 
     def detach(self, group: GroupId) -> None:
@@ -165,13 +199,13 @@ class Mux:
 
     def send(self, group: GroupId, peer: str, message: Message) -> None:
         """Queue a message for the next flush; dropped if the peer is down."""
-        if not self.is_up(peer):
+        out = self._outgoing.get(peer)
+        if out is None or not out.link.up:
             return
         self._speaks.add(peer)
-        out = self._out[peer]
         out.add(group, message)
         if out.size >= limits.RAFT_FRAME_BYTES_MAX:
-            out.ready += self._links[peer].frames(out.take(), self._now())
+            out.ready += out.link.frames(out.take(), self._now())
 
     @property
     def speaks(self) -> bool:
@@ -182,10 +216,10 @@ class Mux:
         """End of a turn: what was queued leaves."""
         frames: list[tuple[str, bytes]] = []
         for peer in sorted(self._speaks):
-            link, out = self._links[peer], self._out[peer]
+            out = self._outgoing[peer]
             out.close()
-            if out.parts or link.wants_to_speak:
-                out.ready += link.frames(out.take(), self._now())
+            if out.parts or out.link.wants_to_speak:
+                out.ready += out.link.frames(out.take(), self._now())
             frames += [(peer, frame) for frame in out.ready]
             out.ready = []
         self._speaks.clear()
@@ -196,22 +230,16 @@ class Mux:
 
     def listens_since(self) -> Nanos:
         """Since when this node hears what others say without having been stopped or busy for long: now, if it was until now."""
-        now = self._now()
-        return now if now - self._looked_at > _AWAY else self._listens_since
-
-    def _look(self, now: Nanos) -> None:
-        """The sockets were looked at."""
-        if now - self._looked_at > _AWAY:
-            self._listens_since = now
-        self._looked_at = now
+        return self._reading.since(self._now())
 
     def receive(self, peer: str, frame: bytes | memoryview) -> None:
         """A frame from the wire; frames of strangers are ignored."""
-        link = self._links.get(peer)
-        if link is None:
+        outgoing = self._outgoing.get(peer)
+        if outgoing is None:
             return
-        was_up, now = link.up, self._now()
-        self._look(now)
+        link, now = outgoing.link, self._now()
+        was_up = link.up
+        self._reading.look(now)
         try:
             content = link.take(frame, now)
             self._tell(peer, was_up=was_up)
@@ -256,16 +284,14 @@ class Mux:
         """Look at the timers of the links. While this node did not look, or if it is *reads_nothing*, it did not listen: that is
         nobody's silence."""
         now = self._now()
-        since, self._ticked_at = now - self._ticked_at, now
-        away = since if reads_nothing or since > _AWAY else 0
-        if not reads_nothing:
-            self._look(now)
+        away = self._reading.tick(now, reads_nothing=reads_nothing)
         patience = limits.RAFT_PEER_TIMEOUT * self._backoff.factor(now)
-        for peer, link in self._links.items():
+        for peer, outgoing in self._outgoing.items():
+            link = outgoing.link
             link.heard_at = Nanos(min(now, link.heard_at + away))
             if link.is_silent(now, patience):
                 self._note("WRN", f"nothing from {peer} for {(now - link.heard_at) / 1e9:.3f}s")
-                if now - self._listens_since < limits.RAFT_LATE_MEMORY:  # short of CPU, as the peer may be
+                if self._reading.was_late(now):  # short of CPU, as the peer may be
                     self._backoff.setback(now)
                 self._reset(peer)
             if link.is_due(now):
@@ -274,21 +300,22 @@ class Mux:
 
     def reset_all(self) -> None:
         """The wire itself was lost: every link ends."""
-        for peer in self._links:
+        for peer in self._outgoing:
             self._reset(peer)
 
     def _reset(self, peer: str) -> None:
-        was_up = self._links[peer].up
-        self._links[peer].reset()
+        link = self._outgoing[peer].link
+        was_up = link.up
+        link.reset()
         self._speaks.add(peer)
         self._tell(peer, was_up=was_up)
 
     def _tell(self, peer: str, *, was_up: bool) -> None:
         """Groups hear what became of a link."""
-        up = self._links[peer].up
+        up = self._outgoing[peer].link.up
         if up == was_up:
             return
-        self._out[peer].drop()
+        self._outgoing[peer].drop()
         self._note("INF", f"link to {peer} is {'up' if up else 'down'}")
         for member in list(self._members.values()):
             if up:
