@@ -109,7 +109,6 @@ MANY_FIELDS = {
     "stan.edge.storage.transfer.Receiver": 16,
     "stan.log.files.filelog.FileLog": 27,
     "stan.log.files.recovery.Recovery": 19,
-    "stan.log.files.segment.Segment": 14,
     "stan.log.sql.sqllog.SqlLog": 19,
     "stan.raft.pysyncobj.election.Election": 22,
     "stan.settings.stream_conf.FileSettings": 18,

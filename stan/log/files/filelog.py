@@ -32,6 +32,7 @@ from stan.log.files.disk import Files, OsFiles
 from stan.log.files.recovery import Recovery, RecoveryReport, create_segment, segment_name
 from stan.log.files.segment import (
     ENTRY_HEADER_SIZE,
+    KeptSpace,
     ReadWindow,
     Segment,
     SegmentHeader,
@@ -335,13 +336,8 @@ class FileLog(Visible):
     def _reopen(self, segment: Segment, index: RaftIndex) -> None:
         """Cut off the end of a segment after *index* and make the segment the active one."""
         pin = self._segments.descriptors.pin(segment.number, segment.path)
-        shorter = Segment(
-            segment.number,
-            segment.path,
-            segment.header,
-            kept_batches=segment.kept_batches,
-            kept_bytes=segment.kept_bytes,
-        )
+        kept = KeptSpace(segment.kept.batches, segment.kept.bytes)
+        shorter = Segment(segment.number, segment.path, segment.header, kept=kept)
         self._segments.drop_index_file(segment)
         self._segments.all[-1] = self._segments.by_number[segment.number] = shorter
         self._activate(shorter, pin)
@@ -436,9 +432,9 @@ class FileLog(Visible):
 
     def kept(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: a batch became visible."""
-        holder = self._segments.by_number[segment]
-        holder.kept_batches += 1
-        holder.kept_bytes += row.length
+        kept = self._segments.by_number[segment].kept
+        kept.batches += 1
+        kept.bytes += row.length
 
     def refused(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: nothing of the batch was kept; its bytes count as dead already."""
@@ -446,9 +442,9 @@ class FileLog(Visible):
     def removed(self, removed: Removed) -> None:
         """SpaceAccounting: batches are no longer kept."""
         for number, batches, size in removed.by_segment():
-            holder = self._segments.by_number[number]
-            holder.kept_batches -= batches
-            holder.kept_bytes -= size
+            kept = self._segments.by_number[number].kept
+            kept.batches -= batches
+            kept.bytes -= size
 
     # --- getting rid of what is not kept ---------------------------------------------------------------------------
     def release(self, index: RaftIndex) -> None:
@@ -461,7 +457,7 @@ class FileLog(Visible):
         self._released = max(self._released, index)
         with self._clean_lock:
             for segment in self._segments.sealed():
-                if not segment.kept_batches and self._is_covered(segment) and segment is not self._cleaning:
+                if not segment.kept.batches and self._is_covered(segment) and segment is not self._cleaning:
                     with suppress(OSError):
                         self._segments.delete(segment)
         self._first_index = self._segments.first_index()
@@ -477,7 +473,7 @@ class FileLog(Visible):
         with self._clean_lock:
             if self._cleaning is not None:
                 return None
-            worth = (s for s in self._segments.sealed() if s.mostly_dead and self._is_covered(s))
+            worth = (s for s in self._segments.sealed() if s.kept.mostly_dead(s.end) and self._is_covered(s))
             segment = self._cleaning = next(worth, None)
         if segment is None:
             return None
@@ -489,7 +485,7 @@ class FileLog(Visible):
                 self._segments.descriptors.unpin(pin)
                 raise
         except (OSError, Damage) as error:
-            segment.clean_below = segment.kept_bytes // 2
+            segment.kept.defer_cleaning()
             self._cleaning = None
             return f"{segment.path}: not cleaned: {error}"
         with suppress(OSError):  # a crash may bring the old file back, which is equally correct
@@ -510,7 +506,7 @@ class FileLog(Visible):
         for row in done.rows:
             if self._channels.move(row, old.number, new.number):
                 self.kept(new.number, row)
-        new.clean_below = new.kept_bytes // 2
+        new.kept.defer_cleaning()
         self._segments.replace(old, new)
         self._segments.descriptors.unpin(pin)
         self._cleaning = None

@@ -152,6 +152,47 @@ def outline(found: EntryInSegment) -> list[bytes]:
 
 
 @dataclass(slots=True)
+class PositionMarks:
+    """Where one entry about every MARK_BYTES of a segment begins, so that the way from there to any other entry is short."""
+
+    indexes: "array[int]" = field(default_factory=lambda: array("Q"))  # of the marked entries ...
+    positions: "array[int]" = field(default_factory=lambda: array("I"))  # ... and of their headers in the file
+
+    def add(self, index: RaftIndex, position: int) -> None:
+        """The entry at *index* was added to the segment; it is marked if it is far enough behind the newest mark."""
+        if not self.positions or position - self.positions[-1] >= MARK_BYTES:
+            self.indexes.append(index)
+            self.positions.append(position)
+
+    def before_index(self, index: RaftIndex) -> int:
+        """Position of an entry from which to walk to the entry at *index*."""
+        mark = bisect_right(self.indexes, index) - 1
+        return self.positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
+
+    def before_position(self, position: int) -> int:
+        """Position of an entry from which to walk to the entry that holds *position*."""
+        mark = bisect_right(self.positions, position) - 1
+        return self.positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
+
+
+@dataclass(slots=True)
+class KeptSpace:
+    """How much of a segment are batches that are still kept, hence whether rewriting or deleting the file pays."""
+
+    batches: int = 0
+    bytes: int = 0  # of the records of these batches
+    clean_below: int = POSITION_MAX  # bytes under which rewriting the segment once more pays
+
+    def mostly_dead(self, file_bytes: int) -> bool:
+        """True if a rewrite of the file of *file_bytes* pays; a segment without kept batches is deleted instead."""
+        return 0 < self.bytes < min(self.clean_below, file_bytes * CLEAN_BELOW_PERCENT // 100)
+
+    def defer_cleaning(self) -> None:
+        """The segment was rewritten, or that failed: rewriting it pays again once half of what is kept now has gone."""
+        self.clean_below = self.bytes // 2
+
+
+@dataclass(slots=True)
 class Segment:
     """The in-memory knowledge of one segment file."""
 
@@ -162,13 +203,10 @@ class Segment:
     last_index: RaftIndex = field(init=False)  # of the newest entry; first_index - 1 if there is none
     entries: int = 0
     terms: list[tuple[RaftIndex, Term]] = field(default_factory=list)  # first index of each run of one term
-    mark_indexes: "array[int]" = field(default_factory=lambda: array("Q"))  # an entry about every MARK_BYTES ...
-    mark_positions: "array[int]" = field(default_factory=lambda: array("I"))  # ... and where its header is
+    marks: PositionMarks = field(default_factory=PositionMarks)
+    kept: KeptSpace = field(default_factory=KeptSpace)
     sealed: bool = False  # gets no entry any more
-    kept_batches: int = 0
-    kept_bytes: int = 0  # of records
     named: bool = True  # its name is known to be on stable storage
-    clean_below: int = POSITION_MAX  # kept bytes under which rewriting it once more pays
 
     def __post_init__(self) -> None:
         self.last_index = RaftIndex(self.header.first_index - 1)
@@ -177,11 +215,6 @@ class Segment:
     def first_index(self) -> RaftIndex:
         """First index this file was made for; the entry may have been cleaned away."""
         return self.header.first_index
-
-    @property
-    def mostly_dead(self) -> bool:
-        """True if a rewrite pays; a segment without kept batches is deleted instead."""
-        return 0 < self.kept_bytes < min(self.clean_below, self.end * CLEAN_BELOW_PERCENT // 100)
 
     @property
     def last_term(self) -> Term:
@@ -193,9 +226,7 @@ class Segment:
         index, term = found.entry.index, found.entry.term
         if not self.terms or self.terms[-1][1] != term:
             self.terms.append((index, term))
-        if not self.mark_positions or found.position - self.mark_positions[-1] >= MARK_BYTES:
-            self.mark_indexes.append(index)
-            self.mark_positions.append(found.position)
+        self.marks.add(index, found.position)
         self.last_index = index
         self.entries += 1
         self.end = found.end
@@ -203,16 +234,6 @@ class Segment:
     def term_at(self, index: RaftIndex) -> Term:
         """Term of an entry between the first and the last."""
         return self.terms[bisect_right(self.terms, index, key=lambda run: run[0]) - 1][1]
-
-    def position_before(self, index: RaftIndex) -> int:
-        """Where to start walking towards *index*."""
-        mark = bisect_right(self.mark_indexes, index) - 1
-        return self.mark_positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
-
-    def position_near(self, position: int) -> int:
-        """Where to start walking towards the entry that holds *position*."""
-        mark = bisect_right(self.mark_positions, position) - 1
-        return self.mark_positions[mark] if mark >= 0 else SEGMENT_HEADER_SIZE
 
 
 class ReadWindow:

@@ -13,7 +13,7 @@ from struct import Struct
 
 from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files.disk import Files
-from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, Segment
+from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, PositionMarks, Segment
 from stan.log.types import BatchRow
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
 from stan.types import RaftIndex, Term
@@ -51,12 +51,12 @@ class IndexFileWriter:
     def seal(self, segment: Segment) -> None:
         """Write the footer; the segment gets no entry any more."""
         self._parts += [_TERM.pack(index, term) for index, term in segment.terms]
-        self._parts += [segment.mark_indexes.tobytes(), segment.mark_positions.tobytes()]
+        self._parts += [segment.marks.indexes.tobytes(), segment.marks.positions.tobytes()]
         footer = _FOOTER.pack(
             INDEX_FILE_MAGIC,
             INDEX_FILE_VERSION,
             len(segment.terms),
-            len(segment.mark_indexes),
+            len(segment.marks.indexes),
             segment.entries,
             segment.end,
             segment.last_index,
@@ -125,8 +125,9 @@ def load_index_file(files: Files, segment: Segment, size: int) -> memoryview | N
     at_indexes = at_positions - 8 * marks
     at_terms = at_indexes - _TERM.size * terms
     segment.terms = [(RaftIndex(i), Term(t)) for i, t in _TERM.iter_unpack(data[at_terms:at_indexes])]
-    segment.mark_indexes = array("Q", data[at_indexes:at_positions])
-    segment.mark_positions = array("I", data[at_positions : at_positions + 4 * marks])
+    segment.marks = PositionMarks(
+        array("Q", data[at_indexes:at_positions]), array("I", data[at_positions : at_positions + 4 * marks])
+    )
     segment.entries, segment.end, segment.last_index = entries, end, RaftIndex(last)
     return memoryview(data)[:at_terms]
 

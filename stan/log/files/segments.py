@@ -126,7 +126,7 @@ class Segments:
             return segment.end
         with self.descriptors.using(segment.number, segment.path) as descriptor:
             window = ReadWindow(self._files, descriptor, segment.end)
-            position = segment.position_before(index)
+            position = segment.marks.before_index(index)
             while position < segment.end:
                 found = read_entry(window, position)
                 if found.entry.index > index:
@@ -165,7 +165,7 @@ class Segments:
     ) -> bool:
         """Add the segment's entries [first, last] to *found*; False once *bytes_max* is reached. Raises Damage."""
         size = sum(len(entry.body) for entry in found)
-        position = segment.position_before(first)
+        position = segment.marks.before_index(first)
         while position < window.end:
             try:
                 read = read_entry(window, position)
@@ -239,7 +239,7 @@ class Segments:
     def _index_at(self, segment: Segment, descriptor: int, position: int) -> RaftIndex:
         """The entry that the place is in. Raises Damage."""
         window = ReadWindow(self._files, descriptor, segment.end)
-        at = segment.position_near(position)
+        at = segment.marks.before_position(position)
         while at < segment.end:
             found = read_entry(window, at)
             if position < found.end:
