@@ -97,7 +97,7 @@ class ChannelIndexes:
 
 
 class Visible:
-    """The part of `GroupLog` that is the same in all logs, who are their channels' accounting: what is committed is visible."""
+    """The part of `GroupLog` that is the same in all logs: what is committed is visible."""
 
     _channels: ChannelIndexes
     _uncommitted: UncommittedEntries

@@ -4,7 +4,7 @@ import pytest
 
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.dispatch import Dispatch
-from stan.log.files.filelog import FileLog
+from stan.log.files.segment_writer import SegmentWriter
 from stan.protocol.kernel import server as kernel
 from stan.protocol.kernel import server_py
 from stan.raft.solo import Solo
@@ -66,10 +66,10 @@ def overfills_windows(monkeypatch):
 
 def does_not_sync(monkeypatch):
     def pretends(self):
-        self._durable = self._tip
-        return self._durable
+        self.durable_index = self._tip
+        return self.durable_index
 
-    monkeypatch.setattr(FileLog, "sync", pretends)
+    monkeypatch.setattr(SegmentWriter, "sync", pretends)
 
 
 @pytest.mark.parametrize(

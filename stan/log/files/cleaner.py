@@ -1,21 +1,26 @@
 """Rewriting of a sealed segment that is mostly removed messages: what is kept moves to a small file of the same name.
 
 Promises: a crash at any point leaves the old file or the new one, each complete; entries keep index and term; until the
-new file is taken into use every place in the old one stays readable. Never touches an index: that is the event loop's.
+new file is taken into use, which the event loop does, every place in the old one stays readable.
 Modelled on Kafka's log cleaner, with "is it kept" in place of its key map.
 """
 
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from threading import Lock
 
 from stan.errors import Damage
 from stan.limits import SCAN_BYTES
+from stan.log.channel_indexes import ChannelIndexes
+from stan.log.files.descriptors import Pin
 from stan.log.files.disk import Files
 from stan.log.files.recovery import REWRITE
 from stan.log.files.segment import EntryInSegment, ReadWindow, Segment, SegmentScan, outline
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
+from stan.log.files.segments import Segments
 from stan.log.types import BatchRow
+from stan.types import RaftIndex
 
 
 @dataclass(slots=True)
@@ -25,14 +30,99 @@ class Rewritten:
     old: Segment
     new: Segment
     rows: list[BatchRow]  # batches of the new file
+    pin: Pin  # keeps the old file open, as places in it are still given out
 
 
-def rewrite(files: Files, descriptor: int, old: Segment, number: int, is_kept: Callable[[BatchRow], bool]) -> Rewritten:
+class Cleaner:
+    """Gets rid of what a log does not keep: deletes segments of which nothing is kept, rewrites those that are mostly dead.
+
+    Everything runs on the event loop, except `clean`, which may run in one worker thread beside it.
+    """
+
+    def __init__(self, files: Files, directory: str, segments: Segments, channels: ChannelIndexes) -> None:
+        self._files = files
+        self._directory = directory
+        self._segments = segments
+        self._channels = channels
+        self._released = RaftIndex(0)
+        self.lock = Lock()  # held while a segment is chosen to be cleaned or deleted, not while it is rewritten
+        # Held while a segment is rewritten: a closed log touches no file, as another log may own the names by then.
+        self._rewrite_lock = Lock()
+        self.closed = False
+        self.segment: Segment | None = None  # being rewritten, or its rewritten file not yet in use
+        self._rewritten: Rewritten | None = None
+
+    def release(self, index: RaftIndex, committed: RaftIndex) -> None:
+        """Durable state covers the entries up to *index*: delete the sealed segments that nothing needs (L4)."""
+        self._released = max(self._released, index)
+        with self.lock:
+            for segment in self._segments.sealed():
+                if not segment.kept.batches and self._is_covered(segment, committed) and segment is not self.segment:
+                    with suppress(OSError):
+                        self._segments.delete(segment)
+
+    def clean(self, committed: RaftIndex) -> str | None:
+        """Rewrite one segment, see FileLog.clean. Blocking."""
+        with self._rewrite_lock:
+            return None if self.closed else self._clean(committed)
+
+    def _clean(self, committed: RaftIndex) -> str | None:
+        with self.lock:
+            if self.segment is not None:
+                return None
+            sealed = self._segments.sealed()
+            worth = (s for s in sealed if s.kept.mostly_dead(s.end) and self._is_covered(s, committed))
+            segment = self.segment = next(worth, None)
+        if segment is None:
+            return None
+        descriptors = self._segments.descriptors
+        try:
+            pin = descriptors.pin(segment.number, segment.path)
+            try:
+                done = rewrite(self._files, pin, segment, self._segments.next_number(), self._channels.is_kept)
+            except BaseException:
+                descriptors.unpin(pin)
+                raise
+        except (OSError, Damage) as error:
+            segment.kept.defer_cleaning()
+            self.segment = None
+            return f"{segment.path}: not cleaned: {error}"
+        with suppress(OSError):  # a crash may bring the old file back, which is equally correct
+            self._files.sync_directory(self._directory)
+        self._rewritten = done
+        return f"{segment.path}: cleaned, {done.old.end} bytes became {done.new.end}"
+
+    def _is_covered(self, segment: Segment, committed: RaftIndex) -> bool:
+        return segment.last_index <= min(self._released, committed)
+
+    def swap(self) -> bool:
+        """Take the file that `clean` wrote into use; False if there is none."""
+        if self._rewritten is None:  # looked at first: `clean` may set it at any moment
+            return False
+        done, self._rewritten = self._rewritten, None
+        old, new = done.old, done.new
+        self._segments.by_number[new.number] = new
+        for row in done.rows:
+            if self._channels.move(row, old.number, new.number):
+                self._segments.kept(new.number, row)
+        new.kept.defer_cleaning()
+        self._segments.replace(old, new)
+        self._segments.descriptors.unpin(done.pin)
+        self.segment = None
+        return True
+
+    def close(self) -> None:
+        """Rewrite nothing from now on; waits for a rewrite that is running."""
+        with self._rewrite_lock:
+            self.closed = True
+
+
+def rewrite(files: Files, pin: Pin, old: Segment, number: int, is_kept: Callable[[BatchRow], bool]) -> Rewritten:
     """Write the entries of *old* that hold a kept batch to a new file and let it take the name of the old one. Blocking.
 
     Args:
         files: where it happens.
-        descriptor: of the old file; the caller holds it until nobody asks for places in it any more.
+        pin: of the old file; the caller holds it until nobody asks for places in it any more.
         old: a sealed segment.
         number: of the new segment.
         is_kept: whether a batch still holds a message; it may lag behind, towards yes.
@@ -47,7 +137,7 @@ def rewrite(files: Files, descriptor: int, old: Segment, number: int, is_kept: C
     index_file = IndexFileWriter(files, index_file_path(old.path))
     copy = files.create(target)
     try:
-        rows = _copy(files, descriptor, copy, old, new, index_file, is_kept)
+        rows = _copy(files, pin.descriptor, copy, old, new, index_file, is_kept)
         files.fdatasync(copy)
         files.rename(target, old.path)
     except BaseException:
@@ -58,7 +148,7 @@ def rewrite(files: Files, descriptor: int, old: Segment, number: int, is_kept: C
     finally:
         files.close(copy)
     index_file.seal(new)
-    return Rewritten(old, new, rows)
+    return Rewritten(old, new, rows, pin)
 
 
 def _copy(

@@ -10,41 +10,31 @@ Never caches what it could not write, never retries a sync: after a failed one t
 Threads: everything runs on the event loop, except `sync`, `read`, `entries` and `clean`, which may run in one worker thread each
 beside it. What they share with the loop is a dictionary of segments, pinned descriptors, and the lock around fdatasync.
 
+Its parts: `Segments` (the files, and reading from them), `SegmentWriter` (L1, L2), `Cleaner` (L4), `Recovery` (opening).
+
 Modelled on Liftbridge's commitlog; segment and index as in Kafka.
 """
 
 import errno
 from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from threading import Lock
 from typing import Self
 
 from stan import limits
-from stan.errors import Damage, DiskFull, Frozen, InDoubt, NotNow, StartError, WrongKey
+from stan.errors import Damage, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.encryption import Encryptor, LogCipher
-from stan.log.files.cleaner import Rewritten, rewrite
-from stan.log.files.descriptors import Pin
+from stan.log.files.cleaner import Cleaner
 from stan.log.files.disk import Files, OsFiles
-from stan.log.files.recovery import Recovery, RecoveryReport, create_segment, segment_name
-from stan.log.files.segment import (
-    ENTRY_HEADER_SIZE,
-    KeptSpace,
-    ReadWindow,
-    Segment,
-    SegmentHeader,
-    SegmentScan,
-    outline,
-    place,
-)
-from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
+from stan.log.files.recovery import Recovery, RecoveryReport
+from stan.log.files.segment import ENTRY_HEADER_SIZE
+from stan.log.files.segment_writer import SegmentWriter
 from stan.log.files.segments import Extent, Segments
-from stan.log.index import Removed
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, BatchRow, Entry
+from stan.log.types import BatchRef, Entry
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import ENCRYPTION_BYTES
 from stan.types import GroupId, RaftIndex, Term
@@ -68,34 +58,17 @@ class FileLog(Visible):
         tail_cache_bytes_max: int,
         overhead: int,
         cipher: LogCipher | None,
+        on_damage: Callable[[], None] | None,
     ) -> None:
-        self._files = files
-        self._cipher = cipher
         self._encryptor = Encryptor(cipher) if cipher is not None else None
-        self._directory = directory
-        self._segment_bytes_max = segment_bytes_max
-        self._numbers = recovery.numbers
-        self._segments = Segments(files, directory, recovery.segments[:-1], cipher)
-        self._active = recovery.segments[-1]
-        self._active_pin = self._segments.add(self._active, recovery.descriptor)
-        self._index_file = recovery.writer or IndexFileWriter(files, index_file_path(self._active.path))
-        self._channels = ChannelIndexes(self, overhead)
-        self._uncommitted = UncommittedEntries(self._segments.placed(recovery.outlines), self._active.last_index)
+        self._segments = Segments(files, directory, recovery.segments[:-1], recovery.numbers, cipher)
+        self._writer = SegmentWriter(files, directory, self._segments, recovery, segment_bytes_max)
+        self._channels = ChannelIndexes(self._segments, overhead)
+        self._cleaner = Cleaner(files, directory, self._segments, self._channels)
+        self._uncommitted = UncommittedEntries(self._segments.placed(recovery.outlines), self.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
-        self._mark = recovery.mark
-        self._tip = self._active.last_index  # newest entry that a sync would cover
-        self._durable = self._tip  # goes up under the lock around fdatasync, and down with the tip
         self._committed = RaftIndex(0)
-        self._released = RaftIndex(0)
-        self._sync_lock = Lock()  # one fdatasync at a time: the kernel reports a failed write-back only once
-        self._clean_lock = Lock()  # held while a segment is chosen to be cleaned or deleted, not while it is rewritten
-        # Held while a segment is rewritten: a closed log touches no file, as another log may own the names by then.
-        self._rewrite_lock = Lock()
-        self._closed = False
-        self._cleaning: Segment | None = None  # being rewritten, or its rewritten file not yet in use
-        self._rewritten: tuple[Rewritten, Pin] | None = None
-        self._on_damage: Callable[[], None] | None = None
-        self._frozen = ""  # reason for which the log refuses all writes; "" while it does not
+        self._on_damage = on_damage
         self._first_index = self._segments.first_index()
 
     @classmethod
@@ -154,8 +127,8 @@ class FileLog(Visible):
             tail_cache_bytes_max=tail_cache_bytes_max,
             overhead=overhead,
             cipher=cipher,
+            on_damage=on_damage,
         )
-        log._on_damage = on_damage
         return log, recovery.report
 
     # --- where the log begins and ends -----------------------------------------------------------------------------
@@ -167,17 +140,17 @@ class FileLog(Visible):
     @property
     def last_index(self) -> RaftIndex:
         """Newest written entry; 0 if none."""
-        return self._active.last_index
+        return self._writer.active.segment.last_index
 
     @property
     def last_term(self) -> Term:
         """Term of the newest entry; 0 if none."""
-        return self._active.last_term
+        return self._writer.active.segment.last_term
 
     @property
     def durable_index(self) -> RaftIndex:
         """Newest entry known to be on stable storage (L1)."""
-        return self._durable
+        return self._writer.durable_index
 
     @property
     def sealed_index(self) -> RaftIndex:
@@ -199,158 +172,40 @@ class FileLog(Visible):
             InDoubt: the write or a sync failed otherwise; the log is frozen from now on.
             Frozen: the log was frozen before.
         """
-        self._check()
+        self._writer.check()
         if not entries:
             return
-        if self._active.end >= self._segment_bytes_max:
-            self._roll(RaftIndex(self.last_index + 1))
-        segment, encryptor = self._active, self._encryptor
-        placed = place(entries, segment, encryptor.encrypted if encryptor is not None else None)
-        buffers = [part for found in placed for part in (found.header, found.entry.body)]
+        encryptor = self._encryptor
+        placed = self._writer.append(entries, encryptor.encrypted if encryptor is not None else None)
+        segment = self._writer.active.segment.number
         sealed = ENCRYPTION_BYTES if encryptor is not None else 0
-        try:
-            self._files.pwritev(self._active_pin.descriptor, buffers, segment.end)
-        except OSError as error:
-            with self._sync_lock:
-                raise self._take_back(error) from error
         for entry, found in zip(entries, placed, strict=True):
-            segment.note(found)
-            self._uncommitted.add(Placed(entry.index, segment.number, found.rows))
-            self._tail.put(segment.number, entry.body, found.position + ENTRY_HEADER_SIZE, found.rows, sealed)
-            self._index_file.add(outline(found))
-        self._tip = segment.last_index
+            self._uncommitted.add(Placed(entry.index, segment, found.rows))
+            self._tail.put(segment, entry.body, found.position + ENTRY_HEADER_SIZE, found.rows, sealed)
 
     def sync(self) -> RaftIndex:
         """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""
-        with self._sync_lock:
-            return self._sync()
-
-    def _sync(self) -> RaftIndex:
-        """Sync the active segment; older ones were synced when they were sealed. The caller holds the lock."""
-        self._check()
-        segment, tip = self._active, self._tip
-        if tip > self._durable:
-            try:
-                self._files.fdatasync(self._active_pin.descriptor)
-                if not segment.named:
-                    self._files.sync_directory(self._directory)
-                    segment.named = True
-            except OSError as error:
-                raise self._freeze(error) from error
-            self._durable = tip
-            self._mark.advance(tip)
-        return self._durable
+        return self._writer.sync()
 
     def skip(self, first: RaftIndex | None = None) -> None:
         """Begin a new segment at *first*, so that the entries before it stay a hole; by default the hole is one entry long.
 
         Behind a hole, sequences of channels may be missing."""
-        self._roll(first or RaftIndex(self.last_index + 2))
-
-    def _roll(self, first: RaftIndex) -> None:
-        """Seal the active segment and begin the next one; waits for a sync that is running."""
-        with self._sync_lock:
-            self._sync()
-            full, index_file = self._active, self._index_file
-            try:
-                self._begin(first, full.last_term)
-            except OSError as error:
-                raise self._take_back(error) from error
-            index_file.seal(full)
-            full.sealed = True
-
-    def _begin(self, first: RaftIndex, previous_term: Term) -> None:
-        """Create the segment that gets the next entries. Raises OSError and then has changed nothing."""
-        old = self._active.header
-        header = SegmentHeader(old.group, first, previous_term, old.store_id, 0)
-        segment, descriptor = create_segment(self._files, self._directory, header, next(self._numbers))
-        self._activate(segment, self._segments.add(segment, descriptor))
-
-    def _activate(self, segment: Segment, pin: Pin) -> None:
-        """Entries go to *segment* from now on."""
-        self._segments.descriptors.unpin(self._active_pin)
-        self._active_pin = pin
-        self._active = segment
-        self._index_file = IndexFileWriter(self._files, index_file_path(segment.path))
-
-    def _take_back(self, error: OSError) -> DiskFull | InDoubt:
-        """After a failed write: restore the file's end if the disk is only full, else freeze the log; returns the error to raise.
-
-        The caller holds `_sync_lock`: a failed write-back is reported to one fdatasync only, and it must not be hidden from
-        a sync that runs beside this one."""
-        if self._frozen:  # by a sync that the caller had to wait for
-            return InDoubt(self._frozen)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            return self._freeze(error)
-        try:
-            self._files.ftruncate(self._active_pin.descriptor, self._active.end)
-            self._files.fdatasync(self._active_pin.descriptor)  # else a power loss could bring back what was refused
-        except OSError as worse:
-            return self._freeze(worse)
-        return DiskFull(f"{self._active.path}: {error}")
-
-    def _freeze(self, error: OSError) -> InDoubt:
-        self._frozen = f"{self._active.path}: {error}"
-        return InDoubt(self._frozen)
-
-    def _check(self) -> None:
-        if self._frozen:
-            raise Frozen(self._frozen)
+        self._writer.roll(first or RaftIndex(self.last_index + 2))
 
     def truncate_after(self, index: RaftIndex) -> None:
         """Remove every entry after *index*, durably; if *index* lies in a hole, the log ends before the hole.
 
         Never removes committed entries (L3). Raises Frozen; InDoubt if the disk fails now, which freezes the log."""
-        self._check()
+        self._writer.check()
         invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
         if index >= self.last_index:
             return
-        with self._sync_lock, self._clean_lock:
-            try:
-                self._mark.lower(min(self._mark.index, self._committed))
-                self._truncate(index)
-                self._mark.advance(self.last_index)
-            except OSError as error:
-                raise self._freeze(error) from error
-            self._tip = self._durable = self.last_index  # a sync that waits for the lock must not count what was cut
+        with self._writer.lock, self._cleaner.lock:
+            self._writer.truncate_after(index, self._committed, self._cleaner.segment)
         self._uncommitted.truncate_after(index)
         self._tail.clear()  # the places behind *index* are about to be written again
         self._first_index = self._segments.first_index()
-
-    def _truncate(self, index: RaftIndex) -> None:
-        """Delete whole segments, the newest first, so that a crash in between leaves a prefix of the log; then cut the last."""
-        self._index_file.drop()
-        segments = self._segments
-        while segments.all and segments.all[-1].first_index > index + 1:
-            segments.delete(segments.all[-1])
-            self._files.sync_directory(self._directory)
-        last = segments.all[-1] if segments.all else None
-        if last is None or last.header.generation or last is self._cleaning:
-            self._begin(RaftIndex(index + 1), last.last_term if last and last.last_index == index else Term(0))
-        else:
-            self._reopen(last, index)
-        self._files.fdatasync(self._active_pin.descriptor)
-        self._files.sync_directory(self._directory)
-        self._active.named = True
-
-    def _reopen(self, segment: Segment, index: RaftIndex) -> None:
-        """Cut off the end of a segment after *index* and make the segment the active one."""
-        pin = self._segments.descriptors.pin(segment.number, segment.path)
-        kept = KeptSpace(segment.kept.batches, segment.kept.bytes)
-        shorter = Segment(segment.number, segment.path, segment.header, kept=kept)
-        self._segments.drop_index_file(segment)
-        self._segments.all[-1] = self._segments.by_number[segment.number] = shorter
-        self._activate(shorter, pin)
-        scan = SegmentScan(ReadWindow(self._files, pin.descriptor, segment.end), segment.header)
-        for found in scan:
-            if found.entry.index > index:
-                break
-            shorter.note(found)
-            self._index_file.add(outline(found))
-        else:
-            if scan.fault:
-                raise OSError(errno.EIO, f"damaged at position {scan.position}: {scan.fault}")
-        self._files.ftruncate(pin.descriptor, shorter.end)
 
     # --- reading ---------------------------------------------------------------------------------------------------
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
@@ -379,8 +234,7 @@ class FileLog(Visible):
 
     def sealed_from(self, index: RaftIndex) -> None:
         """From the entry at *index* on, batches in clear, or encrypted in the format of the first version, count as damage."""
-        if self._cipher is not None:
-            self._cipher.since = index
+        self._segments.sealed_from(index)
 
     def check_key(self) -> None:
         """Decrypt one batch of each segment that has encrypted ones. Raises WrongKey, Damage, OSError."""
@@ -416,13 +270,10 @@ class FileLog(Visible):
         """
         invariant(index <= self._committed, "only a committed prefix never changes", index=index, at=self._committed)
         self._swap()
-        with self._clean_lock:
-            if self._cleaning is not None:
-                raise NotNow(f"{self._cleaning.path} is being cleaned")
-            extents = self._segments.extents(index)
-            for extent in extents:
-                self._files.link(extent.path, f"{directory}/{segment_name(extent.first_index)}")
-        return extents
+        with self._cleaner.lock:
+            if self._cleaner.segment is not None:
+                raise NotNow(f"{self._cleaner.segment.path} is being cleaned")
+            return self._segments.link(index, directory)
 
     # --- what is visible, what is kept -----------------------------------------------------------------------------
     def commit(self, index: RaftIndex) -> None:
@@ -430,101 +281,37 @@ class FileLog(Visible):
         self._swap()
         super().commit(index)
 
-    def kept(self, segment: int, row: BatchRow) -> None:
-        """SpaceAccounting: a batch became visible."""
-        kept = self._segments.by_number[segment].kept
-        kept.batches += 1
-        kept.bytes += row.length
-
-    def refused(self, segment: int, row: BatchRow) -> None:
-        """SpaceAccounting: nothing of the batch was kept; its bytes count as dead already."""
-
-    def removed(self, removed: Removed) -> None:
-        """SpaceAccounting: batches are no longer kept."""
-        for number, batches, size in removed.by_segment():
-            kept = self._segments.by_number[number].kept
-            kept.batches -= batches
-            kept.bytes -= size
-
     # --- getting rid of what is not kept ---------------------------------------------------------------------------
     def release(self, index: RaftIndex) -> None:
         """Entries up to *index* are covered by durable state: delete the sealed segments that nothing needs (L4).
 
         A file that cannot be deleted now is tried again by the next call."""
-        if self._closed:
+        if self._cleaner.closed:
             return
         self._swap()
-        self._released = max(self._released, index)
-        with self._clean_lock:
-            for segment in self._segments.sealed():
-                if not segment.kept.batches and self._is_covered(segment) and segment is not self._cleaning:
-                    with suppress(OSError):
-                        self._segments.delete(segment)
+        self._cleaner.release(index, self._committed)
         self._first_index = self._segments.first_index()
 
     def clean(self) -> str | None:
         """Rewrite one sealed, released segment that is mostly dead; returns a line about it, or None if there is none. Blocking.
 
         The old file stays readable until the next `commit`, `release` or `export` takes the new one into use."""
-        with self._rewrite_lock:
-            return None if self._closed else self._clean()
-
-    def _clean(self) -> str | None:
-        with self._clean_lock:
-            if self._cleaning is not None:
-                return None
-            worth = (s for s in self._segments.sealed() if s.kept.mostly_dead(s.end) and self._is_covered(s))
-            segment = self._cleaning = next(worth, None)
-        if segment is None:
-            return None
-        try:
-            pin = self._segments.descriptors.pin(segment.number, segment.path)
-            try:
-                done = rewrite(self._files, pin.descriptor, segment, next(self._numbers), self._channels.is_kept)
-            except BaseException:
-                self._segments.descriptors.unpin(pin)
-                raise
-        except (OSError, Damage) as error:
-            segment.kept.defer_cleaning()
-            self._cleaning = None
-            return f"{segment.path}: not cleaned: {error}"
-        with suppress(OSError):  # a crash may bring the old file back, which is equally correct
-            self._files.sync_directory(self._directory)
-        self._rewritten = (done, pin)
-        return f"{segment.path}: cleaned, {done.old.end} bytes became {done.new.end}"
-
-    def _is_covered(self, segment: Segment) -> bool:
-        return segment.last_index <= min(self._released, self._committed)
+        return self._cleaner.clean(self._committed)
 
     def _swap(self) -> None:
-        """Take the file that clean() wrote into use."""
-        if self._rewritten is None:
-            return
-        (done, pin), self._rewritten = self._rewritten, None
-        old, new = done.old, done.new
-        self._segments.by_number[new.number] = new
-        for row in done.rows:
-            if self._channels.move(row, old.number, new.number):
-                self.kept(new.number, row)
-        new.kept.defer_cleaning()
-        self._segments.replace(old, new)
-        self._segments.descriptors.unpin(pin)
-        self._cleaning = None
-        self._first_index = self._segments.first_index()
+        """Take the file that `clean` wrote into use."""
+        if self._cleaner.swap():
+            self._first_index = self._segments.first_index()
 
     def close(self) -> None:
         """Sync and close the files. Waits for a rewrite that is running; places (`BatchRef`) become stale.
 
         If the last sync fails, its error (InDoubt) is raised after the files are closed."""
-        with self._rewrite_lock:
-            self._closed = True
+        self._cleaner.close()
         try:
             self._swap()
-            if not self._frozen:
-                self.sync()
+            if not self._writer.frozen:
+                self._writer.sync()
         finally:
-            self._frozen = self._frozen or f"{self._directory} is closed"
-            self._index_file.close()
-            self._mark.close()
-            self._segments.descriptors.unpin(self._active_pin)
+            self._writer.close()
             self._segments.close()

@@ -29,8 +29,10 @@ from stan.log.files.segment import (
     Segment,
     SegmentHeader,
     SegmentScan,
+    create_segment,
     decode_segment_header,
     outline,
+    segment_name,
 )
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path, load_index_file
 from stan.log.types import Entry
@@ -65,24 +67,6 @@ class _Lost(NamedTuple):
     known: bool  # they were there; else a loss of power may have kept a later write and lost an earlier one
     term: Term | None = None  # of the last one, if right entries followed
     is_end: bool = False  # of the log
-
-
-def segment_name(first_index: int) -> str:
-    """Name of the file that begins with that entry."""
-    return f"{first_index:020d}.log"
-
-
-def create_segment(files: Files, directory: str, header: SegmentHeader, number: int) -> tuple[Segment, int]:
-    """A new, empty segment and its descriptor; neither its bytes nor its name are synced. Raises OSError."""
-    path = f"{directory}/{segment_name(header.first_index)}"
-    descriptor = files.create(path)
-    try:
-        files.pwritev(descriptor, [header.encode()], 0)
-    except OSError:
-        files.close(descriptor)
-        files.unlink(path)
-        raise
-    return Segment(number, path, header, named=False), descriptor
 
 
 class Recovery:

@@ -236,6 +236,24 @@ class Segment:
         return self.terms[bisect_right(self.terms, index, key=lambda run: run[0]) - 1][1]
 
 
+def segment_name(first_index: int) -> str:
+    """Name of the file that begins with that entry."""
+    return f"{first_index:020d}.log"
+
+
+def create_segment(files: Files, directory: str, header: SegmentHeader, number: int) -> tuple[Segment, int]:
+    """A new, empty segment and its descriptor; neither its bytes nor its name are synced. Raises OSError."""
+    path = f"{directory}/{segment_name(header.first_index)}"
+    descriptor = files.create(path)
+    try:
+        files.pwritev(descriptor, [header.encode()], 0)
+    except OSError:
+        files.close(descriptor)
+        files.unlink(path)
+        raise
+    return Segment(number, path, header, named=False), descriptor
+
+
 class ReadWindow:
     """Buffered look at the bytes [0, end) of one file."""
 

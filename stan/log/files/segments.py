@@ -27,9 +27,11 @@ from stan.log.files.segment import (
     is_sealed,
     outline,
     read_entry,
+    segment_name,
 )
 from stan.log.files.segment_index_file import index_file_path, load_index_file, walk_outlines
-from stan.log.types import BatchRef, Entry, StaleRef
+from stan.log.index import Removed
+from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
 from stan.log.uncommitted import Placed
 from stan.protocol.entries import BATCH_HEADER, ENCRYPTION_BYTES
 from stan.types import RaftIndex, Term
@@ -47,14 +49,22 @@ class Extent(NamedTuple):
 class Segments:
     """Segments oldest first, `all[-1]` is the active one; by number for readers, who hold no lock."""
 
-    def __init__(self, files: Files, directory: str, sealed: list[Segment], cipher: LogCipher | None = None) -> None:
+    def __init__(
+        self, files: Files, directory: str, sealed: list[Segment], numbers: Iterator[int], cipher: LogCipher | None
+    ) -> None:
+        """*numbers*: those that no segment of the log has had."""
         self.all = sealed
         self.by_number = {segment.number: segment for segment in sealed}
         self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
         self._files = files
         self._directory = directory
+        self._numbers = numbers
         self._cipher = cipher
         self._closed = False
+
+    def next_number(self) -> int:
+        """The number of a new segment, in any thread."""
+        return next(self._numbers)
 
     # --- changes, on the event loop --------------------------------------------------------------------------------
     def add(self, segment: Segment, descriptor: int) -> Pin:
@@ -120,6 +130,13 @@ class Segments:
             if segment.first_index <= index + 1
         ]
 
+    def link(self, index: RaftIndex, directory: str) -> list[Extent]:
+        """Give the files with everything up to *index* a second name in *directory*. Raises Damage, OSError."""
+        extents = self.extents(index)
+        for extent in extents:
+            self._files.link(extent.path, f"{directory}/{segment_name(extent.first_index)}")
+        return extents
+
     def _length(self, segment: Segment, index: RaftIndex) -> int:
         """Position behind the entry at *index*, or behind all if it is not in this segment but in a later one."""
         if index >= segment.last_index:
@@ -133,6 +150,23 @@ class Segments:
                     break
                 position = found.end
         return position
+
+    # --- what of them is kept (SpaceAccounting), on the event loop ---------------------------------------------------
+    def kept(self, segment: int, row: BatchRow) -> None:
+        """A batch became visible."""
+        kept = self.by_number[segment].kept
+        kept.batches += 1
+        kept.bytes += row.length
+
+    def refused(self, segment: int, row: BatchRow) -> None:
+        """Nothing of the batch was kept; its bytes count as dead already."""
+
+    def removed(self, removed: Removed) -> None:
+        """Batches are no longer kept."""
+        for number, batches, size in removed.by_segment():
+            kept = self.by_number[number].kept
+            kept.batches -= batches
+            kept.bytes -= size
 
     # --- reading, in any thread ------------------------------------------------------------------------------------
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
@@ -246,6 +280,11 @@ class Segments:
                 return found.entry.index
             at = found.end
         raise Damage("no entry is here")
+
+    def sealed_from(self, index: RaftIndex) -> None:
+        """See FileLog.sealed_from."""
+        if self._cipher is not None:
+            self._cipher.since = index
 
     def check_key(self) -> None:
         """See FileLog.check_key."""

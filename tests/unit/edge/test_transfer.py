@@ -274,10 +274,10 @@ def test_what_was_cleaned_is_sent_again_as_two_nodes_clean_at_different_times(a,
 
 
 def test_log_that_is_being_cleaned_is_sent_after_that(a, b):
-    a.log._cleaning = a.log._segments.all[0]
+    a.log._cleaner.segment = a.log._segments.all[0]
     with pytest.raises(TransferError, match="is being cleaned"):
         b.receive(a.sender())
-    a.log._cleaning = None
+    a.log._cleaner.segment = None
     b.receive(a.sender(), session=2)
     assert_equal(a, b)
 

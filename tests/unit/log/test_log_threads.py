@@ -119,10 +119,10 @@ def test_sync_that_waited_for_a_truncation_makes_nothing_durable_that_was_cut(tm
         running.append(worker.submit(log.sync))
         running[0].add_done_callback(lambda _: files.begun.set())
 
-    plain = log._sync_lock
-    log._sync_lock = Relay(plain, begin, lambda: files.begun.wait(DEADLINE))
+    plain = log._writer.lock
+    log._writer.lock = Relay(plain, begin, lambda: files.begun.wait(DEADLINE))
     log.truncate_after(10)
-    log._sync_lock = plain
+    log._writer.lock = plain
     log.append([one(index) for index in range(11, 61)])
     files.go.set()
     assert running[0].result(DEADLINE) == 10

@@ -9,8 +9,7 @@ from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
-from stan.log.files.recovery import segment_name
-from stan.log.files.segment import SegmentHeader
+from stan.log.files.segment import SegmentHeader, segment_name
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import PARTS, SCHEMA, Changes, Database
 from stan.types import GroupId, RaftIndex, Term

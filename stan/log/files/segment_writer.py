@@ -1,0 +1,222 @@
+"""The end of a log: entries are written to the active segment, made durable there, and removed again if Raft says so.
+
+Promises L1 and L2 of stan.log.files.filelog: what counts as durable was synced, the name of a new file too; a failed write is
+taken back whole or freezes the writer for ever; a sync is never repeated. Never looks at what is committed, kept or visible.
+
+Everything runs on the event loop, except `sync`, which may run in one worker thread beside it.
+"""
+
+import errno
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from threading import Lock
+
+from stan.errors import DiskFull, Frozen, InDoubt
+from stan.log.files.descriptors import Pin
+from stan.log.files.disk import Files
+from stan.log.files.recovery import Recovery
+from stan.log.files.segment import (
+    EntryInSegment,
+    KeptSpace,
+    ReadWindow,
+    Segment,
+    SegmentHeader,
+    SegmentScan,
+    create_segment,
+    outline,
+    place,
+)
+from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
+from stan.log.files.segments import Segments
+from stan.log.types import Entry
+from stan.types import RaftIndex, Term
+
+
+@dataclass(slots=True)
+class ActiveSegment:
+    """The segment that gets the entries, with its open file and its index file so far."""
+
+    segment: Segment
+    pin: Pin
+    index_file: IndexFileWriter
+
+    def note(self, found: EntryInSegment) -> None:
+        """The entry is in the file, behind all others."""
+        self.segment.note(found)
+        self.index_file.add(outline(found))
+
+
+class SegmentWriter:
+    """Appends to the active segment, syncs it, begins the next one, and cuts the log."""
+
+    def __init__(
+        self, files: Files, directory: str, segments: Segments, recovery: Recovery, segment_bytes_max: int
+    ) -> None:
+        """Go on behind the last segment that *recovery* has found; adds that segment to *segments*."""
+        self._files = files
+        self._directory = directory
+        self._segments = segments
+        self._segment_bytes_max = segment_bytes_max
+        last = recovery.segments[-1]
+        index_file = recovery.writer or IndexFileWriter(files, index_file_path(last.path))
+        self.active = ActiveSegment(last, segments.add(last, recovery.descriptor), index_file)
+        self._mark = recovery.mark
+        self._tip = last.last_index  # newest entry that a sync would cover
+        self.durable_index = self._tip  # goes up under the lock, and down with the tip
+        self.lock = Lock()  # one fdatasync at a time: the kernel reports a failed write-back only once
+        self.frozen = ""  # reason for which all writes are refused; "" while they are not
+
+    def check(self) -> None:
+        """Raises Frozen if a write or a sync has failed, or the log is closed."""
+        if self.frozen:
+            raise Frozen(self.frozen)
+
+    # --- more entries ----------------------------------------------------------------------------------------------
+    def append(self, entries: Seq[Entry], sealed: Callable[[Entry], Entry] | None) -> list[EntryInSegment]:
+        """Write consecutive entries, each as *sealed* makes it, in one write; returns where they are.
+
+        A full segment is rolled before. Raises DiskFull, InDoubt (see FileLog.append).
+        """
+        if self.active.segment.end >= self._segment_bytes_max:
+            self.roll(RaftIndex(self.active.segment.last_index + 1))
+        active = self.active
+        placed = place(entries, active.segment, sealed)
+        buffers = [part for found in placed for part in (found.header, found.entry.body)]
+        try:
+            self._files.pwritev(active.pin.descriptor, buffers, active.segment.end)
+        except OSError as error:
+            with self.lock:
+                raise self._take_back(error) from error
+        for found in placed:
+            active.note(found)
+        self._tip = active.segment.last_index
+        return placed
+
+    def sync(self) -> RaftIndex:
+        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""
+        with self.lock:
+            return self._sync()
+
+    def _sync(self) -> RaftIndex:
+        """Sync the active segment; older ones were synced when they were sealed. The caller holds the lock."""
+        self.check()
+        active, tip = self.active, self._tip
+        if tip > self.durable_index:
+            try:
+                self._files.fdatasync(active.pin.descriptor)
+                if not active.segment.named:
+                    self._files.sync_directory(self._directory)
+                    active.segment.named = True
+            except OSError as error:
+                raise self._freeze(error) from error
+            self.durable_index = tip
+            self._mark.advance(tip)
+        return self.durable_index
+
+    def roll(self, first: RaftIndex) -> None:
+        """Seal the active segment and begin the next one with the entry at *first*; waits for a sync that is running."""
+        with self.lock:
+            self._sync()
+            full = self.active
+            try:
+                self._begin(first, full.segment.last_term)
+            except OSError as error:
+                raise self._take_back(error) from error
+            full.index_file.seal(full.segment)
+            full.segment.sealed = True
+
+    def _begin(self, first: RaftIndex, previous_term: Term) -> None:
+        """Create the segment that gets the next entries. Raises OSError and then has changed nothing."""
+        old = self.active.segment.header
+        header = SegmentHeader(old.group, first, previous_term, old.store_id, 0)
+        segment, descriptor = create_segment(self._files, self._directory, header, self._segments.next_number())
+        self._activate(segment, self._segments.add(segment, descriptor))
+
+    def _activate(self, segment: Segment, pin: Pin) -> None:
+        """Entries go to *segment* from now on."""
+        self._segments.descriptors.unpin(self.active.pin)
+        self.active = ActiveSegment(segment, pin, IndexFileWriter(self._files, index_file_path(segment.path)))
+
+    # --- failures --------------------------------------------------------------------------------------------------
+    def _take_back(self, error: OSError) -> DiskFull | InDoubt:
+        """After a failed write: restore the file's end if the disk is only full, else freeze; returns the error to raise.
+
+        The caller holds the lock: a failed write-back is reported to one fdatasync only, and it must not be hidden from
+        a sync that runs beside this one."""
+        if self.frozen:  # by a sync that the caller had to wait for
+            return InDoubt(self.frozen)
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            return self._freeze(error)
+        active = self.active
+        try:
+            self._files.ftruncate(active.pin.descriptor, active.segment.end)
+            self._files.fdatasync(active.pin.descriptor)  # else a power loss could bring back what was refused
+        except OSError as worse:
+            return self._freeze(worse)
+        return DiskFull(f"{active.segment.path}: {error}")
+
+    def _freeze(self, error: OSError) -> InDoubt:
+        self.frozen = f"{self.active.segment.path}: {error}"
+        return InDoubt(self.frozen)
+
+    # --- fewer entries ---------------------------------------------------------------------------------------------
+    def truncate_after(self, index: RaftIndex, committed: RaftIndex, cleaning: Segment | None) -> None:
+        """Remove every entry after *index*, durably. Raises InDoubt, and is frozen then.
+
+        The caller holds the lock, and sees to it that no segment begins to be cleaned or is deleted meanwhile.
+
+        Args:
+            index: of the last entry that stays, if it is there; never below *committed*.
+            committed: what counts as durable if the power goes before all of it is done.
+            cleaning: the segment that is being rewritten, which must stay as it is.
+        """
+        try:
+            self._mark.lower(min(self._mark.index, committed))
+            self._truncate(index, cleaning)
+            self._mark.advance(self.active.segment.last_index)
+        except OSError as error:
+            raise self._freeze(error) from error
+        # A sync that waits for the lock must not count what was cut.
+        self._tip = self.durable_index = self.active.segment.last_index
+
+    def _truncate(self, index: RaftIndex, cleaning: Segment | None) -> None:
+        """Delete whole segments, the newest first, so that a crash in between leaves a prefix of the log; then cut the last."""
+        self.active.index_file.drop()
+        segments = self._segments
+        while segments.all and segments.all[-1].first_index > index + 1:
+            segments.delete(segments.all[-1])
+            self._files.sync_directory(self._directory)
+        last = segments.all[-1] if segments.all else None
+        if last is None or last.header.generation or last is cleaning:
+            self._begin(RaftIndex(index + 1), last.last_term if last and last.last_index == index else Term(0))
+        else:
+            self._reopen(last, index)
+        self._files.fdatasync(self.active.pin.descriptor)
+        self._files.sync_directory(self._directory)
+        self.active.segment.named = True
+
+    def _reopen(self, segment: Segment, index: RaftIndex) -> None:
+        """Cut off the end of a segment after *index* and make the segment the active one."""
+        pin = self._segments.descriptors.pin(segment.number, segment.path)
+        kept = KeptSpace(segment.kept.batches, segment.kept.bytes)
+        shorter = Segment(segment.number, segment.path, segment.header, kept=kept)
+        self._segments.drop_index_file(segment)
+        self._segments.all[-1] = self._segments.by_number[segment.number] = shorter
+        self._activate(shorter, pin)
+        scan = SegmentScan(ReadWindow(self._files, pin.descriptor, segment.end), segment.header)
+        for found in scan:
+            if found.entry.index > index:
+                break
+            self.active.note(found)
+        else:
+            if scan.fault:
+                raise OSError(errno.EIO, f"damaged at position {scan.position}: {scan.fault}")
+        self._files.ftruncate(pin.descriptor, shorter.end)
+
+    def close(self) -> None:
+        """Refuse all writes from now on, and close the files; the segment's own when nobody reads from it any more."""
+        self.frozen = self.frozen or f"{self._directory} is closed"
+        self.active.index_file.close()
+        self._mark.close()
+        self._segments.descriptors.unpin(self.active.pin)
