@@ -107,7 +107,6 @@ MANY_FIELDS = {
     "stan.edge.storage.groupfiles.GroupFiles": 13,
     "stan.edge.storage.storage.Storage": 22,
     "stan.edge.storage.transfer.Receiver": 16,
-    "stan.log.files.recovery.Recovery": 19,
     "stan.log.sql.sqllog.SqlLog": 19,
     "stan.raft.pysyncobj.election.Election": 22,
     "stan.settings.stream_conf.FileSettings": 18,

@@ -29,7 +29,7 @@ from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.encryption import Encryptor, LogCipher
 from stan.log.files.cleaner import Cleaner
 from stan.log.files.disk import Files, OsFiles
-from stan.log.files.recovery import Recovery, RecoveryReport
+from stan.log.files.recovery import LogIdentity, Quarantine, Recovery, RecoveryReport
 from stan.log.files.segment import ENTRY_HEADER_SIZE
 from stan.log.files.segment_writer import SegmentWriter
 from stan.log.files.segments import Extent, Segments
@@ -65,7 +65,7 @@ class FileLog(Visible):
         self._writer = SegmentWriter(files, directory, self._segments, recovery, segment_bytes_max)
         self._channels = ChannelIndexes(self._segments, overhead)
         self._cleaner = Cleaner(files, directory, self._segments, self._channels)
-        self._uncommitted = UncommittedEntries(self._segments.placed(recovery.outlines), self.last_index)
+        self._uncommitted = UncommittedEntries(self._segments.placed(recovery.active.outlines), self.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
         self._committed = RaftIndex(0)
         self._on_damage = on_damage
@@ -113,8 +113,11 @@ class FileLog(Visible):
             StartError: the files belong to another group or store, or the disk fails; the text names the file and the reason.
         """
         files = files or OsFiles()
-        aside = str(lost_found or directory.parent / "lost+found")
-        recovery = Recovery(files, str(directory), aside, group, store_id, on_damage, on_loss, power_lost=power_lost)
+        quarantine = Quarantine(
+            files, str(directory), str(lost_found or directory.parent / "lost+found"), on_damage=on_damage
+        )
+        identity = LogIdentity(group, store_id)
+        recovery = Recovery(files, str(directory), quarantine, identity, on_loss, power_lost=power_lost)
         try:
             recovery.run()
         except OSError as error:

@@ -69,54 +69,143 @@ class _Lost(NamedTuple):
     is_end: bool = False  # of the log
 
 
+@dataclass(frozen=True, slots=True)
+class LogIdentity:
+    """Whose log it is, as the header of each of its segments says."""
+
+    group: GroupId
+    store_id: bytes  # 16 bytes, the same in all files of a store
+
+    def header(self, first_index: RaftIndex, previous_term: Term) -> SegmentHeader:
+        """The header of a new segment of this log."""
+        return SegmentHeader(self.group, first_index, previous_term, self.store_id, 0)
+
+    def check(self, header: SegmentHeader, path: str) -> None:
+        """Raises StartError if the segment at *path*, which has that header, belongs to another log."""
+        if header.store_id != self.store_id:
+            raise StartError(f"{path} belongs to another store ({header.store_id.hex()}, not {self.store_id.hex()})")
+        if header.group != self.group:
+            raise StartError(f"{path} belongs to group {header.group}, not {self.group}")
+
+
+@dataclass(slots=True)
+class ActiveFile:
+    """The file of the active segment, and what the scan of it gave."""
+
+    descriptor: int = -1  # open; -1 while no active segment is found
+    index_file: IndexFileWriter | None = None  # with the segment's entries so far; None for a new segment
+    outlines: bytearray = field(default_factory=bytearray)  # of these entries
+    proven: int = 0  # bytes of the file that the durable mark covers
+
+
+@dataclass(slots=True)
+class _LogEnd:
+    """Where the log goes on behind the segments that were looked at so far."""
+
+    next_index: RaftIndex
+    previous_term: Term  # of the entry before
+    loss_told: bool = False  # entries are lost at the end of the log, and the report says so
+
+    def go_behind(self, segment: Segment) -> None:
+        """The segment stays in the log."""
+        self.next_index = RaftIndex(segment.last_index + 1)
+        self.previous_term = segment.last_term
+
+
+class Quarantine:
+    """Moves damaged segments of a log to lost+found, whole; their right entries up to the damage stay."""
+
+    def __init__(
+        self, files: Files, directory: str, lost_found: str, on_damage: Callable[[], None] | None = None
+    ) -> None:
+        """*on_damage* is called before a segment is moved, which removes the last trace of the damage in *directory*."""
+        self._files = files
+        self._directory = directory
+        self._lost_found = lost_found
+        self._on_damage = on_damage
+
+    def put_aside(self, segment: Segment, descriptor: int, index_file: IndexFileWriter) -> str:
+        """Move a damaged segment to lost+found; returns its path there.
+
+        Its right entries, if it has some, take its place as a sealed segment. Raises OSError.
+        """
+        if self._on_damage is not None:
+            self._on_damage()
+        files = self._files
+        remainder = segment.path + _REMAINDER
+        if segment.entries:
+            copy = files.create(remainder)
+            try:
+                files.pwritev(copy, [segment.header.encode()], 0)
+                for start in range(SEGMENT_HEADER_SIZE, segment.end, SCAN_BYTES):
+                    length = min(SCAN_BYTES, segment.end - start)
+                    files.pwritev(copy, [files.pread(descriptor, length, start)], start)
+                files.fdatasync(copy)
+            finally:
+                files.close(copy)
+            files.sync_directory(self._directory)
+            segment.sealed = True
+            index_file.seal(segment)
+        else:
+            index_file.drop()
+        target = self._free_name(segment.path)
+        files.rename(segment.path, target)
+        if segment.entries:
+            files.rename(remainder, segment.path)
+        files.sync_directory(self._lost_found)
+        files.sync_directory(self._directory)
+        return target
+
+    def _free_name(self, path: str) -> str:
+        """A name in lost+found that nothing has yet."""
+        self._files.makedirs(self._lost_found)
+        taken = set(self._files.listdir(self._lost_found))
+        directory, name = os.path.split(path)
+        stem = f"{os.path.basename(directory)}-{name}"  # noqa: PTH119 - the port's paths are strings
+        numbered = (stem if number == 1 else f"{stem}.{number}" for number in count(1))
+        return f"{self._lost_found}/{next(name for name in numbered if name not in taken)}"
+
+
 class Recovery:
     """One opening of one directory; `run` once, then take the attributes.
 
-    `segments` are all files in order; the last is active, synced, and open as `descriptor`.
+    `segments` are all files in order; the last is the active one, synced, and open as `active` says.
     """
 
     def __init__(
         self,
         files: Files,
         directory: str,
-        lost_found: str,
-        group: GroupId,
-        store_id: bytes,
-        on_damage: Callable[[], None] | None = None,
+        quarantine: Quarantine,
+        identity: LogIdentity,
         on_loss: Callable[[str], None] | None = None,
         *,
         power_lost: bool = True,
     ) -> None:
+        """*on_loss* and *power_lost*: see FileLog.open."""
         self.report = RecoveryReport()
         self.segments: list[Segment] = []
-        self.outlines = bytearray()  # of the entries of the active segment
-        self.writer: IndexFileWriter | None = None  # of the active segment's index file, so far
-        self.descriptor = -1
+        self.active = ActiveFile()
         self.numbers = count(1)
-        self.mark = DurableMark(files, directory, group)
+        self.mark = DurableMark(files, directory, identity.group)
         self._files = files
         self._directory = directory
-        self._lost_found = lost_found
-        self._group = group
-        self._store_id = store_id
-        self._on_damage = on_damage
+        self._quarantine = quarantine
+        self._identity = identity
         self._on_loss = on_loss
         self._power_lost = power_lost
-        self._proven = 0  # bytes of the active segment that the mark covers
-        self._end_told = False  # that entries are lost at the end of the log
-        self._next_index = RaftIndex(1)  # where the log goes on ...
-        self._next_term = Term(0)  # ... and the term before that
+        self._end = _LogEnd(RaftIndex(1), Term(0))
 
     def run(self) -> None:
         """Bring the directory into order. Raises StartError, or OSError from the disk."""
         self._files.makedirs(self._directory)
-        self.mark = DurableMark.open(self._files, self._directory, self._group)
+        self.mark = DurableMark.open(self._files, self._directory, self._identity.group)
         try:
             self._run()
         except BaseException:
             self.mark.close()
-            if self.descriptor >= 0:
-                self._files.close(self.descriptor)
+            if self.active.descriptor >= 0:
+                self._files.close(self.active.descriptor)
             raise
 
     def _run(self) -> None:
@@ -126,11 +215,11 @@ class Recovery:
             self._take(name, following)
         self._look_for_the_end()
         if not self.segments or self.segments[-1].sealed:
-            header = SegmentHeader(self._group, self._next_index, self._next_term, self._store_id, 0)
-            segment, self.descriptor = create_segment(files, self._directory, header, next(self.numbers))
+            header = self._identity.header(self._end.next_index, self._end.previous_term)
+            segment, self.active.descriptor = create_segment(files, self._directory, header, next(self.numbers))
             self.segments.append(segment)
         self._write_again(self.segments[-1])
-        files.fdatasync(self.descriptor)
+        files.fdatasync(self.active.descriptor)
         files.sync_directory(self._directory)
         self.segments[-1].named = True
         self.mark.settle(self.segments[-1].last_index)
@@ -140,9 +229,9 @@ class Recovery:
 
     def _write_again(self, active: Segment) -> None:
         """What is behind the durable mark; older segments were synced before the next one was begun."""
-        for start in range(self._proven, active.end, SCAN_BYTES):
-            data = self._files.pread(self.descriptor, min(SCAN_BYTES, active.end - start), start)
-            self._files.pwritev(self.descriptor, [data], start)
+        for start in range(self.active.proven, active.end, SCAN_BYTES):
+            data = self._files.pread(self.active.descriptor, min(SCAN_BYTES, active.end - start), start)
+            self._files.pwritev(self.active.descriptor, [data], start)
 
     def _tidy(self) -> list[str]:
         """Finish or forget what a crash left half done; returns the names of the segments, oldest first."""
@@ -175,7 +264,7 @@ class Recovery:
                     self._keep(segment)
                     return
             if self._scan(path, descriptor, size, header, following):
-                self.descriptor, descriptor = descriptor, -1
+                self.active.descriptor, descriptor = descriptor, -1
         finally:
             if descriptor >= 0:
                 self._files.close(descriptor)
@@ -186,22 +275,18 @@ class Recovery:
             header = decode_segment_header(data)
         except Damage:
             return None
-        if header.store_id != self._store_id:
-            raise StartError(f"{path} belongs to another store ({header.store_id.hex()}, not {self._store_id.hex()})")
-        if header.group != self._group:
-            raise StartError(f"{path} belongs to group {header.group}, not {self._group}")
+        self._identity.check(header, path)
         if not path.endswith("/" + segment_name(header.first_index)):
             raise StartError(f"{path} was renamed: its first entry is {header.first_index}")
-        if header.first_index < self._next_index:
-            raise StartError(f"{path} overlaps the file before it, which ends with entry {self._next_index - 1}")
+        if header.first_index < self._end.next_index:
+            raise StartError(f"{path} overlaps the file before it, which ends with entry {self._end.next_index - 1}")
         return header
 
     def _scan(self, path: str, descriptor: int, size: int, header: SegmentHeader | None, following: str | None) -> bool:
         """Verify a segment entry by entry and keep what is right; True if it is the active one from now on."""
         first = RaftIndex(int(path[-24:-4]))
-        term = self._next_term if first == self._next_index else Term(0)
-        made = SegmentHeader(self._group, first, term, self._store_id, 0)
-        segment = Segment(next(self.numbers), path, header or made)
+        term = self._end.previous_term if first == self._end.next_index else Term(0)
+        segment = Segment(next(self.numbers), path, header or self._identity.header(first, term))
         scan = SegmentScan(ReadWindow(self._files, descriptor, size), segment.header)
         writer = IndexFileWriter(self._files, index_file_path(path))
         for found in scan:
@@ -209,8 +294,8 @@ class Recovery:
             parts = outline(found)
             writer.add(parts)
             if following is None:
-                self.outlines += b"".join(parts)
-                self._proven = found.end if found.entry.index <= self.mark.index else self._proven
+                self.active.outlines += b"".join(parts)
+                self.active.proven = found.end if found.entry.index <= self.mark.index else self.active.proven
         self.report.scanned_bytes += size
         survivor = scan.survivor() if scan.fault else None
         fault = scan.fault or ("wrong header" if header is None else "")
@@ -228,20 +313,19 @@ class Recovery:
             segment.sealed = True
             writer.seal(segment)
             return False
-        self.writer = writer
+        self.active.index_file = writer
         return True
 
     def _keep(self, segment: Segment) -> None:
         self.segments.append(segment)
-        self._next_index = RaftIndex(segment.last_index + 1)
-        self._next_term = segment.last_term
+        self._end.go_behind(segment)
 
     def _is_torn(self, segment: Segment, scan: SegmentScan, size: int) -> bool:
         """True if a faulty end of a segment is a torn tail: an unfinished write that no sync covered."""
         cut_off = scan.cut_off or size < SEGMENT_HEADER_SIZE
         return segment.last_index >= self.mark.index and (self._power_lost or cut_off)
 
-    def _lost(self, segment: Segment, scan: SegmentScan, survivor: Entry | None, following: str | None) -> "_Lost":
+    def _lost(self, segment: Segment, scan: SegmentScan, survivor: Entry | None, following: str | None) -> _Lost:
         """What a damaged segment has lost behind its right entries."""
         first = RaftIndex(segment.last_index + 1)
         known = following is not None or first <= self.mark.index or not self._power_lost
@@ -268,12 +352,13 @@ class Recovery:
         """The last file has neither a header nor an entry: its very first write was not finished."""
         writer.drop()
         self._files.unlink(segment.path)
-        if segment.first_index >= self._next_index:
-            self._next_index, self._next_term = segment.first_index, segment.header.previous_term
+        if segment.first_index >= self._end.next_index:
+            self._end.next_index = segment.first_index
+            self._end.previous_term = segment.header.previous_term
         self.report.torn_bytes += size
         self.report.texts.append(f"{segment.path}: begun again, its {size} bytes hold neither a header nor an entry")
 
-    def _set_aside(self, segment: Segment, descriptor: int, fault: str, writer: IndexFileWriter, lost: "_Lost") -> None:
+    def _set_aside(self, segment: Segment, descriptor: int, fault: str, writer: IndexFileWriter, lost: _Lost) -> None:
         """Put a damaged segment aside, and say what it has lost; an index that was lost is given out again only at the end."""
         what = f"{segment.path}: damaged at position {segment.end} ({fault})"
         words = ""
@@ -281,17 +366,21 @@ class Recovery:
             words = f"; entries {lost.first} to {lost.last} are lost"
             if lost.known:
                 self._tell_loss(what + words)
-        target = self._put_aside(segment, descriptor, writer)
+        target = self._quarantine.put_aside(segment, descriptor, writer)
+        self.active.outlines.clear()
+        if segment.entries:
+            self._keep(segment)
         self.report.texts.append(f"{what}; moved to {target}{words}")
-        self._next_index = max(lost.first, self._next_index)
+        end = self._end
+        end.next_index = max(lost.first, end.next_index)
         if lost.first > lost.last:
             return
         if lost.is_end:
-            self._end_told = True
+            end.loss_told = True
             return
         self.report.quarantined.append((lost.first, lost.last))
         if lost.term is not None:
-            self._next_index, self._next_term = RaftIndex(lost.last + 1), lost.term
+            end.next_index, end.previous_term = RaftIndex(lost.last + 1), lost.term
 
     def _tell_loss(self, text: str) -> None:
         """Nothing that shows it was changed yet."""
@@ -300,8 +389,8 @@ class Recovery:
 
     def _look_for_the_end(self) -> None:
         """Entries that were durable may be gone without a trace."""
-        last = RaftIndex(self._next_index - 1)
-        if self._end_told or self.mark.index <= last:
+        last = RaftIndex(self._end.next_index - 1)
+        if self._end.loss_told or self.mark.index <= last:
             return
         ends = f"ends with entry {last}"
         if self.segments:
@@ -310,43 +399,3 @@ class Recovery:
         text += f"; entries {last + 1} to {self.mark.index} are lost"
         self.report.texts.append(text)
         self._tell_loss(text)
-
-    def _put_aside(self, segment: Segment, descriptor: int, writer: IndexFileWriter) -> str:
-        """Move a damaged segment to lost+found; its right entries up to the damage stay, as a sealed segment. Returns where."""
-        if self._on_damage is not None:
-            self._on_damage()
-        files = self._files
-        remainder = segment.path + _REMAINDER
-        self.outlines.clear()
-        if segment.entries:
-            copy = files.create(remainder)
-            try:
-                files.pwritev(copy, [segment.header.encode()], 0)
-                for start in range(SEGMENT_HEADER_SIZE, segment.end, SCAN_BYTES):
-                    length = min(SCAN_BYTES, segment.end - start)
-                    files.pwritev(copy, [files.pread(descriptor, length, start)], start)
-                files.fdatasync(copy)
-            finally:
-                files.close(copy)
-            files.sync_directory(self._directory)
-            segment.sealed = True
-            writer.seal(segment)
-        else:
-            writer.drop()
-        target = self._free_name(segment.path)
-        files.rename(segment.path, target)
-        if segment.entries:
-            files.rename(remainder, segment.path)
-            self._keep(segment)
-        files.sync_directory(self._lost_found)
-        files.sync_directory(self._directory)
-        return target
-
-    def _free_name(self, path: str) -> str:
-        """A name in lost+found that nothing has yet."""
-        self._files.makedirs(self._lost_found)
-        taken = set(self._files.listdir(self._lost_found))
-        directory, name = os.path.split(path)
-        stem = f"{os.path.basename(directory)}-{name}"  # noqa: PTH119 - the port's paths are strings
-        numbered = (stem if number == 1 else f"{stem}.{number}" for number in count(1))
-        return f"{self._lost_found}/{next(name for name in numbered if name not in taken)}"

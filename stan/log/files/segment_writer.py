@@ -58,9 +58,9 @@ class SegmentWriter:
         self._directory = directory
         self._segments = segments
         self._segment_bytes_max = segment_bytes_max
-        last = recovery.segments[-1]
-        index_file = recovery.writer or IndexFileWriter(files, index_file_path(last.path))
-        self.active = ActiveSegment(last, segments.add(last, recovery.descriptor), index_file)
+        last, found = recovery.segments[-1], recovery.active
+        index_file = found.index_file or IndexFileWriter(files, index_file_path(last.path))
+        self.active = ActiveSegment(last, segments.add(last, found.descriptor), index_file)
         self._mark = recovery.mark
         self._tip = last.last_index  # newest entry that a sync would cover
         self.durable_index = self._tip  # goes up under the lock, and down with the tip
