@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from stan.core.leader import cursor_override_live
-from stan.core.leader.cursors import LiveCursor
+from stan.core.leader.cursors import MessagesAhead
 from stan.core.state.group import Cursor
 from tests.sim.operators import ClusterOperator, NodeOperator
 
@@ -25,7 +25,7 @@ def test_operators_leave_nothing_to_complain_about(kind, name):
 
 
 def forgets_what_was_sent_before(monkeypatch):
-    monkeypatch.setattr(LiveCursor, "sent_before", lambda _self, run, flagged: run._replace(count=int(flagged)))
+    monkeypatch.setattr(MessagesAhead, "sent_before", lambda _self, run, flagged: run._replace(count=int(flagged)))
 
 
 def sends_to_the_paused(monkeypatch):

@@ -13,9 +13,9 @@ def adopt_override(live: LiveCursor) -> None:
     """Copy the override of the replicated cursor into a new live view."""
     override = live.cursor.override
     if override is not None:
-        live.epoch = override.epoch
-        live.skip = _copy(override.skipped)
-        live.resend = _copy(override.resend)
+        live.unreported.epoch = override.epoch
+        live.ahead.skip = _copy(override.skipped)
+        live.ahead.resend = _copy(override.resend)
 
 
 def follow(live: LiveCursor, result: GroupResult) -> None:
@@ -31,28 +31,28 @@ def follow(live: LiveCursor, result: GroupResult) -> None:
 
 def _new_epoch(live: LiveCursor) -> None:
     if live.has_unreported:
-        live.unreported_epochs.append(live.progress())
+        live.unreported.earlier_epochs.append(live.progress())
     override = live.cursor.override
-    live.epoch = override.epoch if override is not None else 0
+    live.unreported.epoch = override.epoch if override is not None else 0
 
 
 def _moved(live: LiveCursor, before: int) -> None:
-    sent, to = live.last_sent, live.cursor.last_sent
-    not_sent = _copy(live.skip)
+    sent, to, ahead = live.last_sent, live.cursor.last_sent, live.ahead
+    not_sent = _copy(ahead.skip)
     _new_epoch(live)
     adopt_override(live)
     if sent > max(before, to):
         for first, last in not_sent.missing(max(before, to) + 1, sent):
-            live.resend.merge(Run(first, last))
-    if live.maybe_sent_until > max(sent, to):
-        live.resend.merge(Run(max(sent, to) + 1, live.maybe_sent_until))
+            ahead.resend.merge(Run(first, last))
+    if ahead.maybe_sent_until > max(sent, to):
+        ahead.resend.merge(Run(max(sent, to) + 1, ahead.maybe_sent_until))
     for member in live.members:
         member.window.clear()
     live.to_redeliver.clear()
-    live.unreported.clear()
+    live.unreported.sequences.clear()
     live.batches.clear()
-    live.fetching = live.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
-    live.last_sent = live.reported_last_sent = to
+    live.fetching = ahead.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
+    live.last_sent = live.unreported.last_sent = to
 
 
 def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
@@ -60,14 +60,14 @@ def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
     for first, last in runs:
         live.holders(first, last)
         if last > live.last_sent:
-            live.skip.merge(Run(max(first, live.last_sent + 1), last))
+            live.ahead.skip.merge(Run(max(first, live.last_sent + 1), last))
     # Progress entries of the previous epoch may have been ignored meanwhile: report everything again.
     held = [member.window for member in live.members] + [live.to_redeliver]
     known = [member.pending for member in live.cursor.members] + [live.cursor.to_redeliver]
     for part in (*held, *known):
         for run in part:
-            live.mark_unreported(run.first, run.last)
-    live.reported_last_sent = -1
+            live.unreported.mark(run.first, run.last)
+    live.unreported.last_sent = -1
 
 
 def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
@@ -75,7 +75,7 @@ def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
         for first, last in runs:
             for run in member.window.remove(first, last):
                 live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
-                live.mark_unreported(run.first, run.last)
+                live.unreported.mark(run.first, run.last)
 
 
 def _copy(runs: Runs) -> Runs:

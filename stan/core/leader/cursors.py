@@ -42,66 +42,13 @@ class LiveMember:
 
 
 @dataclass(slots=True)
-class LiveCursor:
-    """A cursor with at least one online member.
+class MessagesAhead:
+    """What the leader knows of the messages above a cursor's last_sent: which are not to be sent, and which are sent flagged,
+    because they were or may have been sent before."""
 
-    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows and `to_redeliver` are
-    disjoint.
-    """
-
-    cursor: Cursor
-    last_sent: int
-    to_redeliver: Runs
-    members: list[LiveMember] = field(default_factory=list)
-    batches: deque[ReadResult] = field(default_factory=deque)  # in hand, contiguous, for new messages only
-    fetching: int = 0  # number of the Fetch under way; 0 = none
-    maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry records it
     skip: Runs = field(default_factory=Runs)  # not to be sent: skipped, or sent by the previous leader and acked
-    resend: Runs = field(default_factory=Runs)  # above last_sent and sent before: the cursor was moved back
-    epoch: int = 0  # of the cursor's override
-    unreported_epochs: list[pb.Progress] = field(default_factory=list)  # unwritten progress of earlier epochs
-    scheduled: bool = False  # queued for the next pump
-    unreported: Runs = field(default_factory=Runs)  # sequences whose holder changed since the last progress entry
-    reported_last_sent: int = 0  # last_sent of the last progress entry
-    redelivered: int = 0  # number of redeliveries
-    acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
-
-    @property
-    def has_unreported(self) -> bool:
-        """True if there is something to report in a progress entry."""
-        return bool(self.unreported) or self.last_sent != self.reported_last_sent
-
-    def mark_unreported(self, first: int, last: int) -> None:
-        """Sequences [first, last] changed their holder: report them in the next progress entry."""
-        self.unreported.merge(Run(first, last))
-
-    def holders(self, first: int, last: int) -> list[Run]:
-        """Remove [first, last] from every window and from `to_redeliver`, as an ack counts from any member; returns the removed
-        runs."""
-        taken = self.to_redeliver.remove(first, last) if self.to_redeliver else []
-        for member in self.members:
-            taken += member.window.remove(first, last)
-        return taken
-
-    def progress(self) -> pb.Progress:
-        """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked."""
-        entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=self.epoch)
-        held = Runs()
-        holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.to_redeliver)]
-        for subscription_id, runs in holders:
-            flat = Runs()
-            for touched in self.unreported:
-                for run in runs.within(touched.first, touched.last):
-                    flat.merge(Run(run.first, run.last))
-                    held.merge(Run(run.first, run.last))
-            if flat:
-                entry.held.append(pb.Held(subscription_id=subscription_id, runs=flat.flat()))
-        for touched in self.unreported:
-            for gap in held.missing(touched.first, touched.last):
-                entry.acked.extend(gap)
-        self.unreported.clear()
-        self.reported_last_sent = self.last_sent
-        return entry
+    resend: Runs = field(default_factory=Runs)  # sent before: the cursor was moved back
+    maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry records it
 
     def pass_over(self, first: int, last: int) -> None:
         """[first, last] were acked though this leader has not sent them: do not send them. Except where the cursor was moved
@@ -119,6 +66,77 @@ class LiveCursor:
             run = Run(run.first, parts[0].first - 1)
         self.resend.remove(1, run.last)
         return Run(run.first, run.last, 0, int(flagged))
+
+
+@dataclass(slots=True)
+class Unreported:
+    """What has happened to a cursor's messages that no progress entry records yet."""
+
+    last_sent: int  # the cursor's last_sent in the last progress entry; -1: report it in any case
+    epoch: int = 0  # epoch of the cursor's override, which progress entries name
+    sequences: Runs = field(default_factory=Runs)  # their holder changed since the last progress entry
+    earlier_epochs: list[pb.Progress] = field(
+        default_factory=list
+    )  # progress of earlier epochs that is not written yet
+
+    def mark(self, first: int, last: int) -> None:
+        """Sequences [first, last] changed their holder: report them in the next progress entry."""
+        self.sequences.merge(Run(first, last))
+
+
+@dataclass(slots=True)
+class LiveCursor:
+    """A cursor with at least one online member.
+
+    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows and `to_redeliver` are
+    disjoint.
+    """
+
+    cursor: Cursor
+    last_sent: int
+    to_redeliver: Runs
+    ahead: MessagesAhead
+    unreported: Unreported
+    members: list[LiveMember] = field(default_factory=list)
+    batches: deque[ReadResult] = field(default_factory=deque)  # in hand, contiguous, for new messages only
+    fetching: int = 0  # number of the Fetch under way; 0 = none
+    scheduled: bool = False  # queued for the next pump
+    redelivered: int = 0  # number of redeliveries
+    acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
+
+    @property
+    def has_unreported(self) -> bool:
+        """True if there is something to report in a progress entry."""
+        return bool(self.unreported.sequences) or self.last_sent != self.unreported.last_sent
+
+    def holders(self, first: int, last: int) -> list[Run]:
+        """Remove [first, last] from every window and from `to_redeliver`, as an ack counts from any member; returns the removed
+        runs."""
+        taken = self.to_redeliver.remove(first, last) if self.to_redeliver else []
+        for member in self.members:
+            taken += member.window.remove(first, last)
+        return taken
+
+    def progress(self) -> pb.Progress:
+        """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked."""
+        unreported = self.unreported
+        entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=unreported.epoch)
+        held = Runs()
+        holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.to_redeliver)]
+        for subscription_id, runs in holders:
+            flat = Runs()
+            for touched in unreported.sequences:
+                for run in runs.within(touched.first, touched.last):
+                    flat.merge(Run(run.first, run.last))
+                    held.merge(Run(run.first, run.last))
+            if flat:
+                entry.held.append(pb.Held(subscription_id=subscription_id, runs=flat.flat()))
+        for touched in unreported.sequences:
+            for gap in held.missing(touched.first, touched.last):
+                entry.acked.extend(gap)
+        unreported.sequences.clear()
+        unreported.last_sent = self.last_sent
+        return entry
 
     def drop_before(self, sequence: int) -> None:
         """Forget batches in hand that end before *sequence*."""

@@ -15,7 +15,7 @@ from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Re
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.base.timers import PartTimers, Timers
 from stan.core.leader.cursor_override_live import adopt_override, follow
-from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, Nanos, WallNanos
@@ -89,7 +89,7 @@ class Dispatch:
         for live in self.cursors.values():
             until = self._index(live).last_sequence
             if until > live.last_sent:
-                live.maybe_sent_until = max(live.maybe_sent_until, until)
+                live.ahead.maybe_sent_until = max(live.ahead.maybe_sent_until, until)
                 self.unconfirmed += (live.cursor.cursor_id, until)
 
     def join(self, cursor: Cursor, sub: Subscription) -> None:
@@ -97,13 +97,8 @@ class Dispatch:
         live = self.cursors.get(cursor.cursor_id)
         if live is None:
             to_redeliver = Runs(Run(run.first, run.last) for run in cursor.to_redeliver)
-            live = LiveCursor(
-                cursor,
-                cursor.last_sent,
-                to_redeliver,
-                reported_last_sent=cursor.last_sent,
-                maybe_sent_until=cursor.maybe_sent_until,
-            )
+            ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
+            live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
             adopt_override(live)
             self.cursors[cursor.cursor_id] = live
             self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
@@ -132,7 +127,7 @@ class Dispatch:
         for live in self.by_channel.get(uid, {}).values():
             for first, last in removed_runs(removal):
                 for run in live.holders(first, last):
-                    live.mark_unreported(run.first, run.last)
+                    live.unreported.mark(run.first, run.last)
             self._skip(live, removal.first_sequence - 1)
             self._mark_unreported(live)
             self._schedule(live)
@@ -197,10 +192,10 @@ class Dispatch:
             runs = member.window.remove(first, last)
             if sum(run.size for run in runs) < last - first + 1:
                 runs += live.holders(first, last)  # a late ack: another member holds the message, or none
-                if min(last, live.maybe_sent_until) > live.last_sent:
-                    live.pass_over(max(first, live.last_sent + 1), min(last, live.maybe_sent_until))
+                if min(last, live.ahead.maybe_sent_until) > live.last_sent:
+                    live.ahead.pass_over(max(first, live.last_sent + 1), min(last, live.ahead.maybe_sent_until))
             for run in runs:
-                live.mark_unreported(run.first, run.last)
+                live.unreported.mark(run.first, run.last)
         live.acked_at = wall
         self._mark_unreported(live)
         self._schedule(live)
@@ -244,7 +239,7 @@ class Dispatch:
             for lost_run in by_inbox.get(member.sub.inbox, ()):
                 for run in member.window.remove(lost_run.first, lost_run.last):
                     live.to_redeliver.add(Run(run.first, run.last, 0, run.count - 1))
-                    live.mark_unreported(run.first, run.last)
+                    live.unreported.mark(run.first, run.last)
                 self._mark_unreported(live)
                 self._schedule(live)
 
@@ -325,12 +320,12 @@ class Dispatch:
         if live.to_redeliver:
             return self._fetch_owed(live, ready)
         deleted = self.machine.tombstones.by_channel.get(live.cursor.uid)
-        sent = 0
+        ahead, sent = live.ahead, 0
         while live.last_sent < last:
             first = live.last_sent + 1
-            if live.skip and live.skip.first <= first:
-                run = next(iter(live.skip))
-                live.skip.remove(1, run.last)
+            if ahead.skip and ahead.skip.first <= first:
+                run = next(iter(ahead.skip))
+                ahead.skip.remove(1, run.last)
                 self._skip(live, run.last)
                 continue
             gone = deleted.following(first) if deleted is not None else None
@@ -349,7 +344,7 @@ class Dispatch:
             if batch.base_sequence > first:  # a hole: retention or a lost segment
                 self._skip(live, batch.base_sequence - 1)
                 continue
-            end = min(batch.base_sequence + batch.count - 1, last, live.skip.first - 1 if live.skip else last)
+            end = min(batch.base_sequence + batch.count - 1, last, ahead.skip.first - 1 if ahead.skip else last)
             end = end if gone is None else min(end, gone.first - 1)
             size = min(end - first + 1, member.open_slots)
             size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
@@ -362,11 +357,12 @@ class Dispatch:
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: ReadResult, run: Run, ready: Ready, now: Nanos
     ) -> int:
-        maybe_sent_until = live.maybe_sent_until
+        ahead = live.ahead
+        maybe_sent_until = ahead.maybe_sent_until
         if run.first <= maybe_sent_until < run.last:  # the unconfirmed part is flagged, the rest is not
             run = Run(run.first, maybe_sent_until)
         count = 1 if run.first <= maybe_sent_until else 0
-        run = live.sent_before(run, flagged=bool(count)) if live.resend else Run(run.first, run.last, 0, count)
+        run = ahead.sent_before(run, flagged=bool(count)) if ahead.resend else Run(run.first, run.last, 0, count)
         ready.sends.append(self._send(live, member, batch, run, now))
         live.last_sent = run.last
         return max(1, len(batch.records) * run.size // batch.count)
@@ -374,7 +370,7 @@ class Dispatch:
     def _send(self, live: LiveCursor, member: LiveMember, batch: ReadResult, run: Run, now: Nanos) -> Delivery:
         """Make one delivery and add it to the member's window; `run.count` is the number of redeliveries, this one included."""
         member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
-        live.mark_unreported(run.first, run.last)
+        live.unreported.mark(run.first, run.last)
         self._mark_unreported(live)
         self._arm(live, member)
         self.out_messages += run.size
@@ -413,7 +409,7 @@ class Dispatch:
         for first, last in wanted:  # a bounded read may end early: only gaps below its end are missing
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
                 if live.to_redeliver.remove(gap_first, gap_last):
-                    live.mark_unreported(gap_first, gap_last)
+                    live.unreported.mark(gap_first, gap_last)
                     self._mark_unreported(live)
         return out
 
@@ -449,7 +445,7 @@ class Dispatch:
                 member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
             else:
                 live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
-                live.mark_unreported(run.first, run.last)
+                live.unreported.mark(run.first, run.last)
                 self._mark_unreported(live)
                 self._schedule(live)
         self._arm(live, member)
@@ -475,9 +471,9 @@ class Dispatch:
         out: list[pb.Progress] = []
         while self.unreported_cursors and len(out) < cursors_max:
             _, live = self.unreported_cursors.popitem()
-            if live.unreported_epochs:
-                out += live.unreported_epochs
-                live.unreported_epochs = []
+            if live.unreported.earlier_epochs:
+                out += live.unreported.earlier_epochs
+                live.unreported.earlier_epochs = []
             if live.has_unreported:
                 out.append(live.progress())
         return out
@@ -487,14 +483,14 @@ class Dispatch:
         self.unconfirmed += change.maybe_sent.until
         for entry in change.progress:
             live = self.cursors.get(entry.cursor_id)
-            if live is not None and entry.epoch != live.epoch:
-                live.unreported_epochs.append(entry)
+            if live is not None and entry.epoch != live.unreported.epoch:
+                live.unreported.earlier_epochs.append(entry)
                 self._mark_unreported(live)
             elif live is not None:
                 for numbers in (*(held.runs for held in entry.held), entry.acked):
                     for first, last in pairs(numbers):
-                        live.mark_unreported(first, last)
-                live.reported_last_sent = -1
+                        live.unreported.mark(first, last)
+                live.unreported.last_sent = -1
                 self._mark_unreported(live)
 
     # --- small parts ------------------------------------------------------------------------------------------------
@@ -515,7 +511,7 @@ class Dispatch:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6)."""
         if live.to_redeliver and live.to_redeliver.first <= to:
             for run in live.to_redeliver.remove(1, to):
-                live.mark_unreported(run.first, run.last)
+                live.unreported.mark(run.first, run.last)
             self._mark_unreported(live)
         self._skip(live, to)
 
