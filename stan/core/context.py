@@ -260,7 +260,7 @@ class BrokerContext:
         """True if this node leads all of *groups* and holds their leases, so that no other node can lead them."""
         return all(
             self.leads(number)
-            and (self.leading.meta_lease if number == META_GROUP else not self.groups[number].dispatch.lease_lapsed)
+            and (self.leading.meta_lease if number == META_GROUP else not self.groups[number].dispatch.stops.lease_lapsed)
             for number in groups
         )
 
@@ -359,7 +359,7 @@ class BrokerContext:
 
     def leave(self, group: GroupId, subscription_id: int, done: Done, *, unsubscribe: bool = False) -> None:
         """Propose that a subscription ends (closed, or unsubscribed); from now on nothing is sent to it."""
-        found = self.groups[group].dispatch.by_subscription.get(subscription_id)
+        found = self.groups[group].dispatch.cursors.by_subscription.get(subscription_id)
         if found is not None:
             found[1].leaving = True
         leave = pb.Leave(subscription_id=subscription_id, unsubscribe=unsubscribe)

@@ -100,7 +100,7 @@ BORDERS = {
     "entries become visible": break_attribute(lambda node, number: node.storage.logs[number], "commit"),
     "messages are delivered": break_attribute(dispatch, "pump"),
     "acks arrive": break_attribute(dispatch, "ack"),
-    "progress is told": break_attribute(dispatch, "progress"),
+    "progress is told": break_attribute(lambda node, number: dispatch(node, number).reports, "take"),
     "publishes arrive": break_publishes,
     "publishes are sealed": wrap(lambda node, _number: node.broker.parts.publishing, "_seal_group", of_group),
     "a proposal is written": break_attribute(lambda node, number: raft(node, number)._raft, "append"),

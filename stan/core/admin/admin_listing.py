@@ -250,7 +250,7 @@ class AdminListing:
         """The status of one cursor, in a group that this node leads."""
         group = self.context.group_of(info)
         index = self.context.indexes(info.group, info.uid)
-        live = group.dispatch.cursors.get(cursor.cursor_id)
+        live = group.dispatch.cursors.by_id.get(cursor.cursor_id)
         last_sent, owed = (
             (cursor.last_sent, cursor.to_redeliver) if live is None else (live.last_sent, live.to_redeliver)
         )

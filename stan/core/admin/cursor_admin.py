@@ -93,7 +93,7 @@ class CursorAdmin:
             return
 
         def done(result: object, error: str) -> None:
-            found = group.dispatch.by_subscription.get(number)
+            found = group.dispatch.cursors.by_subscription.get(number)
             if found is not None and found[1].sub is member:  # the change was refused
                 found[1].leaving = False
             self._answer(accepted, info, result, error, changed=1)

@@ -44,10 +44,10 @@ def reset(context: BrokerContext, number: GroupId) -> None:
     made = ChannelGroup(machine, Dispatch(machine, context.indexes, timers))
     old = context.groups.get(number)
     if old is not None:  # numbers continue, so that late answers for the old state are recognised
-        made.leadership_epoch, made.dispatch.fetches, made.dispatch.paused = (
+        made.leadership_epoch, made.dispatch.fetches, made.dispatch.stops.disconnected = (
             old.leadership_epoch,
             old.dispatch.fetches,
-            old.dispatch.paused,
+            old.dispatch.stops.disconnected,
         )
     context.groups[number] = made
 

@@ -170,17 +170,17 @@ class BrokerView:
     @property
     def out_messages(self) -> int:
         """Messages sent to subscribers, redeliveries included."""
-        return sum(group.dispatch.out_messages for group in self._context.groups.values())
+        return sum(group.dispatch.totals.out_messages for group in self._context.groups.values())
 
     @property
     def out_bytes(self) -> int:
         """Their bytes."""
-        return sum(group.dispatch.out_bytes for group in self._context.groups.values())
+        return sum(group.dispatch.totals.out_bytes for group in self._context.groups.values())
 
     @property
     def redelivered_messages(self) -> int:
         """Messages sent again, flagged."""
-        return sum(group.dispatch.redelivered_messages for group in self._context.groups.values())
+        return sum(group.dispatch.totals.redelivered_messages for group in self._context.groups.values())
 
     @property
     def unsealed_bytes(self) -> int:

@@ -18,7 +18,7 @@ from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
 from stan.core.broker.committed import CommittedEntries
 from stan.core.broker.parts import make_parts
-from stan.core.broker.progress import ProgressReports
+from stan.core.broker.progress import ProgressWriter
 from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
 from stan.core.clients.nodes import Why
@@ -47,7 +47,7 @@ class Broker:
         self.view = BrokerView(self.context, self.parts.publishing)
         self.roles = GroupRoles(self.context, self.parts)
         self.committed = CommittedEntries(self.context, self.parts)
-        self.progress = ProgressReports(self.context)
+        self.progress = ProgressWriter(self.context)
         self.router = RequestRouter(self.context)
         subjects = self.context.nats.subjects
         self.routes = {
@@ -152,7 +152,7 @@ class Broker:
             group = self.context.groups.get(GroupId(acks.group))
             if group is None or not group.leads:
                 continue
-            found, authorizer = group.dispatch.by_ack_key.get(acks.key), self.context.admission.authorizer
+            found, authorizer = group.dispatch.cursors.by_ack_key.get(acks.key), self.context.admission.authorizer
             if authorizer is None or (found is not None and authorizer.may_ack(acks.user, found[1].sub)):
                 wall = self.context.clock.wall
                 self.context.within(GroupId(acks.group), group.dispatch.ack, acks.key, acks.ranges, wall)
@@ -235,7 +235,7 @@ class Broker:
         if number == META_GROUP:
             self.context.leading.meta_lease = holds
         elif number in self.context.groups:
-            self.context.groups[number].dispatch.lease_lapsed = not holds
+            self.context.groups[number].dispatch.stops.lease_lapsed = not holds
 
     def step_room(self, number: GroupId, *, closed: bool, full: bool) -> None:
         """Report backpressure of a group that this node leads. *closed*: the group takes no proposals; *full*: entries wait, so
@@ -340,7 +340,7 @@ class Broker:
         """A group's log failed and takes nothing until a restart: the group sends nothing either."""
         group = self.context.groups.get(number)
         if group is not None:
-            group.dispatch.frozen = True
+            group.dispatch.stops.frozen = True
 
     def fail(self, number: GroupId, why: str) -> None:
         """The program failed in a group, perhaps amid an entry: until a restart this node neither leads the group nor delivers

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from stan.protocol.proto import entries_pb2 as pb
 
 
-class ProgressReports:
+class ProgressWriter:
     """Writes the progress of the groups that this node leads, when it is due."""
 
     def __init__(self, context: BrokerContext) -> None:
@@ -28,15 +28,15 @@ class ProgressReports:
         group writes it at intervals, and before any change that may move positions. If the log had no room for the last
         progress entry, a node alone retries at intervals, too."""
         context, dispatch = self.context, group.dispatch
-        if not dispatch.has_progress or dispatch.frozen or number in context.leading.write_blocked:
-            dispatch.progress_blocked &= dispatch.has_progress  # the cursors to report may be gone
+        if not dispatch.reports.waiting or dispatch.stops.frozen or number in context.leading.write_blocked:
+            dispatch.stops.progress_blocked &= dispatch.reports.waiting  # the cursors to report may be gone
             return False
-        if not context.clustered and not dispatch.progress_blocked:
+        if not context.clustered and not dispatch.stops.progress_blocked:
             return True
-        much = dispatch.out_messages - group.reported_deliveries >= limits.PROGRESS_MESSAGES_MAX
+        much = dispatch.totals.out_messages - group.reported_deliveries >= limits.PROGRESS_MESSAGES_MAX
         if number in changing or now >= group.report_at > 0 or (much and number not in context.leading.saturated):
             group.report_at = 0
-            group.reported_deliveries = dispatch.out_messages
+            group.reported_deliveries = dispatch.totals.out_messages
             return True
         if not group.report_at:
             self._retry_later(group)
@@ -45,7 +45,7 @@ class ProgressReports:
     def written(self, proposal: Proposal) -> None:
         """A proposal is in the log: if it was a progress entry, the log had room for it."""
         if self._sent.pop(proposal.ticket, None) is not None:
-            self.context.groups[proposal.group].dispatch.progress_blocked = False
+            self.context.groups[proposal.group].dispatch.stops.progress_blocked = False
 
     def _retry_later(self, group: ChannelGroup) -> None:
         group.report_at = self.context.clock.now + limits.PROGRESS_INTERVAL
@@ -55,7 +55,7 @@ class ProgressReports:
         """Add the progress entries of a group to *ready*, if they are due. *changing*: groups with other changes in this turn."""
         if not self._is_due(number, group, self.context.clock.now, changing):
             return
-        for change in group.dispatch.progress():
+        for change in group.dispatch.reports.take():
             ticket = self.context.proposals.ticket(nobody_waits)
             self._sent[ticket] = change
             ready.proposals.append(
@@ -66,17 +66,18 @@ class ProgressReports:
         """A proposal is not in the log, or that is unknown: what it reported, if it was a progress entry, is unreported again."""
         change = self._sent.pop(proposal.ticket, None)
         if change is not None and self.context.leads(proposal.group):
-            self.context.groups[proposal.group].dispatch.progress_lost(change)
+            dispatch = self.context.groups[proposal.group].dispatch
+            dispatch.reports.lost(change, dispatch.cursors)
 
     @property
     def blocked(self) -> set[GroupId]:
         """Groups that may send nothing because their logs had no room for a progress entry."""
-        return {number for number, group in self.context.led() if group.dispatch.progress_blocked}
+        return {number for number, group in self.context.led() if group.dispatch.stops.progress_blocked}
 
     def no_room(self, number: GroupId) -> None:
         """The log of a group had no room for a progress entry: the group sends nothing until there is room. Call `ready` once
         more."""
         group = self.context.groups.get(number)
         if group is not None and group.leads:
-            group.dispatch.progress_blocked = True
+            group.dispatch.stops.progress_blocked = True
             self._retry_later(group)

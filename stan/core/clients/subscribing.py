@@ -284,7 +284,7 @@ class Subscribing:
 
     def _find(self, channel: LiveChannel, inbox: bytes) -> LiveMember | None:
         """Find a member by its ack inbox, else by its message inbox; members that leave already are passed over."""
-        live = self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid, {})
+        live = self.context.group_of(channel.info).dispatch.cursors.by_channel.get(channel.info.uid, {})
         members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
         by_ack = next((m for m in members if m.sub.ack_inbox == inbox), None)
         return by_ack or next((m for m in members if m.sub.inbox == inbox), None)

@@ -11,7 +11,7 @@ from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs
 from stan.core.state.group import Cursor, Subscription
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND
+from stan.types import SECOND, ChannelUid
 
 
 @dataclass(slots=True)
@@ -165,3 +165,49 @@ class LiveCursor:
             return available
         level = -(-(sum(len(m.window) for m in open_members) + available) // len(open_members))
         return max(1, level - len(member.window))
+
+
+class LiveCursors:
+    """The live cursors of one group and their members, by the keys under which events name them."""
+
+    __slots__ = ("by_ack_key", "by_channel", "by_id", "by_subscription")
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, LiveCursor] = {}
+        self.by_channel: dict[ChannelUid, dict[int, LiveCursor]] = {}
+        self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}
+        self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
+
+    def add(self, live: LiveCursor) -> None:
+        """Add a cursor, which has no members yet."""
+        cursor = live.cursor
+        self.by_id[cursor.cursor_id] = self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
+
+    def add_member(self, live: LiveCursor, sub: Subscription) -> None:
+        """Make the live view of a subscription, as the last member of its cursor."""
+        member = LiveMember(sub)
+        live.members.append(member)
+        self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
+
+    def remove_member(self, live: LiveCursor, member: LiveMember) -> None:
+        """Remove one member; the cursor stays."""
+        del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
+        live.members.remove(member)
+
+    def remove(self, live: LiveCursor) -> None:
+        """Remove a cursor with all its members."""
+        for member in live.members:
+            del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
+        live.members.clear()
+        del self.by_id[live.cursor.cursor_id]
+        of_channel = self.by_channel[live.cursor.uid]
+        del of_channel[live.cursor.cursor_id]
+        if not of_channel:
+            del self.by_channel[live.cursor.uid]
+
+    def clear(self) -> None:
+        """Remove all cursors; they have no members afterwards, so that timers that are still armed for them do nothing."""
+        for live in self.by_id.values():
+            live.members.clear()
+        for found in (self.by_id, self.by_channel, self.by_ack_key, self.by_subscription):
+            found.clear()

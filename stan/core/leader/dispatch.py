@@ -8,43 +8,60 @@ messages with a Fetch.
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import partial
 
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
-from stan.core.base.runs import Run, Runs, pairs
+from stan.core.base.runs import Run, Runs
 from stan.core.base.timers import PartTimers, Timers
 from stan.core.leader.cursor_override_live import adopt_override, follow
-from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
+from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
+from stan.core.leader.progress import ProgressReports
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, Nanos, WallNanos
 
 
+@dataclass(slots=True)
+class DeliveryStops:
+    """Why a group may not send messages now."""
+
+    disconnected: bool = False  # the NATS connection is lost: nothing is sent, no ack wait runs
+    frozen: bool = False  # the log takes nothing until a restart
+    progress_blocked: bool = False  # the log had no room for a progress entry
+    lease_lapsed: bool = False  # another node may lead: nothing is sent until that is known
+
+    @property
+    def mute(self) -> bool:
+        """True if nothing may be sent although NATS is there: the log cannot record deliveries, so that they would be repeated
+        unflagged, or another node may lead."""
+        return self.frozen or self.progress_blocked or self.lease_lapsed
+
+
+@dataclass(slots=True)
+class DeliveryTotals:
+    """Counters of one group since its state was loaded; they count on when leadership ends."""
+
+    out_messages: int = 0  # sent to subscribers, redeliveries included
+    out_bytes: int = 0  # of these messages, as stored
+    redelivered_messages: int = 0  # sent again, flagged
+
+
 class Dispatch:
-    """The live cursors of one channel group, on its leader; empty on a follower."""
+    """Delivers the messages of one channel group on its leader; has no cursors on a follower."""
 
     def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers | PartTimers) -> None:
         self.machine = machine
         self.indexes = indexes
         self.timers = timers
-        self.cursors: dict[int, LiveCursor] = {}
-        self.by_channel: dict[ChannelUid, dict[int, LiveCursor]] = {}
-        self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}
-        self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
+        self.cursors = LiveCursors()
+        self.reports = ProgressReports()
+        self.stops = DeliveryStops()
+        self.totals = DeliveryTotals()
         self.scheduled: deque[LiveCursor] = deque()
-        self.unreported_cursors: dict[int, LiveCursor] = {}
         self.keep_batches: set[int] = set()  # cursors that keep batches while their window is full
-        self.paused = False  # the NATS connection is lost: nothing is sent, no ack wait runs
-        self.frozen = False  # the log takes nothing until a restart
-        self.progress_blocked = False  # the log had no room for a progress entry
-        # Pairs (cursor id, maybe_sent_until) that no entry records yet, flat as in entries.MaybeSent.
-        self.unconfirmed: list[int] = []
-        self.lease_lapsed = False  # another node may lead: nothing is sent until that is known
         self.fetches = 0
-        self.out_messages = 0
-        self.out_bytes = 0
-        self.redelivered_messages = 0
 
     # --- members ----------------------------------------------------------------------------------------------------
 
@@ -57,7 +74,7 @@ class Dispatch:
         for cursor in self.machine.cursors.values():
             for sub in cursor.members:
                 self.join(cursor, sub)
-        for live in self.cursors.values():
+        for live in self.cursors.by_id.values():
             age = max(0, wall - self._index(live).last_timestamp)
             for member in live.members:
                 deadline = max(now, now + member.ack_wait_ns - age)
@@ -67,56 +84,43 @@ class Dispatch:
 
     def follow(self) -> None:
         """Leadership ended: forget the live view."""
-        for live in self.cursors.values():
-            live.members.clear()
-        for kept in (
-            self.cursors,
-            self.by_channel,
-            self.by_ack_key,
-            self.by_subscription,
-            self.scheduled,
-            self.unreported_cursors,
-            self.keep_batches,
-        ):
-            kept.clear()
-        self.unconfirmed = []
-        self.progress_blocked = False
+        self.cursors.clear()
+        self.reports.clear()
+        self.scheduled.clear()
+        self.keep_batches.clear()
+        self.stops.progress_blocked = False
 
     def mark_unconfirmed(self) -> None:
         """After a fail-over or a loss of power: deliveries may be ahead of the replicated position. Those that may have been sent
         are flagged from now on. Offline cursors cannot be ahead: they report before they leave.
         """
-        for live in self.cursors.values():
+        for live in self.cursors.by_id.values():
             until = self._index(live).last_sequence
             if until > live.last_sent:
                 live.ahead.maybe_sent_until = max(live.ahead.maybe_sent_until, until)
-                self.unconfirmed += (live.cursor.cursor_id, until)
+                self.reports.unconfirmed += (live.cursor.cursor_id, until)
 
     def join(self, cursor: Cursor, sub: Subscription) -> None:
         """A subscription came online; `pump` sends to it once the response to its request is on the way."""
-        live = self.cursors.get(cursor.cursor_id)
+        live = self.cursors.by_id.get(cursor.cursor_id)
         if live is None:
             to_redeliver = Runs(Run(run.first, run.last) for run in cursor.to_redeliver)
             ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
             live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
             adopt_override(live)
-            self.cursors[cursor.cursor_id] = live
-            self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
-        member = LiveMember(sub)
-        live.members.append(member)
-        self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
+            self.cursors.add(live)
+        self.cursors.add_member(live, sub)
         self._schedule(live)
 
     def leave(self, sub: Subscription, *, gone: bool) -> None:
         """A subscription ended in the replicated state; *gone*: its cursor ended with it or is offline now."""
-        found = self.by_subscription.get(sub.subscription_id)
+        found = self.cursors.by_subscription.get(sub.subscription_id)
         if found is None or found[1].sub is not sub:
             return
         live, member = found
-        del self.by_subscription[sub.subscription_id], self.by_ack_key[sub.ack_key]
-        live.members.remove(member)
+        self.cursors.remove_member(live, member)
         if gone or not live.members:
-            self._forget(live)
+            self._drop_cursor(live)
             return
         for run in member.window:
             live.to_redeliver.merge(Run(run.first, run.last, 0, run.count))
@@ -124,41 +128,30 @@ class Dispatch:
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
         """An operator removed messages: they count as acked, whichever member holds them."""
-        for live in self.by_channel.get(uid, {}).values():
+        for live in self.cursors.by_channel.get(uid, {}).values():
             for first, last in removed_runs(removal):
                 for run in live.holders(first, last):
                     live.unreported.mark(run.first, run.last)
             self._skip(live, removal.first_sequence - 1)
-            self._mark_unreported(live)
+            self.reports.mark(live)
             self._schedule(live)
 
     def drop_channel(self, uid: ChannelUid) -> None:
         """The channel is gone: drop all its cursors."""
-        for live in list(self.by_channel.get(uid, {}).values()):
+        for live in list(self.cursors.by_channel.get(uid, {}).values()):
             self._drop_cursor(live)
 
     def _drop_cursor(self, live: LiveCursor) -> None:
-        """The cursor is gone: drop it with all its members."""
-        for member in live.members:
-            del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
-        live.members.clear()
-        self._forget(live)
-
-    def _forget(self, live: LiveCursor) -> None:
-        self.cursors.pop(live.cursor.cursor_id, None)
-        of_channel = self.by_channel.get(live.cursor.uid)
-        if of_channel is not None:
-            of_channel.pop(live.cursor.cursor_id, None)
-            if not of_channel:
-                del self.by_channel[live.cursor.uid]
-        self.unreported_cursors.pop(live.cursor.cursor_id, None)
+        """The cursor is gone or offline: drop it with all its members."""
+        self.cursors.remove(live)
+        self.reports.forget(live)
         self.keep_batches.discard(live.cursor.cursor_id)
         live.batches.clear()
 
     def set_failed_heartbeat(self, incarnation: int, *, failed: bool) -> None:
         """Heartbeats of a client fail, or work again (STAN-SPEC 3.3)."""
         for subscription_id in self.machine.by_incarnation.get(incarnation, ()):
-            found = self.by_subscription.get(subscription_id)
+            found = self.cursors.by_subscription.get(subscription_id)
             if found is not None:
                 found[1].failed_heartbeat = failed
                 self._schedule(found[0])
@@ -167,7 +160,7 @@ class Dispatch:
 
     def committed(self, uid: ChannelUid, batch: ReadResult) -> None:
         """New messages are visible: cursors at the end of the channel take them from memory."""
-        for live in self.by_channel.get(uid, {}).values():
+        for live in self.cursors.by_channel.get(uid, {}).values():
             if live.batches:
                 tail = live.batches[-1]
                 at_end = tail.base_sequence + tail.count == batch.base_sequence
@@ -179,12 +172,12 @@ class Dispatch:
 
     def uncovered(self, uid: ChannelUid) -> None:
         """Messages that were committed before are visible now."""
-        for live in self.by_channel.get(uid, {}).values():
+        for live in self.cursors.by_channel.get(uid, {}).values():
             self._schedule(live)
 
     def ack(self, key: int, ranges: Iterable[tuple[int, int]], wall: int = 0) -> bool:
         """Sequences were acked on one ack inbox, at *wall* (Unix ns); False if no online subscription has this inbox."""
-        found = self.by_ack_key.get(key)
+        found = self.cursors.by_ack_key.get(key)
         if found is None:
             return False
         live, member = found
@@ -197,18 +190,18 @@ class Dispatch:
             for run in runs:
                 live.unreported.mark(run.first, run.last)
         live.acked_at = wall
-        self._mark_unreported(live)
+        self.reports.mark(live)
         self._schedule(live)
         return True
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], now: Nanos) -> list[Delivery]:
         """The answer to a Fetch. Returns redeliveries, made at once; new messages are kept in hand for the next pump."""
-        live = self.cursors.get(fetch.cursor_id)
+        live = self.cursors.by_id.get(fetch.cursor_id)
         if live is None or live.fetching != fetch.number:  # an earlier live view of the cursor asked for it
             return []
         live.fetching = 0
         self._schedule(live)
-        if self.mute or live.cursor.paused:
+        if self.stops.mute or live.cursor.paused:
             return []
         if live.to_redeliver:
             return self._redeliver(live, list(fetch.runs), batches, now)
@@ -224,7 +217,7 @@ class Dispatch:
         self.timers.at(retry_at, partial(self._retry_read, fetch))
 
     def _retry_read(self, fetch: Fetch, _now: Nanos) -> None:
-        live = self.cursors.get(fetch.cursor_id)
+        live = self.cursors.by_id.get(fetch.cursor_id)
         if live is not None and live.fetching == fetch.number:
             live.fetching = 0
             self._schedule(live)
@@ -235,23 +228,23 @@ class Dispatch:
         by_inbox: dict[bytes, list[Run]] = {}
         for lost in deliveries:
             by_inbox.setdefault(lost.inbox, []).append(Run(lost.first, lost.last))
-        for live, member in self.by_subscription.values():
+        for live, member in self.cursors.by_subscription.values():
             for lost_run in by_inbox.get(member.sub.inbox, ()):
                 for run in member.window.remove(lost_run.first, lost_run.last):
                     live.to_redeliver.add(Run(run.first, run.last, 0, run.count - 1))
                     live.unreported.mark(run.first, run.last)
-                self._mark_unreported(live)
+                self.reports.mark(live)
                 self._schedule(live)
 
     def pause(self) -> None:
         """The NATS connection is lost: send nothing until `resume`."""
-        self.paused = True
+        self.stops.disconnected = True
 
     def resume(self, away_ns: int) -> None:
         """The NATS connection is back after *away_ns*: ack waits are extended by that time, so that an outage causes no
         redelivery storm."""
-        self.paused = False
-        for live, member in list(self.by_subscription.values()):
+        self.stops.disconnected = False
+        for live, member in list(self.cursors.by_subscription.values()):
             member.window.shift(away_ns)
             member.timer_at = 0
             self._arm(live, member)
@@ -259,7 +252,7 @@ class Dispatch:
 
     def cursor_changed(self, result: GroupResult) -> None:
         """An operator's change to a cursor was applied to the replicated state: the live view follows."""
-        live = self.cursors.get(result.cursor.cursor_id) if result.cursor is not None else None
+        live = self.cursors.by_id.get(result.cursor.cursor_id) if result.cursor is not None else None
         if live is None:
             return
         if result.operator_change == "drop_cursor":
@@ -268,12 +261,12 @@ class Dispatch:
         follow(live, result)
         if result.operator_change == "move_cursor":
             self.keep_batches.discard(live.cursor.cursor_id)
-        self._mark_unreported(live)
+        self.reports.mark(live)
         self._schedule(live)
 
     def is_outdated(self, ack_key: int, wall: int) -> bool:
         """True if a replayed ack may predate the cursor's last move and must be ignored."""
-        found = self.by_ack_key.get(ack_key)
+        found = self.cursors.by_ack_key.get(ack_key)
         override = found[0].cursor.override if found is not None else None
         return override is not None and override.moved_at > wall - limits.MOVE_MEMORY
 
@@ -286,19 +279,13 @@ class Dispatch:
             self.scheduled.append(live)
 
     @property
-    def mute(self) -> bool:
-        """True if nothing may be sent: the log cannot record deliveries, so that they would be repeated unflagged, or another
-        node may lead."""
-        return self.frozen or self.progress_blocked or self.lease_lapsed
-
-    @property
     def has_work(self) -> bool:
         """True if `pump` has cursors to look at."""
-        return bool(self.scheduled) and not self.paused and not self.mute
+        return bool(self.scheduled) and not self.stops.disconnected and not self.stops.mute
 
     def pump(self, ready: Ready, now: Nanos, room: int) -> int:
         """Send what the windows allow, until about *room* bytes are out; returns the room left."""
-        if self.paused or self.mute:
+        if self.stops.disconnected or self.stops.mute:
             return room
         for _ in range(len(self.scheduled)):
             if room <= 0:
@@ -371,12 +358,13 @@ class Dispatch:
         """Make one delivery and add it to the member's window; `run.count` is the number of redeliveries, this one included."""
         member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
         live.unreported.mark(run.first, run.last)
-        self._mark_unreported(live)
+        self.reports.mark(live)
         self._arm(live, member)
-        self.out_messages += run.size
-        self.out_bytes += len(batch.records) * run.size // batch.count
+        totals = self.totals
+        totals.out_messages += run.size
+        totals.out_bytes += len(batch.records) * run.size // batch.count
         if run.count:
-            self.redelivered_messages += run.size
+            totals.redelivered_messages += run.size
             live.redelivered += run.size
         return Delivery(
             member.sub.inbox, batch.records, batch.base_sequence, run.first, run.last, run.count, self.machine.group
@@ -410,7 +398,7 @@ class Dispatch:
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
                 if live.to_redeliver.remove(gap_first, gap_last):
                     live.unreported.mark(gap_first, gap_last)
-                    self._mark_unreported(live)
+                    self.reports.mark(live)
         return out
 
     def _hand_out(self, live: LiveCursor, batch: ReadResult, run: Run, now: Nanos) -> list[Delivery]:
@@ -436,7 +424,7 @@ class Dispatch:
     def _ack_wait_over(self, live: LiveCursor, member: LiveMember, now: Nanos) -> None:
         """Take messages whose ack wait is over back for redelivery (STAN-SPEC 6.6); the pump sends them again. While heartbeats
         of all members fail, the messages stay pending and their ack wait starts again."""
-        if not member.timer_at or member.timer_at > now or self.paused or member not in live.members:
+        if not member.timer_at or member.timer_at > now or self.stops.disconnected or member not in live.members:
             return
         member.timer_at = 0
         for run in member.window.due(now + limits.REDELIVERY_SLACK):
@@ -446,58 +434,11 @@ class Dispatch:
             else:
                 live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
                 live.unreported.mark(run.first, run.last)
-                self._mark_unreported(live)
+                self.reports.mark(live)
                 self._schedule(live)
         self._arm(live, member)
 
-    # --- progress -----------------------------------------------------------------------------------------------------
-
-    @property
-    def has_progress(self) -> bool:
-        """True if there may be something to write in a progress entry."""
-        return bool(self.unreported_cursors or self.unconfirmed)
-
-    def progress(self) -> list[pb.GroupChange]:
-        """Return what changed since the last call, as changes for the log."""
-        changes = []
-        if self.unconfirmed:
-            changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))
-            self.unconfirmed = []
-        while entries := self._of_cursors(limits.PROGRESS_RUNS_MAX):
-            changes.append(pb.GroupChange(progress=entries))
-        return changes
-
-    def _of_cursors(self, cursors_max: int) -> list[pb.Progress]:
-        out: list[pb.Progress] = []
-        while self.unreported_cursors and len(out) < cursors_max:
-            _, live = self.unreported_cursors.popitem()
-            if live.unreported.earlier_epochs:
-                out += live.unreported.earlier_epochs
-                live.unreported.earlier_epochs = []
-            if live.has_unreported:
-                out.append(live.progress())
-        return out
-
-    def progress_lost(self, change: pb.GroupChange) -> None:
-        """A progress entry was not written: report all of its content again."""
-        self.unconfirmed += change.maybe_sent.until
-        for entry in change.progress:
-            live = self.cursors.get(entry.cursor_id)
-            if live is not None and entry.epoch != live.unreported.epoch:
-                live.unreported.earlier_epochs.append(entry)
-                self._mark_unreported(live)
-            elif live is not None:
-                for numbers in (*(held.runs for held in entry.held), entry.acked):
-                    for first, last in pairs(numbers):
-                        live.unreported.mark(first, last)
-                live.unreported.last_sent = -1
-                self._mark_unreported(live)
-
     # --- small parts ------------------------------------------------------------------------------------------------
-
-    def _mark_unreported(self, live: LiveCursor) -> None:
-        """The cursor has something to report in a progress entry."""
-        self.unreported_cursors[live.cursor.cursor_id] = live
 
     def _index(self, live: LiveCursor) -> Index:
         return self.indexes(self.machine.group, live.cursor.uid)
@@ -512,7 +453,7 @@ class Dispatch:
         if live.to_redeliver and live.to_redeliver.first <= to:
             for run in live.to_redeliver.remove(1, to):
                 live.unreported.mark(run.first, run.last)
-            self._mark_unreported(live)
+            self.reports.mark(live)
         self._skip(live, to)
 
     def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
@@ -534,4 +475,4 @@ class Dispatch:
         """Messages up to *to* are gone: move last_sent past them."""
         if to > live.last_sent:
             live.last_sent = to
-            self._mark_unreported(live)
+            self.reports.mark(live)

@@ -19,7 +19,7 @@ class ChannelGroup:
     leadership: Leadership | None = None  # while this node leads the group
     replay_filter: ReplayFilter = field(default_factory=ReplayFilter)  # which recent publishes are in the log
     report_at: int = 0  # Nanos: the next progress entry of a replicated group
-    reported_deliveries: int = 0  # `dispatch.out_messages` at the last progress entry
+    reported_deliveries: int = 0  # `dispatch.totals.out_messages` at the last progress entry
     loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to listen
     leadership_epoch: int = 0  # how often this node began to lead the group
     joined: dict[tuple[bytes, bytes], tuple[Nanos, int]] = field(default_factory=dict)
@@ -38,4 +38,4 @@ class ChannelGroup:
 
     def live(self, cursor_id: int) -> LiveCursor | None:
         """The leader's view of a cursor; None on a follower, and while the cursor has no online member."""
-        return self.dispatch.cursors.get(cursor_id) if self.leads else None
+        return self.dispatch.cursors.by_id.get(cursor_id) if self.leads else None

@@ -41,7 +41,7 @@ class _Batch(NamedTuple):
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """Answer that nothing was stored. No "ask again" if the lease has lapsed and the rows have no ids: another leader may
         have stored the rows, and a repeat would store them twice."""
-        if self.ids or not (retry and self.asked.group.dispatch.lease_lapsed):
+        if self.ids or not (retry and self.asked.group.dispatch.stops.lease_lapsed):
             self.asked.refuse(error, retry=retry)
 
 

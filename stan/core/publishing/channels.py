@@ -324,7 +324,8 @@ class LiveChannels:
 
     def _active(self, channel: LiveChannel) -> bool:
         return bool(
-            channel.pending_subscribes or self.context.group_of(channel.info).dispatch.by_channel.get(channel.info.uid)
+            channel.pending_subscribes
+            or self.context.group_of(channel.info).dispatch.cursors.by_channel.get(channel.info.uid)
         )
 
     def _idle(self, channel: LiveChannel, at: int, now: Nanos) -> None:

@@ -59,7 +59,7 @@ class OriginalRequests:
         """True if the lease of a group that this node leads has lapsed: another node may lead the group and answer instead."""
         context = self._context
         return (context.leading.leads_meta and not context.leading.meta_lease) or any(
-            group.dispatch.lease_lapsed for _, group in context.led()
+            group.dispatch.stops.lease_lapsed for _, group in context.led()
         )
 
     def _handle(self, frame: Frame) -> None:

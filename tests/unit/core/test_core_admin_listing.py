@@ -341,7 +341,7 @@ def test_followers_are_silent(node) -> None:
 
 def test_who_may_be_replaced_says_ask_again(node) -> None:
     node.lead(0)
-    node.broker.context.groups[1].dispatch.lease_lapsed = True
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     node.broker.context.leading.meta_lease = False
     for kind in KINDS:
         begin(node, kind)

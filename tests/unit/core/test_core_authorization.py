@@ -137,7 +137,7 @@ def test_ack_of_another_user_changes_nothing(harness):
     inbox = harness.subscribe("foo", "in", client_id="b-1").ack_inbox
     harness.as_user("alice").connect("a-1", conn_id="c")
     harness.publish("foo", b"x", client_id="a-1", conn_id="c")
-    pending = harness.broker.context.groups[1].dispatch.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
+    pending = harness.broker.context.groups[1].dispatch.cursors.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
     said = inbox.removeprefix(b"_STAN.from.bob.")
     for user, left in (("alice", 1), ("", 1), ("bob", 0)):
         harness.as_user(user).ack(said, 1)

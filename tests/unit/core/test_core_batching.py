@@ -393,7 +393,7 @@ def test_who_leads_no_more_answers_nothing_and_begins_anew():
 
 def test_who_may_have_been_replaced_says_so_only_where_a_repetition_does_no_harm():
     node = leader()
-    node.broker.context.groups[1].dispatch.lease_lapsed = True
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     assert send(node, b"a", ids=[1]) == refused(errors.BUSY, retry=True)
     assert send(node, b"a") is None
     assert node.stored() == []

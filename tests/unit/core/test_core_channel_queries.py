@@ -380,7 +380,7 @@ def test_metadata_that_cannot_be_had_is_no_answer(node) -> None:
 
 def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
     node.lead(1)
-    node.broker.context.groups[1].dispatch.lease_lapsed = True
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     for kind, asked in [("info", {"channels": [b"one"]}), ("cursors", {}), ("seq_at_time", {"channel": b"one"})]:
         response = ask(node, kind, **asked)
         assert (response.error.decode(), response.retry) == (errors.BUSY, True)
@@ -389,7 +389,7 @@ def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
 def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(node) -> None:
     node.lead(1)
     begin(node, "seq_at_time", channel=b"three")
-    node.broker.context.groups[1].dispatch.lease_lapsed = True
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     node.meta_says(len(node.logs[0]))
     (response,) = answers(node, "seq_at_time")
     assert (response.error.decode(), response.retry) == (errors.BUSY, True)
@@ -422,10 +422,10 @@ def test_leader_of_nothing_that_is_watched_answers_at_once(node) -> None:
 def test_news_are_not_told_without_a_lease(node) -> None:
     node.lead(1)
     assert wait(node, one=0) == []
-    node.broker.context.groups[1].dispatch.lease_lapsed = True
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     node.publish("one", b"1")
     assert answers(node, "info") == []
-    node.broker.context.groups[1].dispatch.lease_lapsed = False
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = False
     node.turn()
     assert answers(node, "info")[0].channels[0].last_sequence == 1
 

@@ -454,11 +454,11 @@ def test_a_leader_that_was_replaced_tells_clients_of_the_next_one_nothing(node):
 
 
 def test_a_group_without_a_lease_answers_no_requests_either(leader):
-    leader.broker.context.groups[1].dispatch.lease_lapsed = True
+    leader.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     request = wire.UnsubscribeRequest(client_id=b"me", subject=b"foo", inbox=b"of the next leader")
     leader.hears(leader.request("_STAN.unsub.test-cluster", request, "u"))
     assert leader.hear("u") == []
-    leader.broker.context.groups[1].dispatch.lease_lapsed = False
+    leader.broker.context.groups[1].dispatch.stops.lease_lapsed = False
     leader.turn()
     assert len(leader.hear("u")) == 1
 

@@ -160,10 +160,10 @@ def test_what_an_earlier_connection_asked_for_is_not_given_to_the_next_one(node)
 
 def test_what_an_earlier_connection_asked_for_while_nobody_knew_who_leads_is_not_given_to_the_next_one(node):
     node.lead()
-    node.broker.context.groups[1].dispatch.lease_lapsed = True
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     node.hears(subscription(node))
     reconnected(node)
-    node.broker.context.groups[1].dispatch.lease_lapsed = False
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = False
     node.turn()
     told(node)
     assert members(node) == []
@@ -419,7 +419,9 @@ def test_acks_of_what_only_the_last_leader_has_sent_count(node):
     succeed(node, other)
     assert other.received() == [(2, 1), (4, 1)]
     other.pass_time(LAZY)
-    assert [(run.first, run.last) for run in other.broker.context.groups[1].dispatch.by_ack_key[1][1].window] == [
+    assert [
+        (run.first, run.last) for run in other.broker.context.groups[1].dispatch.cursors.by_ack_key[1][1].window
+    ] == [
         (2, 2),
         (4, 4),
     ]
@@ -431,11 +433,11 @@ def test_acks_that_come_later_count_too_as_far_as_there_is_doubt(node):
     ack_inbox = subscribed(node, in_flight=100).ack_inbox
     node.publish("foo", b"1", b"2")
     other.publish("foo", b"1", b"2")
-    other.broker.context.groups[1].dispatch.lease_lapsed = True  # it has no lease yet
+    other.broker.context.groups[1].dispatch.stops.lease_lapsed = True  # it has no lease yet
     succeed(node, other)
     other.ack(ack_inbox, 1, 2, 3)
     other.publish("foo", b"3")
-    other.broker.context.groups[1].dispatch.lease_lapsed = False
+    other.broker.context.groups[1].dispatch.stops.lease_lapsed = False
     other.turn()
     assert other.received() == [(3, 0)]
 
@@ -459,11 +461,11 @@ def test_nothing_is_sent_without_a_lease_and_everything_with_it(node):
     node.lead()
     subscribed(node)
     dispatch = node.broker.context.groups[1].dispatch
-    dispatch.lease_lapsed = True
+    dispatch.stops.lease_lapsed = True
     node.publish("foo", b"1")
     assert node.received() == []
     assert not node.broker.has_work
-    dispatch.lease_lapsed = False
+    dispatch.stops.lease_lapsed = False
     assert node.broker.has_work
     node.turn()
     assert node.received() == [(1, 0)]
@@ -476,16 +478,17 @@ def test_following_forgets_everything_that_is_live(node):
     node.publish("foo", b"1")
     dispatch = node.broker.context.groups[1].dispatch
     node.follow()
+    cursors = dispatch.cursors
     for kept in (
-        "cursors",
-        "by_channel",
-        "by_ack_key",
-        "by_subscription",
-        "scheduled",
-        "unreported_cursors",
-        "keep_batches",
+        cursors.by_id,
+        cursors.by_channel,
+        cursors.by_ack_key,
+        cursors.by_subscription,
+        dispatch.scheduled,
+        dispatch.reports.cursors,
+        dispatch.keep_batches,
     ):
-        assert not getattr(dispatch, kept)
+        assert not kept
     assert not node.broker.has_work
     node.hold = False
     node.pass_time(60)
@@ -496,13 +499,13 @@ def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
     node.lead()
     subscribed(node, in_flight=5)
     dispatch = node.broker.context.groups[1].dispatch
-    (live,) = dispatch.cursors.values()
+    (live,) = dispatch.cursors.by_id.values()
     old = Fetch(1, 1, live.cursor.cursor_id, ((1, 5),), 100, dispatch.fetches + 1)
     dispatch.fetches += 1
     live.fetching = old.number
     node.follow()
     node.lead()
-    (live,) = dispatch.cursors.values()
+    (live,) = dispatch.cursors.by_id.values()
     node.broker.step_fetched(old, [])
     assert live.last_sent == 0
     node.broker.step_fetch_failed(old, "gone")
@@ -519,7 +522,7 @@ def test_reads_of_a_group_that_was_replaced_have_numbers_of_their_own(node):
     node.broker.step_disconnected()
     node.broker.reset(1)
     group = node.broker.context.groups[1]
-    assert (group.dispatch.fetches, group.leadership_epoch, group.dispatch.paused) == (7, life, True)
+    assert (group.dispatch.fetches, group.leadership_epoch, group.dispatch.stops.disconnected) == (7, life, True)
 
 
 def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
@@ -541,12 +544,12 @@ def test_pending_messages_keep_their_member_and_are_sent_again_in_time(node):
 def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(node):
     node.lead(0, 1)
     group = node.broker.context.groups[1]
-    group.dispatch.lease_lapsed = True
+    group.dispatch.stops.lease_lapsed = True
     node.hears(subscription(node), node.request("_STAN.close.test-cluster", b"\x0a\x03you", "c"))
     node.broker.roles.follow_group(1)
     node.broker.roles.lead_group(1, unconfirmed=True)
     node.gateway.replay(1)
-    group.dispatch.lease_lapsed = False
+    group.dispatch.stops.lease_lapsed = False
     node.turn()
     assert members(node) == ["in"]
     assert len(node.hear("r")) == len(node.hear("c")) == 1

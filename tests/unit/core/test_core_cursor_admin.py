@@ -178,7 +178,7 @@ def test_move_while_messages_are_read_from_disk_throws_that_read_away(harness):
     harness.subscribe("foo", durable="dur", in_flight=2)
     harness.received()
     dispatch = harness.broker.context.groups[1].dispatch
-    live = next(iter(dispatch.cursors.values()))
+    live = next(iter(dispatch.cursors.by_id.values()))
     live.fetching = 77  # a read is under way
     change(harness, "move", sequence=2, **DUR)
 
@@ -482,7 +482,7 @@ def test_a_paused_cursor_keeps_no_messages_in_memory(harness):
         publish(harness, 3)
 
     dispatch = harness.broker.context.groups[1].dispatch
-    assert not next(iter(dispatch.cursors.values())).batches
+    assert not next(iter(dispatch.cursors.by_id.values())).batches
 
 
 def test_resumed_leaves_nothing_behind_in_the_rows(harness):
@@ -617,7 +617,7 @@ def test_followers_that_never_led_know_the_same(node):
 
 
 def test_a_leader_that_may_be_replaced_says_so(node):
-    node.broker.context.groups[1].dispatch.lease_lapsed = True
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     begin(node, "pause", **DUR)
 
     assert answer(node).retry

@@ -44,7 +44,7 @@ def test_who_does_not_lead_is_silent(node):
 
 
 def test_leader_without_lease_says_nothing_but_come_again(node):
-    node.broker.context.groups[1].dispatch.lease_lapsed = True
+    node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     for kind, request, response in (
         ("stage", STAGE, ext.StageResponse),
         (

@@ -171,11 +171,11 @@ def test_nothing_is_sent_without_a_lease(rig):
     rig.groups[0].leads = rig.groups[1].leads = True
     rig.turn()
     assert rig.context.leading.meta_lease
-    assert not rig.context.groups[1].dispatch.lease_lapsed
+    assert not rig.context.groups[1].dispatch.stops.lease_lapsed
     rig.groups[0].lease = rig.groups[1].lease = rig.node.now
     rig.turn()
     assert not rig.context.leading.meta_lease
-    assert rig.context.groups[1].dispatch.lease_lapsed
+    assert rig.context.groups[1].dispatch.stops.lease_lapsed
 
 
 def test_a_leader_that_begins_without_a_lease_sends_nothing_yet(rig):
@@ -211,7 +211,7 @@ def test_a_group_that_leaves_the_node_while_it_is_led_is_silent_until_its_role_h
     del rig.groups[1]
     assert rig.leaderships.lapsed({1}) == {1}
     rig.leaderships.check_leases()
-    assert rig.context.groups[1].dispatch.lease_lapsed
+    assert rig.context.groups[1].dispatch.stops.lease_lapsed
     rig.leaderships.before_commit()
     assert rig.leaderships.led == {}
 

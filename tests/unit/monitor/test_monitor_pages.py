@@ -278,7 +278,7 @@ def test_what_was_sent_and_has_to_be_sent_again_is_pending(scene):
     scene.harness.pass_time(0)
     live = next(
         live
-        for live in scene.harness.broker.context.groups[1].dispatch.cursors.values()
+        for live in scene.harness.broker.context.groups[1].dispatch.cursors.by_id.values()
         if live.cursor.name == b"ledger"
     )
     runs = live.members[0].window.take(3)
