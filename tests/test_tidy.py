@@ -97,7 +97,6 @@ MANY_FIELDS = {
     "stan.core.publishing.channels.LiveChannel": 15,
     "stan.core.state.group.Cursor": 16,
     "stan.core.state.group.GroupMachine": 16,
-    "stan.core.state.group.GroupResult": 13,
     "stan.core.state.group.Subscription": 13,
     "stan.edge.cluster.node.ClusterNode": 24,
     "stan.edge.driver.Driver": 17,

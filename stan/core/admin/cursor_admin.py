@@ -131,8 +131,9 @@ class CursorAdmin:
             accepted.refuse(result.error)
         else:
             index = self.context.indexes(info.group, info.uid)
+            change = result.operator_change
             accepted.answer(
-                changed=changed or result.changed,
+                changed=changed if change is None else change.changed,
                 first_sequence=index.first_sequence,
                 last_sequence=index.last_sequence,
             )

@@ -50,7 +50,7 @@ class CommittedEntries:
         floor = machine.transactions.floor
         applied = machine.apply(change, index)
         self.parts.subscribing.applied(number, applied)
-        if applied.operator_change:
+        if applied.operator_change is not None:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:
             self.context.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))

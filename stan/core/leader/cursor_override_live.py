@@ -6,7 +6,7 @@ reported with the previous epoch, so that a repeat of them is flagged, whichever
 
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
-from stan.core.state.group import GroupResult
+from stan.core.state.group import OperatorChange
 
 
 def adopt_override(live: LiveCursor) -> None:
@@ -18,15 +18,15 @@ def adopt_override(live: LiveCursor) -> None:
         live.ahead.resend = _copy(override.resend)
 
 
-def follow(live: LiveCursor, result: GroupResult) -> None:
+def follow(live: LiveCursor, change: OperatorChange) -> None:
     """An operator's change to a cursor was applied to the replicated state: change the live view accordingly."""
-    match result.operator_change:
+    match change.name:
         case "move_cursor":
-            _moved(live, result.before)
+            _moved(live, change.before)
         case "skip_sequences":
-            _skipped(live, result.runs)
+            _skipped(live, change.runs)
         case "send_again":
-            _sent_again(live, result.runs)
+            _sent_again(live, change.runs)
 
 
 def _new_epoch(live: LiveCursor) -> None:

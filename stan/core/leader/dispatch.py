@@ -253,13 +253,14 @@ class Dispatch:
     def cursor_changed(self, result: GroupResult) -> None:
         """An operator's change to a cursor was applied to the replicated state: the live view follows."""
         live = self.cursors.by_id.get(result.cursor.cursor_id) if result.cursor is not None else None
-        if live is None:
+        change = result.operator_change
+        if live is None or change is None:
             return
-        if result.operator_change == "drop_cursor":
+        if change.name == "drop_cursor":
             self._drop_cursor(live)
             return
-        follow(live, result)
-        if result.operator_change == "move_cursor":
+        follow(live, change)
+        if change.name == "move_cursor":
             self.keep_batches.discard(live.cursor.cursor_id)
         self.reports.mark(live)
         self._schedule(live)

@@ -127,6 +127,16 @@ class GroupChannel:
 
 
 @dataclass(slots=True)
+class OperatorChange:
+    """What an operator has changed about a cursor."""
+
+    name: str  # of the change, in OPERATOR_CHANGES
+    before: int  # last_sent of the cursor before the change
+    runs: list[tuple[int, int]] = field(default_factory=list)  # the sequences of the change, as (first, last)
+    changed: int = 0  # number of messages skipped or to be sent again; of other changes 1, or 0 if nothing changed
+
+
+@dataclass(slots=True)
 class GroupResult:
     """The outcome of one applied entry."""
 
@@ -138,11 +148,7 @@ class GroupResult:
     again: bool = False  # the subscription had joined before: a repeated entry
     replaced: Subscription | None = None
     of_part: object = None  # the result of the component that applied the change
-    operator_change: str = ""  # name of the change that an operator made to `cursor`
-    before: int = 0  # last_sent of `cursor` before that change
-    runs: list[tuple[int, int]] = field(default_factory=list)  # the sequences of that change
-    gone: list[Subscription] = field(default_factory=list)  # members removed by that change
-    changed: int = 0  # number of messages, members, ... that were changed
+    operator_change: OperatorChange | None = None  # what an operator has changed about `cursor`
 
 
 @dataclass(slots=True)
@@ -340,26 +346,28 @@ class GroupMachine:
         cursor = self.cursors.get(change.cursor_id)
         if cursor is None:
             return GroupResult(error=CURSOR_GONE)
-        result = GroupResult(cursor=cursor, operator_change=name, before=cursor.last_sent)
+        done = OperatorChange(name, cursor.last_sent)
+        result = GroupResult(cursor=cursor, operator_change=done)
         override = cursor.override or of_cursor(cursor.start_sequence)
         match name:
             case "move_cursor":
                 self._move(cursor, override, change.sequence - 1)
-                override.epoch, override.moved_at, result.changed = index, change.at, 1
+                override.epoch, override.moved_at, done.changed = index, change.at, 1
             case "skip_sequences":
-                result.runs = list(pairs(change.runs))
-                if override.skipped.pieces + len(result.runs) > limits.OVERRIDE_RUNS_MAX:
+                done.runs = list(pairs(change.runs))
+                if override.skipped.pieces + len(done.runs) > limits.OVERRIDE_RUNS_MAX:
                     return GroupResult(error=TOO_MANY_SKIPPED)
-                result.changed = self._skip(cursor, override, result.runs)
+                done.changed = self._skip(cursor, override, done.runs)
                 override.epoch = index
             case "send_again":
-                result.runs = list(pairs(change.runs)) or [(1, cursor.last_sent)]
-                result.changed = self._send_again(cursor, result.runs)
+                done.runs = list(pairs(change.runs)) or [(1, cursor.last_sent)]
+                done.changed = self._send_again(cursor, done.runs)
             case "pause_cursor":
-                result.changed = int(override.paused != change.paused)
+                done.changed = int(override.paused != change.paused)
                 override.paused = change.paused
             case "drop_cursor":
-                self._drop_cursor(cursor, result)
+                self._drop_cursor(cursor)
+                result.ended, done.changed = True, 1
         cursor.override = None if override.idle else override
         self.dirty_cursors.add(cursor.cursor_id)
         return result
@@ -393,10 +401,8 @@ class GroupMachine:
                     self.dirty_subscriptions.add(member.subscription_id)
         return sum(run.size for first, last in runs for run in cursor.to_redeliver.within(first, last))
 
-    def _drop_cursor(self, cursor: Cursor, result: GroupResult) -> None:
-        result.gone, result.ended = list(cursor.members), True
-        result.changed = 1
-        for member in result.gone:
+    def _drop_cursor(self, cursor: Cursor) -> None:
+        for member in list(cursor.members):
             self._unindex_member(cursor, member)
         self._remove_cursor(cursor)
 
