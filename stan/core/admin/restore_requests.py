@@ -130,9 +130,9 @@ class RestoreRequests:
         return bool(
             known.cursors
             or channel.pending_subscribes
-            or channel.unsealed_count
+            or channel.unsealed.count
             or channel.uncommitted_bytes
-            or channel.reserved
+            or channel.reservation is not None
             or last >= first
             or 0 < max(index.first_sequence, known.first_sequence) <= index.last_sequence
         )

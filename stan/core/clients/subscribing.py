@@ -156,9 +156,9 @@ class Subscribing:
         """First candidate message of a new cursor (STAN-SPEC 5.3); never an error: a position outside the channel is moved to its
         nearest end."""
         index = self.context.indexes(channel.info.group, channel.info.uid)
-        last = channel.next_sequence - 1 + channel.unsealed_count  # what was received before this request
-        if channel.reserved:  # a commit, and the messages that wait behind it, become visible when it is complete
-            last = channel.commit_from - 1
+        last = channel.next_sequence - 1 + channel.unsealed.count  # what was received before this request
+        if channel.reservation is not None:  # its rows, and messages that wait behind them, become visible when it ends
+            last = channel.reservation.first - 1
         first = index.first_sequence or 1
         match request.start_position:
             case 1:  # last received; the last one may have expired

@@ -24,6 +24,36 @@ Opened = Callable[["LiveChannel | None", str], None]
 
 
 @dataclass(slots=True)
+class Unsealed:
+    """Batches of one channel that wait for their sequences, each list in order of arrival."""
+
+    priority: list[RowBatch] = field(default_factory=list)  # to be sealed first, also while the channel is reserved
+    others: list[Publishes | RowBatch] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return sum(batch.count for batch in (*self.priority, *self.others))
+
+    def take(self, *, others: bool) -> list[Publishes | RowBatch]:
+        """Take out the batches with priority and, if *others*, all other batches behind them."""
+        taken: list[Publishes | RowBatch] = [*self.priority]
+        self.priority = []
+        if others:
+            taken += self.others
+            self.others = []
+        return taken
+
+
+@dataclass(slots=True)
+class Reservation:
+    """The commit of a transaction that a channel is reserved for: until it is complete, only its rows are sealed."""
+
+    first: int  # sequence of its first row
+    last: int = 0  # sequence of its last row; 0: not known yet
+
+
+@dataclass(slots=True)
 class LiveChannel:
     """The leader's view of one channel. Invariant S1: sequences are dense; next_sequence = last assigned + 1."""
 
@@ -33,11 +63,8 @@ class LiveChannel:
     last_timestamp: int
     idle_since: int  # Nanos: the last publish, or the end of the last subscription
     uncommitted_bytes: int = 0
-    unsealed: list[Publishes | RowBatch] = field(default_factory=list)
-    priority: list[RowBatch] = field(default_factory=list)  # unsealed too, to be sealed before the others
-    reserved: bool = False  # nothing else is sealed: a commit is under way ...
-    commit_from: int = 0  # ... that begins here ...
-    commit_end: int = 0  # ... and ends here, if that is known already
+    unsealed: Unsealed = field(default_factory=Unsealed)
+    reservation: Reservation | None = None  # while a commit is under way
     deleting: bool = False
     # Name of the restore under way: only its rows are stored, subscriptions are refused, and nothing is removed.
     restoring: bytes = b""
@@ -48,11 +75,6 @@ class LiveChannel:
     def closed(self) -> str:
         """Why the channel takes no messages and subscriptions now; "" if it does."""
         return CHANNEL_DELETING if self.deleting else CHANNEL_RESTORING if self.restoring else ""
-
-    @property
-    def unsealed_count(self) -> int:
-        """Messages that wait for a sequence."""
-        return sum(batch.count for batch in (*self.priority, *self.unsealed))
 
 
 class LiveChannels:
@@ -184,7 +206,7 @@ class LiveChannels:
         )
         commit = machine.transactions.under_way.get(info.uid)
         if commit is not None:
-            channel.reserved, channel.commit_from = True, commit.first_sequence or channel.next_sequence
+            channel.reservation = Reservation(commit.first_sequence or channel.next_sequence)
         self.by_name[info.name] = self.by_uid[info.uid] = channel
         if channel.limits.age_ns:
             self.aging.add(info.uid)
@@ -205,7 +227,8 @@ class LiveChannels:
         index = self.context.written(channel.info.group, channel.info.uid)
         newest = channel.next_sequence + count - 1
         first = max(index.first_sequence, 1)
-        if (channel.reserved and newest != channel.commit_end) or channel.restoring:
+        reserved = channel.reservation
+        if (reserved is not None and newest != reserved.last) or channel.restoring:
             return first  # a commit removes nothing before it is complete
         if lim.msgs and newest - first + 1 > lim.msgs:
             first = newest - lim.msgs + 1
@@ -253,7 +276,7 @@ class LiveChannels:
         info = channel.info
         index = self.context.indexes(info.group, info.uid)
         known = self.context.group_of(info).machine.channel(info.uid).first_sequence
-        if channel.reserved or channel.restoring or first <= max(index.first_sequence, known, 1):
+        if channel.reservation is not None or channel.restoring or first <= max(index.first_sequence, known, 1):
             return
         trim = pb.Trim(first_sequences=[info.uid, first])
         self.context.change_group(info.group, nobody_waits, trim=trim)
@@ -339,14 +362,14 @@ class LiveChannels:
         over = channel.idle_since + channel.limits.inactivity_ns
         if over > now:
             self._arm_idle(channel, over)
-        elif channel.unsealed_count or channel.uncommitted_bytes or self._is_kept(channel):
+        elif channel.unsealed.count or channel.uncommitted_bytes or self._is_kept(channel):
             self._arm_idle(channel, now + limits.RETENTION_INTERVAL)
         else:
             self.delete(channel)
 
     def _is_kept(self, channel: LiveChannel) -> bool:
         """True if a commit or restore of the channel is under way, or rows are staged for it."""
-        if channel.reserved or channel.restoring:
+        if channel.reservation is not None or channel.restoring:
             return True
         return channel.info.uid in self.context.group_of(channel.info).machine.transactions.parts
 

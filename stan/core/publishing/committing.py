@@ -16,7 +16,7 @@ from stan import errors, limits
 from stan.core.base.ready import Fetch, ReadResult, Ready
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.staging import PASSING
@@ -248,9 +248,8 @@ class Committing:
     ) -> CommitRun:
         """Begin or resume a commit from its progress in the log. No rows of the channel may be on their way."""
         channel.next_sequence = self.channels.written_end(channel.info)
-        self.publishing.reserve(channel)
-        channel.commit_from = commit.first_sequence or channel.next_sequence
-        channel.commit_end = channel.commit_from + commit.count - 1
+        first = commit.first_sequence or channel.next_sequence
+        channel.reservation = Reservation(first, first + commit.count - 1)
         unread = deque(commit.sequences)
         staged, done = group.machine.transactions.staged, commit.done
         while done > 0:

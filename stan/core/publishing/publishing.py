@@ -18,7 +18,7 @@ from stan.core.base import payload_limit as oversize
 from stan.core.base.ready import Proposal, ReadResult
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
-from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
+from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.row_batch import RowBatch, StoreResult, sealed_size
 from stan.core.requests.read_index import ReadIndex
 from stan.permissions import Right
@@ -215,33 +215,33 @@ class Publishing:
             # Refused, as reading must not pause: it brings the majority's answers.
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
-        channel.unsealed.append(batch)
+        channel.unsealed.others.append(batch)
         self._wait(channel, batch)
 
     def add(self, channel: LiveChannel, rows: RowBatch) -> None:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
         if rows.priority:
-            channel.priority.append(rows)
+            channel.unsealed.priority.append(rows)
         elif self._is_too_much(channel):
             rows.on_done(StoreResult(error=TOO_MUCH_WAITING, retry=True))
             return
         else:
-            channel.unsealed.append(rows)
+            channel.unsealed.others.append(rows)
         self._wait(channel, rows)
 
     def reserve(self, channel: LiveChannel) -> None:
         """Reserve a channel for the commit of a transaction: only rows with priority are stored, all other messages wait."""
-        channel.reserved, channel.commit_from, channel.commit_end = True, channel.next_sequence, 0
+        channel.reservation = Reservation(channel.next_sequence)
 
     def release(self, channel: LiveChannel) -> None:
         """End a reservation: messages that waited for its end are stored."""
-        channel.reserved = False
-        if channel.unsealed:
+        channel.reservation = None
+        if channel.unsealed.others:
             self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
     def refuse_waiting(self, channel: LiveChannel, error: str) -> None:
         """Refuse messages that wait for a reservation which will last longer than their publishers wait for an answer."""
-        waiting, channel.unsealed = channel.unsealed, []
+        waiting, channel.unsealed.others = channel.unsealed.others, []
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         self._give_up(waiting, error)
 
@@ -251,7 +251,9 @@ class Publishing:
 
     def _is_too_much(self, channel: LiveChannel | None = None) -> bool:
         waiting = self.unsealed.total() + self.uncommitted.total() + self.blocked_bytes.total()
-        bounded = self.context.clustered or (channel is not None and channel.reserved)  # else the edge reads less
+        bounded = self.context.clustered or (
+            channel is not None and channel.reservation is not None
+        )  # else the edge reads less
         return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str) -> None:
@@ -323,11 +325,7 @@ class Publishing:
 
     def _take_waiting(self, channel: LiveChannel) -> list[Publishes | RowBatch]:
         """Take the messages that can be sealed now out of a channel: while it is reserved only rows with priority."""
-        waiting: list[Publishes | RowBatch] = [*channel.priority]
-        channel.priority = []
-        if not channel.reserved or channel.deleting:
-            waiting += channel.unsealed
-            channel.unsealed = []
+        waiting = channel.unsealed.take(others=channel.reservation is None or channel.deleting)
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         return waiting
 
