@@ -260,7 +260,9 @@ class BrokerContext:
         """True if this node leads all of *groups* and holds their leases, so that no other node can lead them."""
         return all(
             self.leads(number)
-            and (self.leading.meta_lease if number == META_GROUP else not self.groups[number].dispatch.stops.lease_lapsed)
+            and (
+                self.leading.meta_lease if number == META_GROUP else not self.groups[number].dispatch.stops.lease_lapsed
+            )
             for number in groups
         )
 

@@ -81,7 +81,7 @@ def source():
 
 def transfer(node, source):
     receiver = node.storage.receiver(ONE)
-    receiver._chunk = 700
+    receiver._requests.chunk_bytes = 700
     sending = source.sender()
     try:
         carry(receiver, sending)

@@ -15,19 +15,17 @@ what is received lies aside until `Storage.install`. No clock, no network, no ta
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stan import limits
-from stan.edge.storage.groupfiles import read_snapshot, snapshot_bytes, snapshot_path
+from stan.edge.storage.groupfiles import snapshot_bytes
+from stan.edge.storage.received_files import ReceivedFiles
 from stan.edge.storage.transfer_codec import LENGTH, OFFER, Header, Offer, OfferedSegment, Status, Verb, decode, encode
 from stan.errors import Damage, NotNow, StanError
-from stan.log.encryption import NEVER, Cipher, Encryptor
+from stan.log.encryption import Cipher
 from stan.log.files.disk import Files, remove_directory
-from stan.log.files.filelog import FileLog
-from stan.log.files.reencryption import reencrypt
-from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header, segment_name
+from stan.log.files.segment import segment_name
 from stan.log.files.segments import Extent
 from stan.log.types import GroupLog
 from stan.protocol.proto import entries_pb2 as pb
@@ -168,18 +166,69 @@ class TransferStep(NamedTuple):
 NOTHING = TransferStep([])
 
 
-@dataclass
-class _File:
-    """A part that is being received."""
+class ChunkRequests:
+    """The requests of a receiver in one session: what is still to be asked for, and which requests are not answered yet."""
 
-    path: str
-    length: int
-    first: OfferedSegment | None  # None: the state
-    missing: int = field(init=False)
-    descriptor: int = -1
+    def __init__(self, group: GroupId, chunk_bytes: int) -> None:
+        """*chunk_bytes*: asked for at once."""
+        self.chunk_bytes = chunk_bytes
+        self._group = group
+        self._session = 0
+        self._outstanding: dict[tuple[int, int, int], bytes] = {}  # verb, part, offset -> request
+        self._planned: Iterator[tuple[int, int, int]] = iter(())  # part, offset, length
 
-    def __post_init__(self) -> None:
-        self.missing = self.length
+    def begin(self, session: int) -> bytes:
+        """Forget the last session; returns the request that opens the new one."""
+        self._outstanding.clear()
+        self._session = session
+        self._planned = iter(())
+        return self._ask(Verb.OPEN)
+
+    def end(self) -> None:
+        """Take no answer any more until `begin`."""
+        self._outstanding.clear()
+        self._session = -1
+
+    def plan(self, lengths: dict[int, int]) -> None:
+        """Ask for these parts from now on, given with their lengths."""
+        self._planned = self._chunks(lengths)
+
+    def _chunks(self, lengths: dict[int, int]) -> Iterator[tuple[int, int, int]]:
+        for part, length in lengths.items():
+            for offset in range(0, length, self.chunk_bytes):
+                yield part, offset, min(self.chunk_bytes, length - offset)
+
+    def next_requests(self) -> list[bytes]:
+        """Requests to send now: as many as may be outstanding."""
+        requests = []
+        while len(self._outstanding) < limits.TRANSFER_WINDOW:
+            wanted = next(self._planned, None)
+            if wanted is None:
+                break
+            requests.append(self._ask(Verb.READ, *wanted))
+        return requests
+
+    def _ask(self, verb: Verb, part: int = 0, offset: int = 0, length: int = 0) -> bytes:
+        request = encode(Header(verb, 0, self._group, self._session, part, length, offset))
+        self._outstanding[verb, part, offset] = request
+        return request
+
+    def outstanding(self) -> list[bytes]:
+        """All requests that are not answered, as they were sent."""
+        return list(self._outstanding.values())
+
+    def is_outstanding(self, answer: Header) -> bool:
+        """True if a request of this session waits for this answer."""
+        key = (answer.verb, answer.part, answer.offset)
+        return answer.session == self._session and answer.group == self._group and key in self._outstanding
+
+    def answered(self, answer: Header) -> None:
+        """A request got the answer that it waited for."""
+        del self._outstanding[answer.verb, answer.part, answer.offset]
+
+    def closing(self) -> bytes:
+        """The request that ends the session at the sender; no answer to it is waited for."""
+        return encode(Header(Verb.CLOSE, 0, self._group, self._session, 0, 0, 0))
 
 
 class Receiver:
@@ -188,7 +237,7 @@ class Receiver:
     After a failure `begin` goes on with what is complete. `take` writes to the disk and may run in a worker thread, one call at
     a time. Args:
         files: where it is kept.
-        directory: of its own, made by `begin`.
+        directory: of its own, made by `take`.
         group: which one.
         store_id: of this node's logs; replaces the sender's.
         cipher: of this node's logs; has to open what the sender has encrypted.
@@ -208,33 +257,20 @@ class Receiver:
         self.group = group
         self.offer: Offer | None = None
         self.finished = False  # everything is durable and was verified
-        self._files = files
-        self._directory = directory
-        self._store_id = store_id
-        self._cipher = cipher
-        self._chunk = chunk_bytes
-        self._session = 0
-        self._outstanding: dict[tuple[int, int, int], bytes] = {}  # verb, part, offset -> request
-        self._plan: Iterator[tuple[int, int, int]] = iter(())  # part, offset, length
+        self._received = ReceivedFiles(files, directory, group, store_id, cipher)
+        self._requests = ChunkRequests(group, chunk_bytes)
         self._offer_bytes = bytearray()
         self._offer_missing = 0
-        self._parts: dict[int, _File] = {}  # not complete yet
-        self._complete: dict[str, OfferedSegment | None] = {}  # by path
-        self._origins: dict[str, bytes] = {}  # of segments: the store that they were sealed for
-
-    # --- driving ------------------------------------------------------------------------------------------------------
 
     def begin(self, session: int) -> list[bytes]:
         """Start or start again; *session* is a new random number of 64 bits. Returns the requests to send."""
-        self._forget_parts()
+        self._received.forget_incomplete()
         self.offer, self.finished = None, False
-        self._session = session
-        self._plan = iter(())
-        return [self._ask(Verb.OPEN)]
+        return [self._requests.begin(session)]
 
     def repeat(self) -> list[bytes]:
         """All requests that are not answered: what to send after a while of silence."""
-        return list(self._outstanding.values())
+        return self._requests.outstanding()
 
     def take(self, answer: bytes) -> TransferStep:
         """An answer has come; any bytes will do, only those that were asked for change anything."""
@@ -242,12 +278,11 @@ class Receiver:
         if decoded is None:
             return NOTHING
         header, content = decoded
-        key = (header.verb, header.part, header.offset)
-        if header.session != self._session or header.group != self.group or key not in self._outstanding:
+        if not self._requests.is_outstanding(header):
             return NOTHING
         if header.status != Status.FINE:
             return self._fail(str(content, errors="replace"))
-        del self._outstanding[key]
+        self._requests.answered(header)
         try:
             if header.verb == Verb.OPEN:
                 self._opened(content)
@@ -256,40 +291,21 @@ class Receiver:
             elif header.part == 0:
                 self._take_offer(header.offset, content)
             else:
-                self._write(header.part, header.offset, content)
+                self._received.write(header.part, header.offset, content)
         except (OSError, StanError) as error:
             return self._fail(str(error))
         return self._go_on()
 
     def _go_on(self) -> TransferStep:
-        requests = []
-        while len(self._outstanding) < limits.TRANSFER_WINDOW:
-            wanted = next(self._plan, None)
-            if wanted is None:
-                break
-            requests.append(self._ask(Verb.READ, *wanted))
-        if self._outstanding or self.offer is None:
+        requests = self._requests.next_requests()
+        if self._requests.outstanding() or self.offer is None:
             return TransferStep(requests)
-        return TransferStep([encode(Header(Verb.CLOSE, 0, self.group, self._session, 0, 0, 0))], done=True)
-
-    def _ask(self, verb: Verb, part: int = 0, offset: int = 0, length: int = 0) -> bytes:
-        request = encode(Header(verb, 0, self.group, self._session, part, length, offset))
-        self._outstanding[verb, part, offset] = request
-        return request
+        return TransferStep([self._requests.closing()], done=True)
 
     def _fail(self, why: str) -> TransferStep:
-        self._forget_parts()
-        self._session = -1
+        self._requests.end()
+        self._received.forget_incomplete()
         return TransferStep([], failed=why)
-
-    def _forget_parts(self) -> None:
-        self._outstanding.clear()
-        for part in self._parts.values():
-            if part.descriptor >= 0:
-                self._files.close(part.descriptor)
-        self._parts.clear()
-
-    # --- content ------------------------------------------------------------------------------------------------------
 
     def _opened(self, content: bytes | memoryview) -> None:
         if len(content) != LENGTH.size:
@@ -299,7 +315,7 @@ class Receiver:
             raise Damage(f"an offer of {length} bytes")
         self._offer_bytes = bytearray(length)
         self._offer_missing = length
-        self._plan = self._chunks(0, length)
+        self._requests.plan({0: length})
 
     def _take_offer(self, offset: int, content: bytes | memoryview) -> None:
         self._offer_bytes[offset : offset + len(content)] = content
@@ -309,126 +325,28 @@ class Receiver:
         offer = Offer.decode(bytes(self._offer_bytes))
         if offer.group != self.group:
             raise Damage(f"an offer of group {offer.group}, not {self.group}")
-        self._files.makedirs(self._directory)
-        paths = [snapshot_path(self._directory, offer.index)]
-        paths += [f"{self._directory}/{segment_name(part.first_index)}" for part in offer.segments]
-        lengths = [offer.state_bytes, *(part.length for part in offer.segments)]
-        wanted: dict[str, OfferedSegment | None] = dict(zip(paths, (None, *offer.segments), strict=True))
-        # Two nodes clean at different times, but what was never cleaned is the same wherever it comes from.
-        same = {
-            path for path, part in self._complete.items() if part and not part.generation and wanted.get(path) == part
-        }
-        self._complete = {path: self._complete[path] for path in same}
-        for name in self._files.listdir(self._directory):
-            if f"{self._directory}/{name}" not in same:
-                self._files.unlink(f"{self._directory}/{name}")
-        for number, (path, length) in enumerate(zip(paths, lengths, strict=True), 1):
-            if path not in same:
-                self._parts[number] = _File(path, length, wanted[path])
-        for empty in [number for number, part in self._parts.items() if not part.length]:
-            self._write(empty, 0, b"")
+        missing = self._received.expect(offer)
         self.offer = offer
-        self._plan = self._all_chunks({number: part.length for number, part in self._parts.items()})
-
-    def _all_chunks(self, lengths: dict[int, int]) -> Iterator[tuple[int, int, int]]:
-        for number, length in lengths.items():
-            yield from self._chunks(number, length)
-
-    def _chunks(self, part: int, length: int) -> Iterator[tuple[int, int, int]]:
-        for offset in range(0, length, self._chunk):
-            yield part, offset, min(self._chunk, length - offset)
-
-    def _write(self, number: int, offset: int, content: bytes | memoryview) -> None:
-        part = self._parts[number]
-        if part.descriptor < 0:
-            part.descriptor = self._files.create(part.path)
-        if part.first is not None and offset == 0:
-            content = self._made_ours(part.path, part.first, content)
-        self._files.pwritev(part.descriptor, [content], offset)
-        part.missing -= len(content)
-        if not part.missing:
-            self._files.close(part.descriptor)
-            self._complete[part.path] = part.first
-            del self._parts[number]
-
-    def _made_ours(self, path: str, part: OfferedSegment, content: bytes | memoryview) -> bytes:
-        """The beginning of a segment with this node's store id in its header."""
-        header = decode_segment_header(bytes(content[:SEGMENT_HEADER_SIZE]))
-        if (header.group, header.first_index, header.generation) != (self.group, part.first_index, part.generation):
-            raise Damage(f"a segment of group {header.group} from {header.first_index} on where {part} was offered")
-        self._origins[path] = header.store_id
-        ours = replace(header, store_id=self._store_id)
-        if self.offer is not None and part.first_index == self.offer.index + 1:
-            ours = replace(ours, previous_term=self.offer.term)  # the log that sent it may have forgotten
-        return b"".join((ours.encode(), content[SEGMENT_HEADER_SIZE:]))
-
-    # --- the end ------------------------------------------------------------------------------------------------------
+        self._requests.plan(missing)
 
     def finish(self) -> None:
         """Make everything durable and verify every entry. Blocking, for a worker thread; nothing else is called meanwhile.
 
         Raises:
+            NotNow: not everything was received.
             Damage: it is not what was offered; `begin` starts from nothing.
             OSError: the disk refuses.
         """
-        offer = self.offer
-        if offer is None or self._parts:
+        if self.offer is None or not self._received.is_complete:
             raise NotNow("not everything was received")
-        try:
-            self._reseal(offer)
-            for path in self._complete:
-                descriptor = self._files.open(path)
-                try:
-                    self._files.fdatasync(descriptor)
-                finally:
-                    self._files.close(descriptor)
-            self._verify(offer)
-            self._files.sync_directory(self._directory)
-        except BaseException:
-            self._complete.clear()
-            raise
+        self._received.finish(self.offer)
         self.finished = True
-
-    def _reseal(self, offer: Offer) -> None:
-        """What the sender has encrypted is bound to its store: bind it to this one. Raises Damage."""
-        if self._cipher is None:
-            return
-        state = read_snapshot(self._files, snapshot_path(self._directory, offer.index))
-        since = RaftIndex(state.sealed_from or NEVER)
-        ours = Encryptor(self._cipher.of(self._store_id, self.group, RaftIndex(1)))
-        for path, part in self._complete.items():
-            if part is not None:
-                reencrypt(self._files, path, self._cipher.of(self._origins[path], self.group, since), ours)
-
-    def _verify(self, offer: Offer) -> None:
-        path = snapshot_path(self._directory, offer.index)
-        state = read_snapshot(self._files, path)
-        if (state.applied_index, state.applied_term) != (offer.index, offer.term):
-            raise Damage(f"{path}: a state as of entry {state.applied_index}, not {offer.index}")
-        log, report = FileLog.open(
-            Path(self._directory),
-            self.group,
-            self._store_id,
-            lost_found=Path(self._directory + ".damaged"),
-            files=self._files,
-            cipher=None if self._cipher is None else self._cipher.of(self._store_id, self.group, RaftIndex(1)),
-        )
-        try:
-            log.check_key()
-        finally:
-            log.close()
-        found = (log.first_index, log.last_index, log.last_term, report.segments)
-        if report.texts or found != (offer.first_index, offer.index, offer.term, len(offer.segments)):
-            raise Damage(f"what was received of group {self.group} is not what was offered: {report.texts or found}")
 
     def discard(self) -> None:
         """Remove what was received."""
-        self._forget_parts()
-        self._complete.clear()
-        self.offer, self.finished, self._session = None, False, -1
-        for directory in (self._directory, self._directory + ".damaged"):
-            self._files.makedirs(directory)
-            remove_directory(self._files, directory)
+        self._requests.end()
+        self.offer, self.finished = None, False
+        self._received.discard()
 
 
 def goes_on(old: GroupLog, offer: Offer) -> bool:

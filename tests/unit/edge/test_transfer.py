@@ -137,7 +137,7 @@ def test_answers_lost_repeated_and_out_of_order_do_no_harm(a, b):
         return come + choice.choices(late, k=min(2, len(late)))
 
     receiver = b.storage.receiver(ONE)
-    receiver._chunk = 64
+    receiver._requests.chunk_bytes = 64
     carry(receiver, a.sender(), wire=wire)
     receiver.finish()
     b.install()
@@ -225,7 +225,7 @@ def test_content_that_is_not_what_the_log_holds_never_becomes_one(a, b, part, ch
 
 def test_parts_of_two_transfers_are_not_mixed(a, b):
     sender, receiver = a.sender(), b.storage.receiver(ONE)
-    receiver._chunk = 100
+    receiver._requests.chunk_bytes = 100
     heard = []
     with pytest.raises(TransferError, match="gone"):
         carry(receiver, sender, wire=lambda answers: heard.extend(answers) or give_up_after(answers, heard, 20))
@@ -247,7 +247,7 @@ def give_up_after(answers, heard, count):
 def test_next_try_goes_on_with_what_is_complete(a, b):
     a.publish(100)
     sender, receiver = a.sender(), b.storage.receiver(ONE)
-    receiver._chunk = 500
+    receiver._requests.chunk_bytes = 500
     heard = []
     with pytest.raises(TransferError):
         carry(receiver, sender, wire=lambda answers: heard.extend(answers) or give_up_after(answers, heard, 40))
@@ -286,7 +286,7 @@ def test_sender_keeps_files_for_a_lease_only(a, b):
     clock = [0]
     sender = a.sender(lambda: clock[0])
     receiver = b.storage.receiver(ONE)
-    receiver._chunk = 100
+    receiver._requests.chunk_bytes = 100
     for request in receiver.begin(1):
         receiver.take(sender.handle(request))
     assert [path for path in a.files.paths() if "outgoing" in path]
@@ -303,7 +303,7 @@ def test_sender_keeps_files_for_a_lease_only(a, b):
 
 def test_start_forgets_what_was_on_its_way(a, b):
     sender, receiver = a.sender(), b.storage.receiver(ONE)
-    receiver._chunk = 100
+    receiver._requests.chunk_bytes = 100
     for request in receiver.begin(1):
         step = receiver.take(sender.handle(request))
     for request in step.requests:
