@@ -102,7 +102,6 @@ MANY_FIELDS = {
     "stan.edge.driver.Driver": 17,
     "stan.edge.leadership.Leaderships": 14,
     "stan.edge.nats.gateway.Gateway": 25,
-    "stan.edge.standby.standby.StandbyServer": 16,
     "stan.edge.storage.groupfiles.GroupFiles": 13,
     "stan.edge.storage.storage.Storage": 22,
     "stan.edge.storage.transfer.Receiver": 16,

@@ -134,97 +134,55 @@ class StandbyLink:
         self._rest = data[at:]
 
 
-class StandbyServer:
-    """See the module."""
+class RepeatedLine:
+    """Log lines about one trouble that lasts: each waits twice as long for the next one, up to FT_COMPLAINT_MAX."""
+
+    def __init__(self, log: ServerLog, clock: Callable[[], Nanos]) -> None:
+        self._log = log
+        self._clock = clock
+        self._next_at = Nanos(0)
+        self._interval = SECOND
+
+    def write(self, text: str) -> None:
+        """Write the line, if the last one is long enough ago."""
+        now = self._clock()
+        if now >= self._next_at:
+            self._log.info(text)
+            self._next_at = Nanos(now + self._interval)
+            self._interval = min(2 * self._interval, limits.FT_COMPLAINT_MAX)
+
+
+class ActiveServer:
+    """A server from the moment it has the lease: it takes over the store, serves clients, and sends heartbeats until it ends.
+
+    It ends with LostLock once another server may write to the store.
+    """
 
     def __init__(
         self,
         config: Config,
         server_id: str,
         log: ServerLog,
-        told: Callable[[str], None],
-        *,
-        clock: Callable[[], Nanos] = boot_clock,
-        random: Random | None = None,
+        generations: StoreGenerations,
+        link: StandbyLink,
+        lease: Lease,
     ) -> None:
-        """*told* gets the state, FT_STANDBY or FT_ACTIVE."""
-        random = random or Random()
-        self.generations = _store_generations(config)
-        self.link = StandbyLink(config, server_id, self._on_message)
-        self.lease: Lease | None = None
         self._config = config
         self._server_id = server_id
         self._log = log
-        self._told = told
-        self._clock = clock
-        self._interval = round(limits.FT_HEARTBEAT_INTERVAL * random.uniform(0.9, 1.1))
-        self._missed = round(limits.FT_MISSED_INTERVAL * random.uniform(0.9, 1.1))
-        self._last_message_at = clock()
-        self._activated = WallNanos(0)
+        self._generations = generations
+        self._link = link
+        self._lease = lease
+        self._interval = round(limits.FT_HEARTBEAT_INTERVAL * Random().uniform(0.9, 1.1))
+        self._activated = WallNanos(time.time_ns())
         self._claims: Counter[bytes] = Counter()  # heartbeats by server
         self._lost: asyncio.Future[LostLock] = asyncio.get_running_loop().create_future()
-        self._complain_at = Nanos(0)
-        self._complain_again = SECOND
 
-    async def run(self, urls: tuple[str, ...], stop: asyncio.Event, serve: Serve) -> None:
-        """Take part until *stop*. Raises StartError; LostLock if it was active and is not any more."""
-        self._log.info("Starting in standby mode")
-        self._told(STANDBY)
-        await self.link.open(urls, self._log.error)
-        try:
-            alone = await self._standby(stop)
-            if self.lease is not None:
-                await self._active(self.lease, serve, alone=alone)
-        finally:
-            self.generations.close()
-            await self.link.close()
+    async def run(self, serve: Serve, *, alone: bool) -> None:
+        """Serve clients until *serve* returns. Raises LostLock, StartError.
 
-    # --- standby --------------------------------------------------------------------------------------------------------------
-
-    async def _standby(self, stop: asyncio.Event) -> bool:
-        """Until this server has the lease, or *stop*; whether nobody else can be writing to the store."""
-        files = LeaseFiles(self.generations.leases)
-        watch = LeaseWatch(files)
-        while not stop.is_set():
-            try:
-                if await asyncio.to_thread(self._try, files, watch):
-                    return watch.alone
-            except (OSError, StanError) as problem:
-                self._complain(
-                    f"ft: error attempting to get the store lock: ft: fatal error getting the store lock: {problem}"
-                )
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), limits.FT_LOOK_INTERVAL / SECOND)
-        return False
-
-    def _try(self, files: LeaseFiles, watch: LeaseWatch) -> bool:
-        """One look at the lease, and an attempt to have it once no heartbeat was heard for long enough."""
-        self.generations.make()
-        files.make()
-        now = self._clock()
-        after = watch.look(now)
-        if now - self._last_message_at < self._missed:
-            return False
-        if after is not None and self._clock() - now < limits.LEASE_RENEWAL:  # else look again: it was long ago
-            self.lease = Lease.take(files, after, self._server_id, self._clock)
-        if self.lease is None:
-            self._complain("ft: unable to get store lock at this time, going back to standby")
-        return self.lease is not None
-
-    def _complain(self, text: str) -> None:
-        """A line, if the last one is long enough ago."""
-        now = self._clock()
-        if now >= self._complain_at:
-            self._log.info(text)
-            self._complain_at = Nanos(now + self._complain_again)
-            self._complain_again = min(2 * self._complain_again, limits.FT_COMPLAINT_MAX)
-
-    # --- active ---------------------------------------------------------------------------------------------------------------
-
-    async def _active(self, lease: Lease, serve: Serve, *, alone: bool) -> None:
-        self._log.info("Server is active")
-        self._told(ACTIVE)
-        self._activated = WallNanos(time.time_ns())
+        *alone*: nobody else can be writing to the store.
+        """
         loop = asyncio.get_running_loop()
 
         def lost(problem: LostLock) -> None:
@@ -233,13 +191,13 @@ class StandbyServer:
         def note(text: str) -> None:
             loop.call_soon_threadsafe(self._log.error, text)
 
-        keeper = Keeper(lease, lost, note)
+        keeper = Keeper(self._lease, lost, note)
         over = False  # and closed in order
         try:
-            directory = await self._enter(lease, alone=alone)
-            store = self.generations.store(self._config.store, directory)
-            serving = asyncio.ensure_future(serve(replace(self._config, store=store), lease))
-            beating = asyncio.ensure_future(self._send_heartbeats(lease))
+            directory = await self._enter(alone=alone)
+            store = self._generations.store(self._config.store, directory)
+            serving = asyncio.ensure_future(serve(replace(self._config, store=store), self._lease))
+            beating = asyncio.ensure_future(self._send_heartbeats())
             try:
                 waiting: set[asyncio.Future[Any]] = {serving, self._lost}
                 await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -253,16 +211,17 @@ class StandbyServer:
             serving.result()
         finally:
             await asyncio.to_thread(keeper.stop)
-            lease.close(release=over)
+            self._lease.close(release=over)
 
-    async def _enter(self, lease: Lease, *, alone: bool) -> Path:
-        """The data of the last active server, as ours. Raises LostLock, StartError."""
+    async def _enter(self, *, alone: bool) -> Path:
+        """Make the data of the last active server this one's; returns its directory. Raises LostLock, StartError."""
+        generations, lease = self._generations, self._lease
         epoch = lease.epoch  # it may grow, the directory stays
         for attempt in range(_ENTER_ATTEMPTS):
             try:
-                directory = await asyncio.to_thread(partial(self.generations.enter, epoch, alone=alone))
+                directory = await asyncio.to_thread(partial(generations.enter, epoch, alone=alone))
                 await asyncio.to_thread(lease.check)
-                await asyncio.to_thread(self.generations.tidy, epoch)
+                await asyncio.to_thread(generations.tidy, epoch)
                 await asyncio.to_thread(lease.files.forget_before, epoch)
             except OSError as problem:  # who had it before may still be removing something
                 if attempt == _ENTER_ATTEMPTS - 1:
@@ -271,17 +230,14 @@ class StandbyServer:
                 return directory
         raise StartError("ft: cannot take over the store")
 
-    async def _send_heartbeats(self, lease: Lease) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
-            if lease.holds():
-                self.link.send_heartbeat(self._activated)
+            if self._lease.holds():
+                self._link.send_heartbeat(self._activated)
             await asyncio.sleep(self._interval / SECOND)
 
-    def _on_message(self, payload: bytes) -> None:
-        """Something was said in the group."""
-        self._last_message_at = self._clock()
-        if self.lease is None or not self._activated:
-            return
+    def on_message(self, payload: bytes) -> None:
+        """Something was said in the group; a heartbeat of another server claims that it is active, too."""
         try:
             message = wire.CtrlMsg.FromString(payload)
         except DecodeError:
@@ -289,7 +245,7 @@ class StandbyServer:
         if message.msg_type != _HEARTBEAT or message.server_id == self._server_id.encode():
             return
         try:
-            self.lease.check()
+            self._lease.check()
         except LostLock as problem:
             self._fail(problem)
             return
@@ -306,3 +262,84 @@ class StandbyServer:
     def _fail(self, problem: LostLock) -> None:
         if not self._lost.done():
             self._lost.set_result(problem)
+
+
+class StandbyServer:
+    """One server of a fault tolerance group: it waits until it has the lease of the store, and is an ActiveServer then."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_id: str,
+        log: ServerLog,
+        told: Callable[[str], None],
+        *,
+        clock: Callable[[], Nanos] = boot_clock,
+    ) -> None:
+        """*told* gets the state, FT_STANDBY or FT_ACTIVE."""
+        self.generations = _store_generations(config)
+        self.link = StandbyLink(config, server_id, self._on_message)
+        self.lease: Lease | None = None
+        self._active: ActiveServer | None = None
+        self._config = config
+        self._server_id = server_id
+        self._log = log
+        self._told = told
+        self._clock = clock
+        self._missed = round(limits.FT_MISSED_INTERVAL * Random().uniform(0.9, 1.1))
+        self._last_message_at = clock()
+        self._complaint = RepeatedLine(log, clock)
+
+    async def run(self, urls: tuple[str, ...], stop: asyncio.Event, serve: Serve) -> None:
+        """Take part until *stop*. Raises StartError; LostLock if it was active and is not any more."""
+        self._log.info("Starting in standby mode")
+        self._told(STANDBY)
+        await self.link.open(urls, self._log.error)
+        try:
+            alone = await self._standby(stop)
+            if self.lease is not None:
+                self._log.info("Server is active")
+                self._told(ACTIVE)
+                self._active = ActiveServer(
+                    self._config, self._server_id, self._log, self.generations, self.link, self.lease
+                )
+                await self._active.run(serve, alone=alone)
+        finally:
+            self.generations.close()
+            await self.link.close()
+
+    async def _standby(self, stop: asyncio.Event) -> bool:
+        """Wait until this server has the lease, or for *stop*; True if nobody else can be writing to the store."""
+        files = LeaseFiles(self.generations.leases)
+        watch = LeaseWatch(files)
+        while not stop.is_set():
+            try:
+                if await asyncio.to_thread(self._try, files, watch):
+                    return watch.alone
+            except (OSError, StanError) as problem:
+                self._complaint.write(
+                    f"ft: error attempting to get the store lock: ft: fatal error getting the store lock: {problem}"
+                )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), limits.FT_LOOK_INTERVAL / SECOND)
+        return False
+
+    def _try(self, files: LeaseFiles, watch: LeaseWatch) -> bool:
+        """Look at the lease once, and try to get it if no heartbeat has come for long enough; True if this server has it."""
+        self.generations.make()
+        files.make()
+        now = self._clock()
+        after = watch.look(now)
+        if now - self._last_message_at < self._missed:
+            return False
+        if after is not None and self._clock() - now < limits.LEASE_RENEWAL:  # else look again: it was long ago
+            self.lease = Lease.take(files, after, self._server_id, self._clock)
+        if self.lease is None:
+            self._complaint.write("ft: unable to get store lock at this time, going back to standby")
+        return self.lease is not None
+
+    def _on_message(self, payload: bytes) -> None:
+        """Something was said in the group."""
+        self._last_message_at = self._clock()
+        if self._active is not None:
+            self._active.on_message(payload)

@@ -7,7 +7,7 @@ import pytest
 from stan import limits
 from stan.config import Config, StoreConfig
 from stan.edge.standby.lease import Lease, LeaseFiles, LeaseWatch
-from stan.edge.standby.standby import StandbyServer, encode_time
+from stan.edge.standby.standby import ActiveServer, StandbyServer, encode_time
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.fake_broker import eventually
@@ -72,8 +72,9 @@ def heartbeat(server, activated, kind=HEARTBEAT):
 
 
 def activate(member, files, at=50 * SECOND):
-    member.lease = Lease.take(files, files.newest(), "ME", member._clock)
-    member._activated = at
+    lease = Lease.take(files, files.newest(), "ME", member._clock)
+    member._active = ActiveServer(member._config, "ME", member._log, member.generations, member.link, lease)
+    member._active._activated = at
 
 
 # --- standby ----------------------------------------------------------------------------------------------------------
@@ -103,9 +104,10 @@ async def test_standby_that_hears_nothing_stays_so_while_the_lease_is_renewed(me
     assert len(texts) == 7  # after 2, 3, 5, 9, 17, 33 and 65 s
 
 
-async def test_interval_without_heartbeats_differs_by_server_within_bounds(member):
+async def test_interval_without_heartbeats_differs_by_server_within_bounds(member, files):
+    activate(member, files)
     assert 0.9 * limits.FT_MISSED_INTERVAL <= member._missed <= 1.1 * limits.FT_MISSED_INTERVAL
-    assert 0.9 * limits.FT_HEARTBEAT_INTERVAL <= member._interval <= 1.1 * limits.FT_HEARTBEAT_INTERVAL
+    assert 0.9 * limits.FT_HEARTBEAT_INTERVAL <= member._active._interval <= 1.1 * limits.FT_HEARTBEAT_INTERVAL
 
 
 async def test_look_that_took_too_long_takes_nothing(member, files, clock):
@@ -143,17 +145,17 @@ async def test_error_of_the_store_is_told_and_tried_again(member, clock, monkeyp
 async def test_server_that_was_active_earlier_over_another_store_wins(member, files):
     activate(member, files, at=50 * SECOND)
     member._on_message(heartbeat("OTHER", 40 * SECOND))
-    assert not member._lost.done()  # one may have been on its way for long
+    assert not member._active._lost.done()  # one may have been on its way for long
     assert member._log.texts() == ['ft: serverID "OTHER" claims to be active']
     member._on_message(heartbeat("OTHER", 40 * SECOND))
-    assert str(member._lost.result()) == 'ft: serverID "OTHER" claims to be active, aborting'
+    assert str(member._active._lost.result()) == 'ft: serverID "OTHER" claims to be active, aborting'
 
 
 async def test_claim_of_a_later_server_is_only_told(member, files):
     activate(member, files, at=50 * SECOND)
     for _ in range(5):
         member._on_message(heartbeat("OTHER", 60 * SECOND))
-    assert not member._lost.done()
+    assert not member._active._lost.done()
     assert member._log.texts() == ['ft: serverID "OTHER" claims to be active'] * 5
 
 
@@ -161,7 +163,7 @@ async def test_who_has_lost_the_lease_gives_up_at_the_first_claim(member, files,
     activate(member, files)
     Lease.take(files, 1, "OTHER", clock)
     member._on_message(heartbeat("OTHER", 60 * SECOND))
-    assert str(member._lost.result()) == 'ft: serverID "OTHER" claims to be active, aborting'
+    assert str(member._active._lost.result()) == 'ft: serverID "OTHER" claims to be active, aborting'
 
 
 @pytest.mark.parametrize(
@@ -171,5 +173,5 @@ async def test_what_claims_nothing_changes_nothing(member, files, payload):
     activate(member, files)
     for _ in range(5):
         member._on_message(payload)
-    assert not member._lost.done()
+    assert not member._active._lost.done()
     assert member._log.texts() == []
