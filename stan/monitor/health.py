@@ -65,6 +65,6 @@ def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
         return NO_LEADER
     if group.leads and group.lease_until() <= node.runtime.now():
         return "this node leads it, and hears no majority"
-    if not node.storage.intact.get(number, True):
+    if not node.storage.is_intact(number):
         return "this node's copy is not whole"
     return node.storage.differs.get(number, "")

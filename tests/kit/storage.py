@@ -2,7 +2,7 @@
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker.broker import Broker
-from stan.edge.storage.groupfiles import Disk
+from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.storage import Storage
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb

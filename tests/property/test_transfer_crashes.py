@@ -42,8 +42,8 @@ def lagging(node, source):
 def damaged(node, source):
     """The same, with entries lost."""
     lagging(node, source)
-    node.storage._of_disk().mark_damaged(ONE)
-    node.storage.intact[1] = False
+    node.storage._of_disk().raft.mark_damaged(ONE)
+    node.storage.members[1].intact = False
 
 
 def ahead(node, source):
@@ -63,7 +63,7 @@ def look(node):
         node.storage.applied[1],
         node.state(),
         node.messages(),
-        node.storage.intact[1],
+        node.storage.is_intact(1),
     )
 
 
@@ -95,7 +95,7 @@ def transfer(node, source):
 def prepared(before, source):
     node = StorageNode("b").boot()
     before(node, source)
-    node.storage.hard_state(ONE).save(3, "a")
+    node.storage.members[ONE].hard_state.save(3, "a")
     return node
 
 
@@ -125,10 +125,10 @@ def test_power_may_go_at_any_call(before, source):
         if found[:5] == new[:5] and not found[5]:
             found = new  # it has everything and does not know it yet
         assert found in (old, new), calls
-        assert node.storage.hard_state(ONE).term == 3
+        assert node.storage.members[ONE].hard_state.term == 3
         left = [path for path in node.files.paths() if ".incoming" in path or ".ready" in path or ".old" in path]
         assert left == []
-        assert node.storage.intact[2]
+        assert node.storage.is_intact(2)
         seen.append(found == new)
 
         transfer(node, source)  # and from there it can be done again

@@ -11,7 +11,8 @@ from stan.edge.cluster.host import Environment
 from stan.edge.cluster.join import remembered
 from stan.edge.cluster.node import ClusterNode, held_groups
 from stan.edge.process import BrokerProcess
-from stan.edge.storage.groupfiles import Disk, groups_on_disk
+from stan.edge.storage.data_directory import Disk
+from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.patterns import ChannelLimits

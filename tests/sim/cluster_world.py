@@ -179,7 +179,7 @@ class ClusterWorld(Scene):
             applied = {node.name: node.storage.applied[GroupId(number)][0] for node in holders}
             if len(set(applied.values())) > 1:
                 return f"group {number}: applied {applied}"
-            unequal = [node for node in holders if not node.storage.intact[GroupId(number)]]
+            unequal = [node for node in holders if not node.storage.is_intact(GroupId(number))]
             if unequal:
                 return f"group {number} is not whole on {unequal}"
             backlog = self._backlog(leader, number) if number != META_GROUP else ""

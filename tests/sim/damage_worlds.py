@@ -117,7 +117,7 @@ class ClusterDamage(ClusterWorld):
 
 def _has_all(node):
     """Whether a node has lost nothing that it would have to get from others; of one that is down nobody knows."""
-    return node.running and node.votes and all(node.storage.intact.values())
+    return node.running and node.votes and all(map(node.storage.is_intact, node.storage.logs))
 
 
 class NodeDamage(World):

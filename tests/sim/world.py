@@ -14,7 +14,7 @@ from stan.core.state.state_codec import snapshot_group
 from stan.edge.driver import Driver
 from stan.edge.nats.gateway import Gateway
 from stan.edge.process import BrokerProcess
-from stan.edge.storage.groupfiles import Disk
+from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.protocol.proto import entries_pb2 as pb

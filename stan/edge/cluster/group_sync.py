@@ -95,9 +95,9 @@ class GroupSync:
     def _repair_incomplete_logs(self) -> None:
         """A log that has lost entries may lack nothing that a leader would notice: it is received anew from who leads."""
         node = self._node
-        for number, intact in node.storage.intact.items():
+        for number, member in node.storage.members.items():
             source = next((name for name, known in node.membership.nodes.items() if number in known.hello.led), None)
-            if not intact and number in node.groups and source is not None and source != node.me:
+            if not member.intact and number in node.groups and source is not None and source != node.me:
                 self._receive(number, source)
                 return
 

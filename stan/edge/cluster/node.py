@@ -28,7 +28,7 @@ from stan.edge.leadership import Leaderships
 from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.scrub import Scrubber
-from stan.edge.storage.groupfiles import Voters
+from stan.edge.storage.raft_files import Voters
 from stan.edge.storage.storage import Storage
 from stan.errors import ConfigError, NotNow, StartError
 from stan.protocol.channels import publication
@@ -160,14 +160,14 @@ class ClusterNode:
 
     def make_group(self, number: GroupId) -> RaftGroup:
         """Make the Raft member of this node in a group, from the log, hard state and voters in the storage."""
-        environment, storage, voters = self.environment, self.storage, self.storage.voters(number)
+        environment, storage, member = self.environment, self.storage, self.storage.members[number]
         self.broker.step_loaded(number, storage.logs[number].last_index)
         return RaftGroup(
             number,
             self.me,
-            voters.names or self.reconfiguration.first_voters(number),
+            member.voters.names or self.reconfiguration.first_voters(number),
             storage.logs[number],
-            storage.hard_state(number),
+            member.hard_state,
             GroupPorts(
                 self.mux.send,
                 environment.runtime.now,
@@ -179,8 +179,8 @@ class ClusterNode:
             ),
             applied=storage.applied[number][0],
             sync=self.config.store.sync,
-            intact=storage.intact[number],
-            configured=voters.index,
+            intact=member.intact,
+            configured=member.voters.index,
         )
 
     # --- start and stop -----------------------------------------------------------------------------------------------------
@@ -283,7 +283,7 @@ class ClusterNode:
     async def _begin(self, number: GroupId) -> None:
         await self.storage.begin_group(number)
         others = [name for name in self.reconfiguration.first_voters(number) if name != self.me]
-        self.storage.set_voters(number, Voters(others))  # with an empty log this node must not vote
+        self.storage.members[number].set_voters(Voters(others))  # with an empty log this node must not vote
         self.broker.reset(number)
         await self.storage.load_group(self.broker, number, replicated=True)
 
@@ -293,7 +293,7 @@ class ClusterNode:
         A leader waits VOTERS_TOLD first, so that the followers learn of the commit, and then hands the leadership over: its new
         member would not be the leader.
         """
-        self.storage.set_voters(number, Voters(list(decode(body)), index))
+        self.storage.members[number].set_voters(Voters(list(decode(body)), index))
         soon = self.environment.runtime.soon
         if not self.groups[number].leads:  # not `leaderships.led`: a leader that has just been elected is not in it yet
             soon(partial(self._reconfigure, number))
@@ -391,11 +391,10 @@ class ClusterNode:
 
     def _note_incomplete(self) -> None:
         """Log the groups in which this node has no vote or cannot lead, because it lost entries or votes; log when that ends."""
-        intact = self.storage.intact
         lacking = {
             number
             for number, group in self.groups.items()
-            if self._is_voter(number) and not (group.votes and intact.get(number, True))
+            if self._is_voter(number) and not (group.votes and self.storage.is_intact(number))
         }
         lacking |= self._replacing & self._incomplete
         if lacking != self._incomplete and not self.membership.is_new:

@@ -34,7 +34,7 @@ class Reconfiguration:
         self._is_replica = cluster.replica  # keeps copies without belonging to the nodes
         self._busy: set[GroupId] = set()  # being opened or closed
         self._idle_since: dict[GroupId, Nanos] = {}  # nobody counts on the copy here
-        kept = storage.manifest.nodes if storage.manifest is not None else manifest.RecordedNodes()
+        kept = storage.directory.manifest.nodes if storage.directory is not None else manifest.RecordedNodes()
         known = kept.founders or (() if self.version else self.names)
         self._founders = tuple(known) or tuple(name for name in self.names if name != node.me)
         self._place()
@@ -103,15 +103,19 @@ class Reconfiguration:
             self._place()
             node.membership.set_nodes(self.names, self.version, now, replica=self._is_replica)
             self._idle_since.clear()
-        if self.version and (kept := node.storage.manifest) is not None and kept.nodes.version != self.version:
+        kept_in = node.storage.directory
+        if self.version and kept_in is not None and kept_in.manifest.nodes.version != self.version:
             self._keep_nodes(belongs=not self._is_replica)
 
     def _keep_nodes(self, *, belongs: bool) -> bool:
         """Write down who the nodes are; False if the disk does not take it, so that it is tried again."""
         founders, replicas = list(self._founders), self._node.cluster.replicas
         nodes = manifest.RecordedNodes(list(self.names), self.version, founders, replicas, belongs)
+        directory = self._node.storage.directory
+        if directory is None:
+            return True
         try:
-            self._node.storage.keep_nodes(nodes)
+            directory.note_nodes(nodes)
         except OSError as error:
             self._node.environment.note("ERR", f"which nodes there are could not be written down: {error}")
             return False

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from stan import limits
 from stan.config import StoreConfig
-from stan.edge.storage.groupfiles import LOST_FOUND
+from stan.edge.storage.lost_found import LOST_FOUND
 from stan.edge.storage.manifest import NAME as MANIFEST
 from stan.edge.storage.manifest import SHARED, lock_directory, refuse_foreign
 from stan.log.files.disk import OsFiles

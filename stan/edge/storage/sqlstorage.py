@@ -37,6 +37,7 @@ class SqlStorage(Storage):
     """`Storage` over a SQLite file."""
 
     file: SqlFile
+    _lock: int | None
 
     @classmethod
     async def open_file(cls, config: Config, fence: Callable[[], None] | None) -> "SqlStorage":

@@ -10,34 +10,25 @@ import os
 from collections.abc import Awaitable, Callable
 from collections.abc import Sequence as Seq
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from stan.config import Config
 from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.log import ServerLog
-from stan.edge.storage.groupfiles import LOST_FOUND, Disk, GroupFiles, Voters, groups_on_disk, snapshot_bytes
-from stan.edge.storage.manifest import (
-    Manifest,
-    RecordedNodes,
-    boot_id,
-    lock_directory,
-    new_nuid,
-    note_encrypted_from,
-    open_manifest,
-    recorded_node_id,
-)
+from stan.edge.storage.data_directory import DataDirectory, Disk
+from stan.edge.storage.groupfiles import GroupFiles, groups_on_disk, snapshot_bytes
+from stan.edge.storage.manifest import lock_directory, new_nuid, recorded_node_id
+from stan.edge.storage.raft_files import StoredMember, Voters
 from stan.edge.storage.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
-from stan.log.encryption import NEVER
 from stan.log.files.disk import close_to_others
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import STAGING_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
-from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.solo import SOLO_TERM
 from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database
@@ -45,6 +36,10 @@ from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Ter
 
 REPLAY_BYTES = 4 * MiB
 """Entries read at once while the log is replayed."""
+
+BACKUP = "restore the directory from a backup"
+REMEDY = f"{BACKUP}, or start once with --file_truncate_bad_eof to go on without what is lost"
+NO_FILES = "the memory store keeps no files"
 
 Offload = Callable[[Callable[[], object]], Awaitable[object]]
 """Runs something that blocks; the simulator runs it on the spot."""
@@ -64,18 +59,16 @@ class Storage:
     def __init__(self, logs: dict[GroupId, GroupLog], offload: Offload | None = None) -> None:
         self.logs = logs
         self.database: Database | None = None
-        self.manifest: Manifest | None = None
+        self.directory: DataDirectory | None = None
         self.doubt = False
         self.fresh = False  # this node has an empty disk and has promised nothing: no entry, no term, no vote
         self.differs: dict[GroupId, str] = {}  # groups whose state differs from other nodes', as far as they report
-        self.intact = dict.fromkeys(logs, True)  # False: the log has lost entries, until another one is installed
+        self.members: dict[GroupId, StoredMember] = {}  # of a cluster's node, by group
         self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
         self.failed: dict[GroupId, Exception] = {}  # groups of a node alone whose log the program could not replay
         self._offload: Offload = offload or in_thread
         self._note: Note = lambda _level, _text: None
         self._files: GroupFiles | None = None
-        self._hard_states: dict[GroupId, HardState] = {}
-        self._voters = {number: Voters() for number in logs}
         self._flushed: dict[GroupId, RaftIndex] = {}
         self._snapshots: dict[GroupId, RaftIndex] = {}
         self._stale: set[GroupId] = set()  # groups whose rows are of another state
@@ -85,7 +78,6 @@ class Storage:
         self._early: dict[GroupId, list[Changes]] = {}  # rows as of entries before the newest, for the next flush
         self._unwritten: list[list[Changes]] = []
         self._receivers: dict[GroupId, Receiver] = {}
-        self._lock: int | None = None
 
     # --- opening --------------------------------------------------------------------------------------------------------
 
@@ -123,13 +115,13 @@ class Storage:
         try:
             disk = Disk.of(directory, config.encryption, accepts_loss=config.store.truncate_bad_eof)
             self = cls.recover(
-                disk, config.cluster_id, config.store.raft_groups, groups=groups, node_id=node_id, note=note
+                disk, config.cluster_id, config.store.raft_groups, groups=groups, node_id=node_id, lock=lock, note=note
             )
-            self.database = await Database.recover(directory / "state.db", directory / LOST_FOUND, log.error)
+            lost_found = Path(self._of_disk().lost_found.path)
+            self.database = await Database.recover(directory / "state.db", lost_found, log.error)
         except BaseException:
             os.close(lock)
             raise
-        self._lock = lock
         return self
 
     @classmethod
@@ -141,86 +133,64 @@ class Storage:
         *,
         groups: Seq[GroupId] | None = None,
         node_id: str = "",
+        lock: int | None = None,
         note: Note,
         offload: Offload | None = None,
     ) -> "Storage":
-        """Everything but the database, which the caller sets before `load`. Blocking. For arguments and errors see `open`."""
-        boot = boot_id() if disk.boot is None else disk.boot
-        opened = open_manifest(
-            disk.directory,
-            cluster_id,
-            raft_groups,
-            node_id=node_id,
-            files=disk.files,
-            boot=boot,
-            store_id=disk.store_id,
-            cipher=disk.cipher,
-        )
-        files = GroupFiles(disk, opened.manifest.store_bytes, clustered=bool(node_id), power_lost=opened.doubt)
+        """Open everything but the database, which the caller sets before `load`. Blocking.
+
+        Args:
+            disk: where the directory is.
+            cluster_id: refused if the directory is of another cluster.
+            raft_groups: refused if the directory was made with another number.
+            groups: those that this node is a member of; by default all.
+            node_id: name in the cluster; "" for a server alone.
+            lock: descriptor of the directory's locked file, closed with the storage.
+            note: gets a line for everything that was not in order.
+            offload: runs what blocks; by default in a thread.
+
+        Raises:
+            StartError: the directory is not ours, or cannot be used.
+            Damage: what is in it is not what was written.
+        """
+        directory = DataDirectory.open(disk, cluster_id, raft_groups, node_id=node_id, lock=lock)
+        files = GroupFiles(directory)
         self = cls({}, offload)
-        self.manifest, self.doubt, self._files, self._note = opened.manifest, opened.doubt, files, note
-        files.sealed_from = opened.manifest.sealed_from
+        self.directory, self.doubt, self._files, self._note = directory, directory.power_lost, files, note
         for text in files.tidy():
             note("WRN", text)
         for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
             self._open_group(number)
-        if files.cipher is not None and files.sealed_from is None:
-            self._seal_from_now_on(groups_on_disk(disk.directory, disk.files))
-        if opened.manifest.boot_id != boot:  # a crash in the middle is one of this boot, on what another one left
-            opened.manifest.boot_id = boot
-            files.write_manifest(opened.manifest)
-        self.fresh = all(self.intact.values()) and not (
-            any(log.last_index for log in self.logs.values()) or any(state.term for state in self._hard_states.values())
+        if disk.cipher is not None and directory.manifest.sealed_from is None:
+            self._encrypt_from_now_on(directory, groups_on_disk(disk.directory, disk.files))
+        directory.note_boot()
+        members = self.members.values()
+        self.fresh = all(member.intact for member in members) and not (
+            any(log.last_index for log in self.logs.values()) or any(member.hard_state.term for member in members)
         )
         return self
 
     def _open_group(self, number: GroupId) -> None:
-        if self.node_id:
-            self._hard_states[number] = self._open_promises(number)
-        self._voters[number] = self._of_disk().voters(number) if self.node_id else Voters()
+        raft = self._of_disk().raft
+        if raft is not None:
+            self.members[number] = raft.open(number, self._note)
         self._open_log(number)
-        if self.node_id:
+        if raft is not None:
             self._expect_committed(number)
 
-    def _seal_from_now_on(self, held: Seq[GroupId]) -> None:
+    def _encrypt_from_now_on(self, directory: DataDirectory, held: Seq[GroupId]) -> None:
         """What is in the logs was written before, maybe in clear; from here on each batch is encrypted in its place."""
-        last = {number: NEVER if number not in self.logs else self.logs[number].last_index for number in held}
-        self._note_sealed({str(number): index + 1 for number, index in last.items() if index})
+        directory.note_encrypted_after({n: self.logs[n].last_index if n in self.logs else None for n in held})
         for number, log in self.logs.items():
             if isinstance(log, FileLog):
-                log.sealed_from(RaftIndex(last.get(number, 0) + 1))
-
-    def _sealed_whole(self, number: GroupId) -> None:
-        """Whatever becomes a group's log from here on was encrypted in its place."""
-        known = self._of_disk().sealed_from
-        if known and str(number) in known:
-            self._note_sealed({key: since for key, since in known.items() if key != str(number)})
-
-    def _note_sealed(self, since: dict[str, int]) -> None:
-        files = self._of_disk()
-        if self.manifest is not None and files.cipher is not None:
-            note_encrypted_from(self.manifest, files.cipher, since)
-            files.write_manifest(self.manifest)
-            files.sealed_from = since
-
-    def _open_promises(self, number: GroupId) -> HardState:
-        """Term and vote; without a right slot this member is one that has forgotten them, as if the file were missing."""
-        disk = self._of_disk()
-        try:
-            return HardState.open(disk.files, disk.raft_path(number))
-        except Damage as error:
-            aside = disk.put_promises_aside(number)
-            self._note(
-                "ERR", f"{error}; moved to {aside}, this node has no vote in group {number} until others vouch for it"
-            )
-        return HardState.open(disk.files, disk.raft_path(number))
+                log.sealed_from(RaftIndex((log.last_index if number in held else 0) + 1))
 
     def _expect_committed(self, number: GroupId) -> None:
         """What was known to be committed was in the log, if not on the disk: a loss of power may have taken it, nothing else."""
-        state, last = self._hard_states[number], self.logs[number].last_index
+        state, last = self.members[number].hard_state, self.logs[number].last_index
         if state.commit_hint <= last:
             return
-        if self._of_disk().power_lost:
+        if self._in_directory().power_lost:
             state.lower_hint(last)
         elif not state.amnesiac:
             self._lost(number, f"the log ends with entry {last}, {state.commit_hint} was committed here")
@@ -228,48 +198,55 @@ class Storage:
     def _lost(self, number: GroupId, what: str) -> None:
         """Entries of a log that were written are gone: others have them, or an operator has to know."""
         if self.node_id:
-            self._hard_states[number].mark_amnesiac()
+            self.members[number].hard_state.mark_amnesiac()
             more = "this node has no vote in the group until it holds again what the others hold"
         elif self._accepts_loss:
             self.doubt = True
             more = "it goes on without them, and sequences of messages that are lost may be given out again"
         else:
-            raise StartError(f"group {number}: {what}; nothing was changed: {self._of_disk().remedy}")
+            raise StartError(f"group {number}: {what}; nothing was changed: {REMEDY}")
         self._note("ERR", f"group {number}: {what}; {more}")
 
     def _open_log(self, number: GroupId) -> None:
-        files, opening = self._of_disk(), True
+        member, opening = self.members.get(number), True
 
         def damaged() -> None:
             """Damage is about to be moved away, or was found by a reader in any thread."""
-            if opening:
-                self._hard_states[number].mark_amnesiac()
-            files.mark_damaged(number)
-            self.intact[number] = False
+            if member is not None:
+                if opening:
+                    member.hard_state.mark_amnesiac()
+                member.mark_damaged()
 
-        self.logs[number], texts = files.open_log(number, damaged, partial(self._lost, number))
-        self.intact[number] = files.is_intact(number)
+        self.logs[number], texts = self._of_disk().open_log(number, damaged, partial(self._lost, number))
+        if member is not None:
+            member.read_mark()
         opening = False
         for text in texts:
             self._note("WRN", text)
 
     def _of_disk(self) -> GroupFiles:
         if self._files is None:
-            raise StartError("the memory store keeps no files")
+            raise StartError(NO_FILES)
         return self._files
+
+    def _in_directory(self) -> DataDirectory:
+        if self.directory is None:
+            raise StartError(NO_FILES)
+        return self.directory
 
     @property
     def _accepts_loss(self) -> bool:
-        return self._files is not None and self._files.accepts_loss
+        return self.directory is not None and self.directory.disk.accepts_loss
 
     @property
     def node_id(self) -> str:
         """Name in the cluster; "" for a server alone."""
-        return self.manifest.node_id if self.manifest is not None else ""
+        return self.directory.manifest.node_id if self.directory is not None else ""
 
-    def hard_state(self, group: GroupId) -> HardState:
-        """Term and vote of this node's member of a group; closed with the storage."""
-        return self._hard_states[group]
+    def is_intact(self, number: GroupId) -> bool:
+        """False if the log of a group has lost entries that no other log has brought back since."""
+        member = self.members.get(number)
+        return member is None or member.intact
 
     # --- replay -----------------------------------------------------------------------------------------------------------
 
@@ -279,8 +256,8 @@ class Storage:
         *replicated*: nothing behind the rows or the snapshot is committed or applied, as what becomes of it is decided by the
         group's leader; a group whose state and log do not fit together begins empty.
         """
-        if self.database is not None and self.manifest is not None:
-            for told in await self.database.drop_strays(self.manifest.raft_groups):
+        if self.database is not None and self.directory is not None:
+            for told in await self.database.drop_strays(self.directory.manifest.raft_groups):
                 self._note("ERR", told)
         await self.load_group(broker, META_GROUP, replicated=replicated)
         if broker.view.meta.info is None and not replicated:
@@ -298,7 +275,7 @@ class Storage:
         if unknown:
             raise Damage(
                 f"group {number} has messages of channel number {unknown[0]}, of which the metadata has lost its name; "
-                "restore the directory from a backup"
+                f"{BACKUP}"
             )
 
     async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> None:
@@ -308,7 +285,7 @@ class Storage:
         if anew:
             self._stale.add(number)
         if snapshot.voters_index:
-            self.set_voters(number, Voters(list(snapshot.voters), snapshot.voters_index))
+            self.members[number].set_voters(Voters(list(snapshot.voters), snapshot.voters_index))
         applied = RaftIndex(snapshot.applied_index)
         if replicated:
             self.logs[number].commit(applied)
@@ -370,17 +347,18 @@ class Storage:
         """What to do if a group cannot be loaded; *lost*: for want of its newest entries."""
         if self._files is None:
             return "restore the file from a backup"
-        return self._files.remedy if lost else self._files.backup
+        return REMEDY if lost else BACKUP
 
     async def _begin_empty(self, number: GroupId, why: str) -> None:
         """Put a group's log aside and forget its rows; other nodes have what it held."""
         files = self._of_disk()
-        self._hard_states[number].mark_amnesiac()
+        self.members[number].hard_state.mark_amnesiac()
         self.logs[number].close()
         aside = files.set_aside(number)
-        files.mend(number)  # like a new disk: what comes is whole from its beginning
+        if files.raft is not None:
+            files.raft.mark_intact(number)  # like a new disk: what comes is whole from its beginning
         self._note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
-        self._sealed_whole(number)
+        self._in_directory().note_encrypted(number)
         self._open_log(number)
         self._snapshots[number] = RaftIndex(0)
         await self._forget_rows(number)
@@ -489,12 +467,10 @@ class Storage:
 
     async def _doubt_next(self) -> None:
         """What was sent while a log failed may be told nowhere: the next life takes it that way, as after a loss of power."""
-        if self._files is None or self.manifest is None or not self.manifest.boot_id:
+        if self.directory is None or not self.directory.manifest.boot_id:
             return
-        doubtful = replace(self.manifest, boot_id="")
         with suppress(OSError):  # on such a disk this may fail, too, and is tried again
-            await self._offload(partial(self._files.write_manifest, doubtful))
-            self.manifest = doubtful
+            await self._offload(self.directory.forget_boot)
 
     async def _write_rows(
         self, changes: dict[GroupId, list[Changes]], marks: dict[GroupId, tuple[RaftIndex, Term]]
@@ -568,9 +544,10 @@ class Storage:
         """The whole state of a group as of now."""
         index, term = self.applied[number]
         snapshot = pb.Snapshot(applied_index=index, applied_term=term)
-        voters = self.voters(number)
-        if voters.index:
-            snapshot.voters[:], snapshot.voters_index = voters.names, voters.index
+        if number in self.members:
+            voters = self.members[number].voters
+            if voters.index:
+                snapshot.voters[:], snapshot.voters_index = voters.names, voters.index
         broker.snapshot(number, snapshot)
         return snapshot
 
@@ -578,14 +555,14 @@ class Storage:
 
     def sender(self, broker: Broker, now: Callable[[], Nanos]) -> Sender:
         """What answers other members' requests for groups; see edge.transfer."""
-        files = self._of_disk()
+        files, data = self._of_disk(), self._in_directory()
 
         def export(number: GroupId, directory: str) -> Export:
             log = self.logs.get(number)
-            if not isinstance(log, FileLog) or not self.intact[number] or number not in self.applied:
+            if not isinstance(log, FileLog) or not self.is_intact(number) or number not in self.applied:
                 raise NotNow(f"group {number} is not whole on this node")
             state = self.state_of(broker, number)
-            cipher = files.log_cipher(number)
+            cipher = data.log_cipher(number)
             state.sealed_from = cipher.since if cipher is not None else 0
             extents = log.export(RaftIndex(state.applied_index), directory)
             return Export(state, log.first_index, extents)
@@ -596,8 +573,8 @@ class Storage:
         """What gets a group from another member, for `install`; the same one until that is done."""
         files = self._of_disk()
         if number not in self._receivers:
-            directory = files.path(number, ".incoming")
-            self._receivers[number] = Receiver(files.files, directory, number, files.store_id, files.cipher)
+            store_id, cipher = self._in_directory().manifest.store_bytes, self._in_directory().disk.cipher
+            self._receivers[number] = Receiver(files.files, files.path(number, ".incoming"), number, store_id, cipher)
         return self._receivers[number]
 
     def install(self, number: GroupId) -> GroupLog:
@@ -623,8 +600,8 @@ class Storage:
             old.close()
         self.applied.pop(number, None)
         self._early.pop(number, None)
-        files.take_place(number, keep_old=not (fits and self.intact[number]))
-        self._sealed_whole(number)
+        files.take_place(number, keep_old=not (fits and self.is_intact(number)))
+        self._in_directory().note_encrypted(number)
         self._open_log(number)
         self._stuck.discard(number)
         self._snapshots[number] = offer.index
@@ -640,33 +617,16 @@ class Storage:
     async def end_group(self, number: GroupId) -> str:
         """Stop holding a group that nothing uses anymore; returns the directory into which its files were moved aside."""
         log = self.logs.pop(number)
-        for known in (self.applied, self.intact, self._flushed, self._snapshots, self._receivers, self._voters):
+        for known in (self.applied, self._flushed, self._snapshots, self._receivers):
             known.pop(number, None)
         self._stale -= {number}
         self._stuck -= {number}
         with suppress(Frozen):
             log.close()
-        self._hard_states.pop(number).close()
+        self.members.pop(number).hard_state.close()
         await self._forget_rows(number)
-        self._sealed_whole(number)
+        self._in_directory().note_encrypted(number)
         return self._of_disk().retire(number)
-
-    def voters(self, number: GroupId) -> Voters:
-        """Who votes in a group; nobody if that was never told."""
-        return self._voters[number]
-
-    def set_voters(self, number: GroupId, voters: Voters) -> None:
-        """Remember who votes in a group, if that is news. Durable when it returns: before the entry counts as applied."""
-        if voters.index > self._voters[number].index or not self._voters[number].names:
-            self._of_disk().set_voters(number, voters)
-            self._voters[number] = voters
-
-    def keep_nodes(self, nodes: RecordedNodes) -> None:
-        """What the metadata says about the nodes, for the next start."""
-        if self.manifest is not None:
-            changed = replace(self.manifest, nodes=nodes)
-            self._of_disk().write_manifest(changed)
-            self.manifest = changed
 
     # --- closing ----------------------------------------------------------------------------------------------------------
 
@@ -674,14 +634,9 @@ class Storage:
         """Close everything; *clean* when all that was written is durable and flushed."""
         for log in self.logs.values():
             log.close()
-        for state in self._hard_states.values():
-            state.close()
+        for member in self.members.values():
+            member.hard_state.close()
         if self.database is not None:
             await self.database.close()
-        if self._files is not None and self.manifest is not None and clean:
-            self.manifest.clean = True
-            with suppress(OSError):  # where there is no room it was not closed in order
-                self._files.write_manifest(self.manifest)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        if self.directory is not None:
+            self.directory.close(clean=clean)

@@ -13,7 +13,8 @@ import pytest
 from stan.config import ClusterConfig, Config, EncryptionConfig, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
-from stan.edge.storage.groupfiles import Voters, read_snapshot, snapshot_bytes
+from stan.edge.storage.groupfiles import read_snapshot, snapshot_bytes
+from stan.edge.storage.raft_files import Voters
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.log.files.disk import OsFiles
@@ -74,9 +75,9 @@ class Directory:
         storage._of_disk().write_snapshot(ONE, state.applied_index, snapshot_bytes(state))
         if self.clustered:
             for number in (0, 1):
-                storage.hard_state(GroupId(number)).save(3, "a")
-                storage.hard_state(GroupId(number)).mark_readmitted()
-                storage.set_voters(GroupId(number), Voters(["a", "b", "c"], 1))
+                storage.members[GroupId(number)].hard_state.save(3, "a")
+                storage.members[GroupId(number)].hard_state.mark_readmitted()
+                storage.members[GroupId(number)].set_voters(Voters(["a", "b", "c"], 1))
 
     def catch_up(self):
         """Apply what is in the log, as a node does it by itself or as its leader tells it."""
@@ -160,7 +161,7 @@ async def test_damaged_file_is_healed_or_told(filled, name, how, tmp_path, capfd
         assert str(file) in said or str(file.parent) in said, said
     if directory.clustered and name.endswith("hard_state"):
         number = GroupId(int(file.parent.name))
-        state = storage.hard_state(number)
+        state = storage.members[number].hard_state
         assert (state.term, state.voted_for) == (3, "a") or state.amnesiac
     await directory.close()
     again = await directory.open()  # it is healed for good
@@ -174,8 +175,8 @@ async def test_hard_state_without_a_right_slot_is_put_aside_in_a_cluster(tmp_pat
     await directory.close()
     HARMS["garbage"](directory.path / "raft/1/hard_state")
     await directory.open()
-    assert directory.storage.hard_state(ONE).amnesiac
-    assert not directory.storage.hard_state(GroupId(0)).amnesiac
+    assert directory.storage.members[ONE].hard_state.amnesiac
+    assert not directory.storage.members[GroupId(0)].hard_state.amnesiac
     assert not directory.storage.fresh
     await directory.close()
     assert list((directory.path / "lost+found").glob("raft-1-hard_state"))

@@ -56,7 +56,8 @@ class FakeMember:
         self.ended = self.disk_fails = False
         self.notes, self.begun, self.closed, self.handed = [], [], [], []
         self.storage = SimpleNamespace(
-            manifest=Manifest("town", GROUPS, "ab" * 16), logs=dict.fromkeys(held), keep_nodes=self.keep
+            directory=SimpleNamespace(manifest=Manifest("town", GROUPS, "ab" * 16), note_nodes=self.keep),
+            logs=dict.fromkeys(held),
         )
         self.broker = SimpleNamespace(view=SimpleNamespace(meta=MetaMachine()))
         self.broker.view.meta.info = pb.ClusterInfo()
@@ -78,7 +79,7 @@ class FakeMember:
     def keep(self, nodes):
         if self.disk_fails:
             raise OSError("no room")
-        self.storage.manifest.nodes = nodes
+        self.storage.directory.manifest.nodes = nodes
 
     def end(self):
         self.ended = True
@@ -195,8 +196,8 @@ def test_a_node_that_is_added_opens_what_is_placed_on_it_once():
     assert member.begun == placed
     assert not member.membership.me.replica
     assert list(member.membership.me.voters) == list("abcd")
-    assert member.storage.manifest.nodes.names == list("abcd")
-    assert member.storage.manifest.nodes.founders == list(ABC)
+    assert member.storage.directory.manifest.nodes.names == list("abcd")
+    assert member.storage.directory.manifest.nodes.founders == list(ABC)
     assert "d" not in member.reconfiguration.first_voters(placed[0])
 
 
@@ -264,10 +265,10 @@ def test_a_node_that_was_removed_ends_when_it_is_in_no_group():
     member.tick()
     assert not member.ended
     member.groups[0].change_under_way = False
-    assert member.storage.manifest.nodes.belongs
+    assert member.storage.directory.manifest.nodes.belongs
     member.tick()
     assert member.ended
-    assert not member.storage.manifest.nodes.belongs
+    assert not member.storage.directory.manifest.nodes.belongs
 
 
 def test_a_change_is_under_way_until_every_leader_says_that_it_is_done():
@@ -299,8 +300,8 @@ def test_what_the_disk_did_not_take_is_written_down_later():
     member.set_nodes("abcd", 1)
     member.disk_fails = True
     member.tick()
-    assert member.storage.manifest.nodes.version == 0
+    assert member.storage.directory.manifest.nodes.version == 0
     assert [level for level, _ in member.notes].count("ERR") == 1
     member.disk_fails = False
     member.tick(1)
-    assert member.storage.manifest.nodes.version == 1
+    assert member.storage.directory.manifest.nodes.version == 1

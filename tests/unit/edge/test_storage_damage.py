@@ -22,8 +22,8 @@ def begun(*, alone=False, named=True):
             change = pb.MetaChange(create_channels=pb.CreateChannels(channels=channels))
             node.storage._append(node.broker, GroupId(0), Kind.META, change.SerializeToString())
     else:
-        node.storage.hard_state(ONE).save(1, "a")
-        node.storage.hard_state(ONE).mark_readmitted()
+        node.storage.members[ONE].hard_state.save(1, "a")
+        node.storage.members[ONE].hard_state.mark_readmitted()
     return node
 
 
@@ -83,32 +83,32 @@ def test_node_whose_newest_entries_are_damaged_doubts_its_votes_and_says_so(node
     harm(node)
     node.machine_boot = "boot 2" if power_lost else "boot 1"
     node.boot()
-    state = node.storage.hard_state(ONE)
+    state = node.storage.members[ONE].hard_state
     assert state.amnesiac
     assert (state.term, state.voted_for) == (1, "a")
-    assert node.storage.intact[ONE], "what is left is a beginning: the others add to it"
+    assert node.storage.is_intact(ONE), "what is left is a beginning: the others add to it"
     (line,) = [line for line in node.notes if line.startswith("ERR")]
     assert "to 3 are lost; this node has no vote in the group until" in line
     assert "/a/groups/1" in line
-    assert not node.storage.hard_state(GroupId(2)).amnesiac or node.storage.logs[GroupId(2)].last_index == 0
+    assert not node.storage.members[GroupId(2)].hard_state.amnesiac or node.storage.logs[GroupId(2)].last_index == 0
 
     state.mark_readmitted()
     node.apply(node.log.last_index)
     node.publish(3)
     node.flush()
-    assert not kill(node).boot().storage.hard_state(ONE).amnesiac
+    assert not kill(node).boot().storage.members[ONE].hard_state.amnesiac
     assert node.notes == []
 
 
 def test_node_whose_log_ends_before_what_it_knows_to_be_committed_doubts_its_votes(node):
     node.publish(3)
-    node.storage.hard_state(ONE).hint(3)
-    node.storage.hard_state(ONE).write_hint()
+    node.storage.members[ONE].hard_state.hint(3)
+    node.storage.members[ONE].hard_state.write_hint()
     kill(node)
     cut(node)
     node.files.unlink("/a/groups/1/durable")
     node.boot()
-    assert node.storage.hard_state(ONE).amnesiac
+    assert node.storage.members[ONE].hard_state.amnesiac
     assert [line for line in node.notes if "the log ends with entry 2, 3 was committed here" in line]
 
 
@@ -116,15 +116,15 @@ def test_committed_entries_that_a_loss_of_power_took_are_no_damage(node):
     """A commit index is heard of before the own log is synced."""
     node.publish(2)
     node.log.append([change(3)])
-    node.storage.hard_state(ONE).hint(3)
-    node.storage.hard_state(ONE).write_hint()
+    node.storage.members[ONE].hard_state.hint(3)
+    node.storage.members[ONE].hard_state.write_hint()
     kill(node)
     cut(node)
     node.machine_boot = "boot 2"
     for _ in range(2):  # nor does the next start miss them, which is one after a kill
         node.boot()
         assert node.log.last_index == 2
-        assert not node.storage.hard_state(ONE).amnesiac
+        assert not node.storage.members[ONE].hard_state.amnesiac
         assert node.notes == []
         kill(node)
 
@@ -142,7 +142,7 @@ def test_start_that_is_cut_short_after_a_loss_of_power_does_not_make_the_next_on
     node.files.faults.clear()
     kill(node).boot()
     assert node.storage.doubt
-    assert not node.storage.hard_state(ONE).amnesiac
+    assert not node.storage.members[ONE].hard_state.amnesiac
     assert not kill(node).boot().storage.doubt
 
 

@@ -47,10 +47,10 @@ def test_node_is_fresh_until_it_holds_or_promised_something(node):
     assert node.storage.fresh
     node.close()
     assert node.boot().storage.fresh  # nothing happened: as good as new
-    node.storage.hard_state(GroupId(1)).save(1, "b")
+    node.storage.members[GroupId(1)].hard_state.save(1, "b")
     node.close()
     assert not node.boot().storage.fresh
-    assert node.storage.hard_state(GroupId(1)).voted_for == "b"
+    assert node.storage.members[GroupId(1)].hard_state.voted_for == "b"
 
     other = StorageNode("b").boot()
     other.publish(1)
@@ -152,19 +152,19 @@ def test_rows_newer_than_the_snapshot_file_are_used(node):
 def test_node_knows_for_ever_that_entries_were_lost(node, which):
     node.publish(30)
     node.flush()
-    node.storage.hard_state(GroupId(1)).mark_readmitted()
+    node.storage.members[GroupId(1)].hard_state.mark_readmitted()
     path = segments(node)[which]
     node.close()
     damage(node, path, 200)
     node.boot()
 
-    assert not node.storage.intact[1]
-    assert node.storage.intact[2]
+    assert not node.storage.is_intact(1)
+    assert node.storage.is_intact(2)
     assert not node.storage.fresh
     assert any("damaged at position" in line for line in node.notes)
-    assert not again(node).storage.intact[1]
+    assert not again(node).storage.is_intact(1)
     assert node.log.last_index == 30
-    assert node.storage.hard_state(GroupId(1)).amnesiac  # what it had acknowledged may be gone
+    assert node.storage.members[GroupId(1)].hard_state.amnesiac  # what it had acknowledged may be gone
 
 
 @pytest.mark.parametrize("how", ["read", "entries"])
@@ -175,11 +175,11 @@ def test_damage_that_is_found_by_reading_is_known_after_a_restart(node, how):
     node.close()
     node.boot()
     node.files.names[path].live[140] ^= 0xFF
-    assert node.storage.intact[1]
+    assert node.storage.is_intact(1)
     with pytest.raises(Damage, match=path):
         node.messages() if how == "read" else node.entries()
-    assert not node.storage.intact[1]
-    assert not again(node).storage.intact[1]
+    assert not node.storage.is_intact(1)
+    assert not again(node).storage.is_intact(1)
 
 
 def test_file_that_cannot_be_opened_now_is_no_damage(node):
@@ -190,7 +190,7 @@ def test_file_that_cannot_be_opened_now_is_no_damage(node):
     node.files.fail("open", 0, errno.EMFILE)
     with pytest.raises(Damage, match="Too many open files"):
         node.messages()
-    assert node.storage.intact[1]
+    assert node.storage.is_intact(1)
 
 
 def test_damage_that_cost_no_entry_leaves_the_log_whole(node):
@@ -202,7 +202,7 @@ def test_damage_that_cost_no_entry_leaves_the_log_whole(node):
     node.files.unlink(path.replace(".log", ".idx"))
     node.boot()
     assert any("damaged at position" in line for line in node.notes)
-    assert node.storage.intact[1]
+    assert node.storage.is_intact(1)
     assert len(node.entries()) == 30
 
 
@@ -211,7 +211,7 @@ def test_loss_is_known_even_if_the_start_that_found_it_is_cut_short():
         node = StorageNode().boot()
         node.publish(30)
         node.flush()
-        node.storage.hard_state(GroupId(1)).mark_readmitted()
+        node.storage.members[GroupId(1)].hard_state.mark_readmitted()
         path = segments(node)[1]
         node.close()
         damage(node, path, 200)
@@ -220,8 +220,8 @@ def test_loss_is_known_even_if_the_start_that_found_it_is_cut_short():
             node.boot()
         except PowerCut:
             node.power_cut(calls).boot()
-            assert not node.storage.intact[1]
-            assert node.storage.hard_state(GroupId(1)).amnesiac
+            assert not node.storage.is_intact(1)
+            assert node.storage.members[GroupId(1)].hard_state.amnesiac
             node.medium.close()
         else:
             assert calls > 10
@@ -251,13 +251,13 @@ def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
     node.trim(30)
     node.flush()
     node.release()
-    node.storage.hard_state(GroupId(1)).mark_readmitted()
+    node.storage.members[GroupId(1)].hard_state.mark_readmitted()
     node.close()
     harm(node)
     node.boot()
 
-    assert node.storage.intact[1], "what comes is whole from its beginning, as on a new disk"
-    assert node.storage.hard_state(GroupId(1)).amnesiac
+    assert node.storage.is_intact(1), "what comes is whole from its beginning, as on a new disk"
+    assert node.storage.members[GroupId(1)].hard_state.amnesiac
     assert not node.storage.fresh
     assert (node.log.first_index, node.log.last_index) == (1, 0)
     assert node.storage.applied[1] == (0, 0)
@@ -268,7 +268,7 @@ def test_state_and_log_that_do_not_fit_let_the_group_begin_empty(node, harm):
 
     node.publish(2, term=3)
     assert again(node).storage.applied[1] == (2, 3)
-    assert node.storage.hard_state(GroupId(1)).amnesiac
+    assert node.storage.members[GroupId(1)].hard_state.amnesiac
 
 
 def test_server_alone_refuses_state_and_log_that_do_not_fit():
@@ -322,8 +322,8 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
     one = GroupId(1)
     node.publish(3)
     node.subscribe("d")
-    node.storage.hard_state(one).save(4, "b")
-    node.storage.hard_state(one).mark_readmitted()
+    node.storage.members[one].hard_state.save(4, "b")
+    node.storage.members[one].hard_state.mark_readmitted()
     node.flush()
 
     aside = end(node, one)
@@ -333,9 +333,9 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
     run_now(node.storage.release(node.broker))
 
     begin(node, one)
-    state = node.storage.hard_state(one)
+    state = node.storage.members[one].hard_state
     assert (state.term, state.amnesiac) == (0, True)
-    assert (node.log.last_index, node.storage.applied[one], node.storage.intact[one]) == (0, (0, 0), True)
+    assert (node.log.last_index, node.storage.applied[one], node.storage.is_intact(one)) == (0, (0, 0), True)
     assert not node.broker.context.groups[one].machine.cursors
     node.flush()
     assert node.notes == []
@@ -345,8 +345,8 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
 def test_a_crash_while_a_group_is_given_up_leaves_no_promise_without_its_log(node, operations):
     one = GroupId(1)
     node.publish(3)
-    node.storage.hard_state(one).save(4, "b")
-    node.storage.hard_state(one).mark_readmitted()
+    node.storage.members[one].hard_state.save(4, "b")
+    node.storage.members[one].hard_state.mark_readmitted()
     node.flush()
     node.files.cut_power_after(operations)
     try:
@@ -357,20 +357,20 @@ def test_a_crash_while_a_group_is_given_up_leaves_no_promise_without_its_log(nod
         node.files.cut_at = None
         node.close()
     node.boot(load=False)
-    assert node.log.last_index == 3 or node.storage.hard_state(one).amnesiac
+    assert node.log.last_index == 3 or node.storage.members[one].hard_state.amnesiac
 
 
 def test_nodes_that_could_not_be_written_down_are_not_taken_for_known(node):
     node.files.fail("pwritev", 0, errno.EIO)
     with pytest.raises(OSError, match="error"):
-        node.storage.keep_nodes(RecordedNodes(["a", "b"], 3, ["a", "c"], 2))
-    assert node.storage.manifest.nodes == RecordedNodes()
+        node.storage.directory.note_nodes(RecordedNodes(["a", "b"], 3, ["a", "c"], 2))
+    assert node.storage.directory.manifest.nodes == RecordedNodes()
 
 
 def test_what_is_known_of_the_nodes_outlives_a_restart(node):
-    assert node.storage.manifest.nodes == RecordedNodes()
-    node.storage.keep_nodes(RecordedNodes(["a", "b"], 3, ["a", "c"], 2))
+    assert node.storage.directory.manifest.nodes == RecordedNodes()
+    node.storage.directory.note_nodes(RecordedNodes(["a", "b"], 3, ["a", "c"], 2))
     again(node)
-    assert node.storage.manifest.nodes == RecordedNodes(["a", "b"], 3, ["a", "c"], 2)
+    assert node.storage.directory.manifest.nodes == RecordedNodes(["a", "b"], 3, ["a", "c"], 2)
     assert recorded_nodes("/a", node.files).version == 3
     assert recorded_nodes("/nowhere", node.files) == RecordedNodes()

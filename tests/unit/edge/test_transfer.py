@@ -63,7 +63,7 @@ def assert_equal(a, b, index=None):
     if index == a.log.last_index:
         assert b.state() == a.state()
         assert b.messages() == a.messages()
-    assert b.storage.intact[1]
+    assert b.storage.is_intact(1)
 
 
 def test_log_that_is_sent_has_holes(a):
@@ -78,7 +78,7 @@ def test_empty_member_gets_everything(a, b):
     b.receive(a.sender())
     assert_equal(a, b)
     assert b.storage.applied[1] == a.storage.applied[1]
-    assert b.storage.hard_state(ONE).term == 0
+    assert b.storage.members[ONE].hard_state.term == 0
     assert not [path for path in a.files.paths() if "outgoing" in path]
     assert not [path for path in b.files.paths() if "incoming" in path or "lost+found" in path]
     b.flush()
@@ -367,22 +367,22 @@ def test_senseless_offers_are_refused(change):
 
 
 def test_log_that_is_not_whole_is_not_sent(a, b):
-    a.storage.intact[1] = False
+    a.storage.members[1].intact = False
     with pytest.raises(TransferError, match="not whole"):
         b.receive(a.sender())
 
 
 def test_log_that_lost_entries_is_mended_and_the_old_one_kept(a, b):
     b.receive(a.sender())
-    b.storage._of_disk().mark_damaged(ONE)
+    b.storage._of_disk().raft.mark_damaged(ONE)
     b.close()
-    assert not b.boot().storage.intact[1]
+    assert not b.boot().storage.is_intact(1)
     a.publish(3)
     b.receive(a.sender())
     assert_equal(a, b)
     assert [path for path in b.files.paths() if path.startswith("/b/lost+found/group-1/")]
     b.close()
-    assert b.boot().storage.intact[1]
+    assert b.boot().storage.is_intact(1)
 
 
 def test_entries_behind_the_offer_are_carried_over(a, b):
@@ -565,7 +565,7 @@ def test_encrypted_log_is_carried_between_nodes_with_the_same_key_only():
     b.receive(a.sender())
     assert b.messages() == a.messages()
     assert b.entries() == a.entries()
-    assert b.storage.manifest.sealed_from == {}
+    assert b.storage.directory.manifest.sealed_from == {}
     for other in (c, d):
         receiver = other.storage.receiver(GroupId(1))
         carry(receiver, a.sender())
@@ -598,7 +598,7 @@ def test_a_store_that_was_in_clear_is_encrypted_from_where_it_ended(node_in_clea
     node.close()
     node.cipher = Cipher(b"k")
     node.boot()
-    assert node.storage.manifest.sealed_from == {"1": 4}
+    assert node.storage.directory.manifest.sealed_from == {"1": 4}
     node.publish(2)
     before = node.messages()
     node.flush()
@@ -607,7 +607,7 @@ def test_a_store_that_was_in_clear_is_encrypted_from_where_it_ended(node_in_clea
     other = StorageNode("b", cipher=Cipher(b"k")).boot()
     other.receive(node.sender())
     assert other.messages() == before
-    assert other.storage.manifest.sealed_from == {}
+    assert other.storage.directory.manifest.sealed_from == {}
     assert b"<7:" not in b"".join(other.files.content(p) for p in other.files.paths() if p.endswith(".log"))
     other.close()
     other.medium.close()

@@ -53,7 +53,10 @@ def node(harness, **told):
         "connection": SimpleNamespace(up=True, unsent=11),
         "driver": SimpleNamespace(stopped=False, frozen={}, groups={}),
         "storage": SimpleNamespace(
-            differs={}, node_id="a", intact={}, logs={1: SimpleNamespace(channel=lambda _uid: FakeChannel())}
+            differs={},
+            node_id="a",
+            is_intact=lambda _: True,
+            logs={1: SimpleNamespace(channel=lambda _uid: FakeChannel())},
         ),
         "runtime": SimpleNamespace(now=lambda: 100, syncs=Histogram((10, 20))),
     }
@@ -119,7 +122,7 @@ def test_node_that_stops_is_not_ready():
 )
 def test_groups(group, frozen, whole, reasons):
     driver = SimpleNamespace(stopped=False, frozen=frozen, groups={2: group})
-    storage = SimpleNamespace(intact={2: whole}, differs={})
+    storage = SimpleNamespace(is_intact={2: whole}.get, differs={})
     assert health.ready(view(node(CoreHarness(), driver=driver, storage=storage))) == reasons
 
 

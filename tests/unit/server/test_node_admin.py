@@ -75,7 +75,11 @@ class Rig:
             connection=SimpleNamespace(up=True),
             driver=SimpleNamespace(stopped=False, frozen={}, refusals={}, groups=self.groups, wake=lambda: None),
             storage=SimpleNamespace(
-                node_id="n1", intact={}, applied={0: (5, 3), 1: (5, 3)}, differs={}, state_hashes=lambda _: [(4, -2)]
+                node_id="n1",
+                is_intact=lambda _: True,
+                applied={0: (5, 3), 1: (5, 3)},
+                differs={},
+                state_hashes=lambda _: [(4, -2)],
             ),
             runtime=SimpleNamespace(now=lambda: 100, wall=lambda: 200, soon=self.soon.append),
         )

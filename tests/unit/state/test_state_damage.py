@@ -66,8 +66,8 @@ def test_damaged_rows_are_told_and_the_group_is_made_again_from_its_log(node, ha
     assert len(of_no_group) == (harm == FLIPS["whose row it is"])
     assert told.startswith("ERR state.db: ")
     assert "group 1 is made again from entry 1 of its log" in told
-    assert node.storage.intact[1]
-    assert node.storage.intact[2]
+    assert node.storage.is_intact(1)
+    assert node.storage.is_intact(2)
     node.apply(last)
     assert node.state() == before
     node.flush()
@@ -128,8 +128,8 @@ def test_group_of_which_nothing_is_left_begins_empty(node):
     node.medium.medium.execute(FLIPS["a missing row"])
     node.boot()
 
-    assert node.storage.intact[1], "what comes is whole from its beginning, as on a new disk"
-    assert node.storage.hard_state(GroupId(1)).amnesiac
+    assert node.storage.is_intact(1), "what comes is whole from its beginning, as on a new disk"
+    assert node.storage.members[GroupId(1)].hard_state.amnesiac
     assert "moved to /a/lost+found/group-1" in node.notes[0]
     assert "rows of group 1 are missing" in node.notes[0]
 
@@ -233,7 +233,7 @@ async def test_damaged_file_of_a_lone_server_is_made_again(tmp_path, harm, capfd
 async def test_lone_server_without_rows_and_with_half_a_log_says_what_to_do(tmp_path):
     config = config_of(tmp_path)
     storage, broker = await opened(config)
-    store_id = storage.manifest.store_bytes
+    store_id = storage.directory.manifest.store_bytes
     await storage.flush(broker)
     await storage.close(clean=True)
     with sqlite3.connect(tmp_path / "state.db") as rows:

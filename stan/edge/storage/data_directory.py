@@ -1,0 +1,142 @@
+"""A data directory that this process uses: where it lies, its manifest (`stan.json`) as it changes, and its lock.
+
+Promises: a change of the manifest counts once it is on the disk. Blocking; raises OSError.
+"""
+
+import os
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from stan import limits
+from stan.config import EncryptionConfig
+from stan.edge.storage.manifest import (
+    Manifest,
+    RecordedNodes,
+    boot_id,
+    note_encrypted_from,
+    open_manifest,
+    write_manifest,
+)
+from stan.log.encryption import NEVER, Cipher, LogCipher
+from stan.log.files.disk import Files, OsFiles
+from stan.types import GroupId, RaftIndex
+
+
+@dataclass(frozen=True, kw_only=True)
+class Disk:
+    """Where a node keeps its things, and on what; the defaults are for real ones, the rest is a simulation's."""
+
+    directory: str
+    files: Files = field(default_factory=OsFiles)
+    boot: str | None = None  # which boot of the machine this is; None: the real one
+    store_id: str = ""  # 32 hex digits for a new directory; "": random ones
+    segment_bytes_max: int = limits.SEGMENT_BYTES_MAX
+    tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX
+    cipher: Cipher | None = None  # messages are encrypted with it
+    accepts_loss: bool = False  # a server alone goes on without what its logs have lost
+
+    @classmethod
+    def of(cls, directory: Path, encryption: EncryptionConfig | None, *, accepts_loss: bool = False) -> "Disk":
+        """A real one. Raises StartError: messages cannot be encrypted so."""
+        cipher = None if encryption is None else Cipher(encryption.key, encryption.cipher)
+        return cls(directory=str(directory), cipher=cipher, accepts_loss=accepts_loss)
+
+
+class DataDirectory:
+    """The directory with its manifest; made by `open`, ended by `close`."""
+
+    def __init__(self, disk: Disk, manifest: Manifest, *, boot: str, power_lost: bool, lock: int | None) -> None:
+        self.disk = disk
+        self.manifest = manifest
+        self.power_lost = power_lost  # maybe, since the directory was last used
+        self._boot = boot
+        self._lock = lock
+
+    @classmethod
+    def open(cls, disk: Disk, cluster_id: str, raft_groups: int, *, node_id: str, lock: int | None) -> Self:
+        """Read or make the manifest, and mark the directory as in use.
+
+        Args:
+            disk: where the directory is.
+            cluster_id: refused if the directory is of another cluster.
+            raft_groups: refused if it was made with another number.
+            node_id: this node of the cluster, "" for a server alone; refused if it is another one's.
+            lock: descriptor of the locked file, which `close` closes; None in a simulation.
+
+        Raises:
+            StartError: what is refused.
+            Damage: the manifest cannot be read.
+        """
+        boot = boot_id() if disk.boot is None else disk.boot
+        opened = open_manifest(
+            disk.directory,
+            cluster_id,
+            raft_groups,
+            node_id=node_id,
+            files=disk.files,
+            boot=boot,
+            store_id=disk.store_id,
+            cipher=disk.cipher,
+        )
+        return cls(disk, opened.manifest, boot=boot, power_lost=opened.doubt, lock=lock)
+
+    def write(self, manifest: Manifest) -> None:
+        """Replace the manifest durably."""
+        write_manifest(self.disk.directory, manifest, self.disk.files)
+        self.manifest = manifest
+
+    def note_boot(self) -> None:
+        """The logs are in order: from here on a crash is one of this boot, and no longer one on what another boot has left."""
+        if self.manifest.boot_id != self._boot:
+            self.write(replace(self.manifest, boot_id=self._boot))
+
+    def forget_boot(self) -> None:
+        """Let the next start take it that power was lost since this one."""
+        self.write(replace(self.manifest, boot_id=""))
+
+    def note_nodes(self, nodes: RecordedNodes) -> None:
+        """Write down what the metadata says about the nodes, for the next start."""
+        self.write(replace(self.manifest, nodes=nodes))
+
+    # --- encryption -------------------------------------------------------------------------------------------------------
+
+    def log_cipher(self, number: GroupId) -> LogCipher | None:
+        """Cipher of a group's log, which encrypts and decrypts its batches; None if they are in clear."""
+        if self.disk.cipher is None:
+            return None
+        known = self.manifest.sealed_from
+        since = NEVER if known is None else RaftIndex(known.get(str(number), 1))
+        return self.disk.cipher.of(self.manifest.store_bytes, number, since, fits=True)
+
+    def note_encrypted_after(self, last: dict[GroupId, RaftIndex | None]) -> None:
+        """Write down that each group's log is encrypted after its last entry; None: never, as the group is not held here.
+
+        A group that is not given is encrypted from its first entry on.
+        """
+        indexes = {number: NEVER if index is None else index for number, index in last.items()}
+        self._note_encrypted_from({str(number): index + 1 for number, index in indexes.items() if index})
+
+    def _note_encrypted_from(self, since: dict[str, int]) -> None:
+        if self.disk.cipher is not None:
+            changed = replace(self.manifest)
+            note_encrypted_from(changed, self.disk.cipher, since)
+            self.write(changed)
+
+    def note_encrypted(self, number: GroupId) -> None:
+        """Write down that whatever becomes a group's log from here on is encrypted from its first entry."""
+        known = self.manifest.sealed_from
+        if known and str(number) in known:
+            self._note_encrypted_from({key: since for key, since in known.items() if key != str(number)})
+
+    # --- the end ----------------------------------------------------------------------------------------------------------
+
+    def close(self, *, clean: bool) -> None:
+        """Unlock the directory; *clean* when all that was written is durable and flushed."""
+        if clean:
+            with suppress(OSError):  # where there is no room it was not closed in order
+                self.write(replace(self.manifest, clean=True))
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
