@@ -100,7 +100,6 @@ MANY_FIELDS = {
     "stan.core.state.group.Subscription": 13,
     "stan.edge.cluster.node.ClusterNode": 24,
     "stan.edge.driver.Driver": 17,
-    "stan.edge.leadership.Leaderships": 14,
     "stan.edge.nats.gateway.Gateway": 25,
     "stan.edge.storage.groupfiles.GroupFiles": 13,
     "stan.edge.storage.storage.Storage": 22,

@@ -7,6 +7,7 @@ leadership begins only when every earlier entry is applied; nothing is sent with
 """
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from stan import limits
@@ -17,6 +18,16 @@ from stan.errors import DiskFull, NotNow
 from stan.raft.group import RaftGroup
 from stan.raft.scheduler import Scheduler
 from stan.types import GroupId, Nanos, RaftIndex, Term
+
+
+@dataclass(slots=True)
+class LedGroup:
+    """This node's leadership of one group."""
+
+    since: Nanos
+    term: Term
+    lease_until: Nanos
+    """End of the lease, as last read; the lease ends earlier only if this node hands the leadership over."""
 
 
 class Leaderships:
@@ -36,7 +47,7 @@ class Leaderships:
         note: Callable[[str, str], None],
     ) -> None:
         """*nuid*: the identity of a cluster that this node founds."""
-        self.led: dict[GroupId, Nanos] = {}  # groups that this node leads, and since when
+        self.led: dict[GroupId, LedGroup] = {}  # groups that this node leads
         self._broker = broker
         self._groups = groups
         self.scheduler = scheduler
@@ -44,9 +55,6 @@ class Leaderships:
         self._nuid = nuid
         self._now = now
         self._note = note
-        self._terms: dict[GroupId, Term] = {}
-        # End of the lease of each group led, as last read; a lease ends earlier only if this node hands the leadership over.
-        self._leases: dict[GroupId, Nanos] = {}
         self._entered = False  # a leadership began in this turn
         self._waiting: set[GroupId] = set()  # groups with a full disk here and no successor
         self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry with the group's voters is committed
@@ -84,13 +92,12 @@ class Leaderships:
             self.leave(number)
 
     def _has_ended(self, number: GroupId, group: RaftGroup) -> bool:
-        return number in self.led and (not group.leads or group.term != self._terms[number])
+        return number in self.led and (not group.leads or group.term != self.led[number].term)
 
     def leave(self, number: GroupId) -> None:
         """End this node's leadership of the group, if it has it."""
         if self.led.pop(number, None) is None:
             return
-        del self._leases[number]
         broker = self._broker
         broker.step_room(number, closed=False, full=False)
         self._note("INF", f"group {number}: leads no more")
@@ -114,14 +121,12 @@ class Leaderships:
                 except Exception as error:  # noqa: BLE001 - the border of the group
                     self.fault(number, error)
             if number in self.led:
-                self._leases[number] = group.lease_until()
+                self.led[number].lease_until = group.lease_until()
                 self._limit_proposals(number, group)
         self.check_leases()
 
     def _enter(self, number: GroupId, group: RaftGroup) -> None:
-        self.led[number] = self._now()
-        self._leases[number] = group.lease_until()
-        self._terms[number] = group.term
+        self.led[number] = LedGroup(self._now(), group.term, group.lease_until())
         self._note("INF", f"group {number}: leads in term {group.term}")
         broker = self._broker
         broker.emit("leader", f"node {broker.view.node} leads group {number} in term {group.term}", group=number)
@@ -143,8 +148,8 @@ class Leaderships:
         Also called before input is handled: in a process that was stopped and continued, the leases have expired. A node that
         does not listen to clients yet delivers nothing either, because their acks would be lost."""
         now = self._now()
-        for number in self.led:
-            holds = self._leases[number] > now and number in self._groups
+        for number, led in self.led.items():
+            holds = led.lease_until > now and number in self._groups
             self._broker.step_lease(number, holds=holds and (number == META_GROUP or self._gateway.listens))
 
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
@@ -183,8 +188,9 @@ class Leaderships:
 
     def _transfer_ended(self, number: GroupId, term: Term, gone: bool) -> None:  # noqa: FBT001 - an answer
         """If no other node took over, begin the leadership anew here: what was left open for the next leader is replayed."""
-        if not gone and number in self.led and self._terms[number] == term:
-            self._terms[number] = Term(-1)
+        led = self.led.get(number)
+        if not gone and led is not None and led.term == term:
+            led.term = Term(-1)  # not the group's: the next turn ends this leadership and begins another
             self.scheduler.touched.add(number)
             self._gateway.wake()
 

@@ -36,8 +36,8 @@ class Handovers:
             return
         cooling = set() if node.membership.me.draining else node.membership.in_transfer_cooldown(now)
         led = {
-            number: since
-            for number, since in node.leaderships.led.items()
+            number: leadership.since
+            for number, leadership in node.leaderships.led.items()
             if number not in cooling
             and not node.groups[number].transferring
             and not node.groups[number].change_under_way
