@@ -66,7 +66,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "stan.edge": (
         *("log", "histogram", "lazy_import", "nats", "batch_lookup", "runtime", "storage"),
-        *("reloading", "leadership", "driver", "serving", "standby", "cluster", "process"),
+        *("reloading", "leadership", "group_faults", "turns", "driver", "serving", "standby", "cluster", "process"),
     ),
     "stan.cli": ("support", "bench", "commands", "demo", "main"),
 }
@@ -99,7 +99,6 @@ MANY_FIELDS = {
     "stan.core.state.group.GroupMachine": 16,
     "stan.core.state.group.Subscription": 13,
     "stan.edge.cluster.node.ClusterNode": 24,
-    "stan.edge.driver.Driver": 17,
     "stan.edge.nats.gateway.Gateway": 25,
     "stan.edge.storage.groupfiles.GroupFiles": 13,
     "stan.edge.storage.storage.Storage": 22,

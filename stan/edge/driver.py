@@ -4,22 +4,24 @@
                       ▲                          │
                       └── sync, off the loop ────┘
 
-A turn never awaits. It runs when something arrived, a sync is done, or a deadline has come; everything that arrived since
-the last turn is handled in one.
+A turn never awaits. It runs when something arrived, a sync is done, or a deadline has come (see stan.edge.turns); everything
+that arrived since the last turn is handled in one. What fails in one group ends there (see stan.edge.group_faults).
 """
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, TypeVarTuple
+from typing import TYPE_CHECKING
 
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch, Proposal, ReadResult, Ready
 from stan.core.broker.broker import Broker
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_of_runs
+from stan.edge.group_faults import GroupFaults
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
-from stan.errors import Aborted, DiskFull, Frozen, InDoubt, NotNow, fault
+from stan.edge.turns import Turns
+from stan.errors import Aborted, DiskFull, Frozen, InDoubt, NotNow
 from stan.log.types import Entry, StaleRef
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Consensus
@@ -27,8 +29,6 @@ from stan.types import GroupId, RaftIndex, Term
 
 if TYPE_CHECKING:
     from stan.edge.leadership import Leaderships
-
-Parts = TypeVarTuple("Parts")
 
 ROUNDS_PER_TURN = 8
 """Rounds of commit and Ready inside one turn; what is left goes on in the next, after the sockets were looked at."""
@@ -38,7 +38,7 @@ LEFT = "the group has left this node"
 
 
 class Driver:
-    """One node's loop. `applied` gets (index, term) of the newest applied entry of each group."""
+    """One node's turns: what each of them does, and in which order."""
 
     def __init__(
         self,
@@ -46,87 +46,45 @@ class Driver:
         groups: Mapping[GroupId, Consensus],
         gateway: Gateway,
         runtime: Runtime,
+        turns: Turns,
         *,
         applied: dict[GroupId, tuple[RaftIndex, Term]],
         note: Callable[[str, str], None],
-        crashed: Callable[[BaseException], None],
+        leaderships: "Leaderships | None" = None,
     ) -> None:
+        """Run in *turns* from now on.
+
+        Args:
+            broker: decides what is to be done.
+            groups: the groups on this node; the mapping may change between two turns.
+            gateway: reads and writes NATS frames.
+            runtime: clock, alarm and worker threads.
+            turns: when this driver runs.
+            applied: gets (index, term) of the newest applied entry of each group.
+            note: called with level and text to write a line to the log.
+            leaderships: which groups this node leads; None outside of a cluster, where it leads all.
+        """
         self.broker = broker
         self.groups = groups
         self.gateway = gateway
         self.runtime = runtime
+        self.turns = turns
         self.applied = applied
         self._note = note
-        self._crashed = crashed
-        self._refusals: dict[GroupId, str] = {}  # by group: the reason for refusing proposals, as last logged
-        self._frozen: set[GroupId] = set()
-        self._scheduled = False
-        self._wanted = False  # the next turn has a reason besides what arrived
-        self._running = False
-        self._stopped = False
-        self._down_since = 0
-        self.leaderships: Leaderships | None = None  # only in a cluster; a node alone leads every group
+        self.leaderships = leaderships
+        self.faults = GroupFaults(broker, groups, leaderships, applied, note)
+        self._down_since = 0  # monotonic ns; 0 while there is a connection to NATS
         self.hash_state: Callable[[GroupId], None] | None = None  # called at the same entries on all nodes
         self.fence: Callable[[], None] | None = None  # raises Aborted if another server may hold the store
-
-    def wake(self) -> None:
-        """Run a turn soon."""
-        self._wanted = True
-        self.look()
-
-    def news(self) -> None:
-        """A group has something to do: run a turn soon. A turn that is running finds the group's work by itself."""
-        if not self._running:
-            self.wake()
-
-    def look(self) -> None:
-        """Something arrived: take it in soon; the turn ends early if nothing in it needs one."""
-        if not self._scheduled and not self._stopped:
-            self._scheduled = True
-            self.runtime.soon(self._turn_safely)
-
-    def stop(self) -> None:
-        """No more turns."""
-        self._stopped = True
-
-    @property
-    def stopped(self) -> bool:
-        """True after `stop`, or after a crash: no more turns run."""
-        return self._stopped
-
-    @property
-    def frozen(self) -> dict[GroupId, str]:
-        """Frozen groups and the reason: a failed disk, or a program error in the group. They do nothing until a restart."""
-        return {number: group.failed for number, group in self.groups.items() if group.failed}
-
-    @property
-    def refusals(self) -> dict[GroupId, str]:
-        """Groups that refuse proposals, and the reason."""
-        return self._refusals
+        turns.turn = self.turn
 
     # --- the turn -------------------------------------------------------------------------------------------------------
-
-    def _turn_safely(self) -> None:
-        self._scheduled = False
-        if self._stopped:
-            return
-        self._running = True
-        if self.leaderships is not None:
-            self.leaderships.scheduler.begin_turn()
-        try:
-            self.turn()
-        except BaseException as error:  # noqa: BLE001 - an error outside of any group ends the process
-            self._stopped = True
-            self._crashed(error)
-        finally:
-            self._running = False
-            if self.leaderships is not None:
-                self.leaderships.scheduler.end_turn()
 
     def turn(self) -> None:
         """Handle everything that arrived."""
         broker, gateway, runtime, leaderships = self.broker, self.gateway, self.runtime, self.leaderships
-        wanted, self._wanted = self._wanted, False
+        turns = self.turns
+        wanted, turns.wanted = turns.wanted, False
         broker.tick(runtime.now(), runtime.wall())
         if leaderships is not None:
             leaderships.check_leases()
@@ -150,9 +108,9 @@ class Driver:
             if leaderships is not None
             else any(group.has_committed for group in self.groups.values())
         ):
-            self.wake()
+            turns.wake()
         if ready.deadline is not None:
-            runtime.alarm(ready.deadline, self.wake)
+            runtime.alarm(ready.deadline, turns.wake)
         if leaderships is None:  # not in a cluster: the followers' answers come over the same connection
             gateway.connection.hold_reading(broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
 
@@ -170,7 +128,7 @@ class Driver:
             self._carry_out(ready)
             if not (broker.has_work and room > 0) and not any(group.has_committed for _, group in self._touched()):
                 return ready
-        self.wake()
+        self.turns.wake()
         return ready
 
     def _touched(self) -> Iterable[tuple[GroupId, Consensus]]:
@@ -204,12 +162,12 @@ class Driver:
         for number, group in self._touched():
             entries = group.take_committed()
             if group.failed:
-                self._freeze(number, group.failed)
+                self.faults.freeze(number, group.failed)
             if not entries:
                 continue
             if self.fence is not None:  # after the entries became durable, before any client gets an answer
                 self.fence()
-            self._within(number, self._apply, number, group, entries)
+            self.faults.within(number, self._apply, number, group, entries)
 
     def _apply(self, number: GroupId, group: Consensus, entries: list[Entry]) -> None:
         group.log.commit(entries[-1].index)
@@ -230,7 +188,7 @@ class Driver:
         try:
             self.leaderships.configured(number, entry.index, entry.body)
         except OSError as error:
-            self._freeze(number, str(error))
+            self.faults.freeze(number, str(error))
             return False
         return True
 
@@ -238,7 +196,7 @@ class Driver:
         for level, text in ready.notes:
             self._note(level, text)
         for number, error in ready.faults:
-            self.fail(number, error)
+            self.faults.fail(number, error)
         self._let_go(ready)
         self._propose_all(ready.proposals)
         if blocked := self.broker.progress.blocked:
@@ -255,10 +213,10 @@ class Driver:
         """Trim and drop channels in the logs of the groups that are still on this node."""
         for number, uid, first in ready.trims:
             if number in self.groups:
-                self._within(number, self.groups[number].log.trim, uid, first)
+                self.faults.within(number, self.groups[number].log.trim, uid, first)
         for number, uid in ready.drops:
             if number in self.groups:
-                self._within(number, self.groups[number].log.drop, uid)
+                self.faults.within(number, self.groups[number].log.drop, uid)
 
     def _silent(self, groups: Set[GroupId]) -> Set[GroupId]:
         """Groups of *groups* whose deliveries and answers must be dropped this turn: the group is frozen, or its lease expired
@@ -271,14 +229,8 @@ class Driver:
             self.fence()
         if not groups:
             return groups
-        silent = self._still_frozen()
+        silent = self.faults.still_frozen()
         return silent if self.leaderships is None else silent | self.leaderships.lapsed(groups)
-
-    def _still_frozen(self) -> set[GroupId]:
-        """Groups that are frozen now. A group that was replaced by a copy received from another node is not frozen anymore."""
-        if self._frozen:
-            self._frozen = {number for number in self._frozen if number in self.groups and self.groups[number].failed}
-        return self._frozen
 
     def _propose_all(self, proposals: list[Proposal]) -> None:
         """Write the proposals to their groups' logs.
@@ -298,7 +250,7 @@ class Driver:
         for number, refusal in untold.items():
             if isinstance(refusal, DiskFull):
                 self.broker.progress.no_room(number)
-                self.wake()
+                self.turns.wake()
 
     def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:
         """Write proposals of one group in one go; returns None, or the refusal if nothing was written."""
@@ -308,7 +260,7 @@ class Driver:
             first = self.groups[number].propose([(p.kind, p.body) for p in proposals], urgent=urgent)
         except NotNow as error:
             return error
-        self._refusals.pop(number, None)
+        self.faults.refusals.pop(number, None)
         for at, proposal in enumerate(proposals):
             self.broker.written(proposal, RaftIndex(first + at))
         return None
@@ -316,7 +268,7 @@ class Driver:
     def _not_written(self, number: GroupId, proposals: list[Proposal], error: NotNow) -> None:
         why = str(error)
         if isinstance(error, Frozen):
-            self._freeze(number, why)
+            self.faults.freeze(number, why)
         group = self.groups.get(number)
         is_left_open = (
             self.leaderships is not None and group is not None and self.leaderships.is_left_open(number, error)
@@ -326,55 +278,14 @@ class Driver:
             for proposal in proposals:
                 self.broker.in_doubt(proposal)
             return
-        if self._refusals.get(number) != why:
-            self._refusals[number] = why
-            self._trouble(number, why)
+        self.faults.note_refusal(number, why)
         for proposal in proposals:
             self.broker.refused(proposal, f"stan: {error.told or why}")
-
-    def _freeze(self, number: GroupId, why: str) -> None:
-        """A write, a sync or the program failed in the group: it acknowledges and sends nothing until a restart recovers its
-        log."""
-        if number not in self._frozen and number in self.groups:
-            self._frozen.add(number)
-            self._refusals[number] = why
-            if self.leaderships is not None:
-                self.leaderships.freeze(number, why)
-            else:
-                self.groups[number].freeze(why)
-            self.broker.freeze(number)
-            self._trouble(number, f"{why}; it does nothing more until a restart")
-
-    def fail(self, number: GroupId, error: Exception) -> None:
-        """The program failed in a group: this node takes no part in the group until a restart; its other groups go on.
-
-        An entry may be half applied. Without an applied index the group's state is neither flushed nor sent to other nodes."""
-        self.applied.pop(number, None)
-        if number not in self.groups:
-            self._note("ERR", f"group {number}: {fault(error)}, when it had left this node")
-            return
-        self._freeze(number, fault(error))
-        if self.leaderships is not None:
-            self.leaderships.leave(number)
-        self.broker.fail(number, self.groups[number].failed)
-
-    def _within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
-        """Call *call* for a group; an error fails this group only. Aborted is raised: it ends the process."""
-        try:
-            call(*args)
-        except Aborted:
-            raise
-        except Exception as error:  # noqa: BLE001 - the border of the group
-            self.fail(number, error)
-
-    def _trouble(self, number: GroupId, why: str) -> None:
-        self._note("ERR", f"group {number}: {why}")
-        self.broker.emit("trouble", f"group {number}: {why}", group=number)
 
     # --- reads ------------------------------------------------------------------------------------------------------------
 
     def _fetch(self, fetch: Fetch, attempt: int = 1) -> None:
-        self._within(fetch.group, self._look_up, fetch, attempt)
+        self.faults.within(fetch.group, self._look_up, fetch, attempt)
 
     def _look_up(self, fetch: Fetch, attempt: int) -> None:
         log = self.groups[fetch.group].log
@@ -386,16 +297,16 @@ class Driver:
         self.runtime.read(log, refs, lambda result: self._fetched(fetch, attempt, result))
 
     def _fetched(self, fetch: Fetch, attempt: int, result: list[ReadResult] | Exception) -> None:
-        if self._stopped:
+        if self.turns.stopped:
             return
         if isinstance(result, list):
             self.broker.tick(self.runtime.now(), self.runtime.wall())
-            self._within(fetch.group, self.broker.step_fetched, fetch, result)
+            self.faults.within(fetch.group, self.broker.step_fetched, fetch, result)
         elif isinstance(result, StaleRef) and attempt < LOOKUP_ATTEMPTS:  # the segment was rewritten: look it up again
             self._fetch(fetch, attempt + 1)
         else:
             self.broker.step_fetch_failed(fetch, str(result))
-        self.wake()
+        self.turns.wake()
 
     def apply_committed(self) -> None:
         """Apply what the last sync committed to the replicated state, without answering clients. For the end of the process."""
@@ -425,14 +336,14 @@ class Driver:
         if self.groups.get(group.group) is not group:
             return  # its log was closed meanwhile: the group has left this node, or another copy has replaced it
         if durable is None:
-            self._freeze(group.group, why)
+            self.faults.freeze(group.group, why)
         else:
             group.synced(durable)
             self._replicate()  # sends this follower's answer, which the leader waits for
-            if group.wants_sync and not self._stopped:
+            if group.wants_sync and not self.turns.stopped:
                 self._sync(group)
         if self.leaderships is None or group.has_committed:  # a follower's answer is sent already
-            self.wake()
+            self.turns.wake()
 
     def _is_fenced(self) -> bool:
         """True if another server may hold the shared store. The failed sync is then no disk failure, and this process ends."""
@@ -440,7 +351,6 @@ class Driver:
             if self.fence is not None:
                 self.fence()
         except Aborted as error:
-            self._stopped = True
-            self._crashed(error)
+            self.turns.crash(error)
             return True
         return False

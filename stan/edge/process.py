@@ -74,7 +74,7 @@ class BrokerProcess:
             on_data=gateway.on_data,
             on_up=gateway.on_up,
             on_down=gateway.on_down,
-            on_drained=self.driver.wake,
+            on_drained=self.driver.turns.wake,
         )
         gateway.connection = connection
         urls = config.nats.urls or ((embedded.url,) if embedded is not None else ())
@@ -97,7 +97,7 @@ class BrokerProcess:
                 self.log.error(f"the connection to NATS keeps its certificates: {error}")
         self.broker.tick(self.runtime.now(), self.runtime.wall())
         self.broker.reconfigure(config)
-        self.driver.wake()
+        self.driver.turns.wake()
 
     def banner(self) -> None:
         """Say how messages are kept, and that clients are served."""
@@ -145,7 +145,7 @@ class BrokerProcess:
     async def _stopping(self, stop: asyncio.Event) -> None:
         await self.stopping(stop)
         await self.before_stop()
-        self.driver.stop()  # at once: who hears that we stop, expects no answer any more
+        self.driver.turns.stop()  # at once: who hears that we stop, expects no answer any more
 
     async def _flush_for_ever(self, driver: Driver) -> None:
         failing = False
@@ -168,16 +168,16 @@ class BrokerProcess:
         for group in self.driver.groups.values():
             group.synced(group.log.durable_index)
         if any(group.has_committed for group in self.driver.groups.values()):
-            driver.wake()
+            driver.turns.wake()
         await self.storage.release(self.broker)
         if self.broker.view.has_faults:
-            driver.wake()
+            driver.turns.wake()
         if failed is not None:
             raise failed
 
     async def _settle(self, driver: Driver) -> bool:
         """Stop listening, finish what is on its way, write it all down."""
-        driver.stop()
+        driver.turns.stop()
         if self.connection is not None:
             await self.connection.close()
         try:
@@ -193,7 +193,7 @@ class BrokerProcess:
 
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""
-        self.driver.stop()
+        self.driver.turns.stop()
         if self.connection is not None and not self.connection.is_closed:
             await self.connection.close()
         self.runtime.close()

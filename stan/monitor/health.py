@@ -35,7 +35,7 @@ def ready(view: NodeView) -> list[str]:
         return ["it is the standby of a fault tolerance group"]
     if found or node is None:
         return found
-    if node.driver.stopped:
+    if node.driver.turns.stopped:
         return ["it is shutting down"]
     return [*_missing(node), *_of_groups(node)]
 
@@ -56,7 +56,7 @@ def _of_groups(node: BrokerProcess) -> Iterator[str]:
 
 def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
     """Return the trouble of a group on a node; "" if there is none."""
-    frozen = node.driver.frozen
+    frozen = node.driver.faults.frozen
     if number in frozen:
         return f"it is frozen until a restart: {frozen[number]}"
     if not isinstance(group, RaftGroup):

@@ -156,7 +156,7 @@ def _groups(node: BrokerProcess) -> Iterator[Metric]:
     lag = _gauge(
         "replica_lag_entries", "Entries that another node has not acknowledged to this leader", labels=("group", "node")
     )
-    failed = node.driver.frozen
+    failed = node.driver.faults.frozen
     for number, group in sorted(node.driver.groups.items()):
         label = (str(number),)
         leads.add_metric(label, float(group.leads))

@@ -93,7 +93,7 @@ class Pages:
         node = self._view.node
         if node is not None and node.crash.done():
             return "FAILED"
-        if node is not None and node.driver.stopped:
+        if node is not None and node.driver.turns.stopped:
             return "SHUTDOWN"
         if self._view.ft_state:
             return self._view.ft_state

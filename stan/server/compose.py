@@ -15,7 +15,6 @@ from google.protobuf.message import DecodeError
 import stan
 from stan import limits
 from stan.config import Config
-from stan.core.base.ready import Index
 from stan.core.broker.broker import Broker
 from stan.edge.cluster.host import Done, Environment
 from stan.edge.cluster.join import joined, remembered
@@ -34,6 +33,7 @@ from stan.edge.serving.scrub import Scrubber
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import new_nuid, recorded_node_id
 from stan.edge.storage.storage import Storage
+from stan.edge.turns import Turns
 from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import NodeView
 from stan.protocol.channels import OWN_INBOXES, publication
@@ -43,7 +43,7 @@ from stan.protocol.user_subjects import ack_subjects, reply_subject, with_users
 from stan.raft.solo import Solo
 from stan.raft.transport.link import HEADER_BYTES
 from stan.server.node_admin import NodeAdmin
-from stan.types import SECOND, ChannelUid, GroupId, WallNanos
+from stan.types import SECOND, WallNanos
 
 if TYPE_CHECKING:
     from stan.edge.standby.lease import Lease
@@ -181,18 +181,21 @@ class StandaloneProcess(BrokerProcess):
         super().__init__(config, storage, log)
         sync = "never" if config.store.kind == "memory" else config.store.sync  # memory has nothing to wait for
         groups = {number: Solo(number, kept, sync) for number, kept in storage.logs.items()}
-        self.broker = Broker(config, self._index, _reply_prefix(config, server_id))
+        self.broker = Broker(
+            config, lambda group, uid: storage.logs[group].channel(uid), _reply_prefix(config, server_id)
+        )
         self.gateway = Gateway(self.broker, "", self.note)
+        turns = Turns(self.runtime, self.crashed)
         self.driver = Driver(
             self.broker,
             groups,
             self.gateway,
             self.runtime,
+            turns,
             applied=storage.applied,
             note=self.note,
-            crashed=self.crashed,
         )
-        self.gateway.wake = self.driver.look
+        self.gateway.wake = turns.look
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: lease is None or lease.holds())
         Scrubber(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:
@@ -203,9 +206,6 @@ class StandaloneProcess(BrokerProcess):
             self._partitioning = Partitioning(
                 self.gateway, config.cluster_id, server_id, partition.patterns, self.note, self.crashed
             )
-
-    def _index(self, group: GroupId, uid: ChannelUid) -> Index:
-        return self.storage.logs[group].channel(uid)
 
     async def start(self, embedded: EmbeddedNats | None) -> None:
         """Recover, connect, refuse to start beside another server of this cluster id, subscribe, and lead."""
@@ -225,11 +225,11 @@ class StandaloneProcess(BrokerProcess):
             await self._refuse_company(connection)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.doubt)
         for number, fault in self.storage.failed.items():
-            self.driver.fail(number, fault)
+            self.driver.faults.fail(number, fault)
         self.gateway.listen(ack_subjects(config, self.broker.view.nuid))
         await connection.settle()
         self.banner()
-        self.driver.wake()
+        self.driver.turns.wake()
 
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""

@@ -79,7 +79,7 @@ class NodeAdmin:
     def _tell(self) -> None:
         """Answer all waiting status requests."""
         waiting, self._waiting = self._waiting, []
-        if waiting and not self._node.driver.stopped:
+        if waiting and not self._node.driver.turns.stopped:
             status = self._status()
             for accepted in waiting:
                 accepted.answer_with(status)
@@ -121,7 +121,7 @@ class NodeAdmin:
 
     def _group(self, number: GroupId, group: Consensus) -> pb.GroupStatus:
         node = self._node
-        refused = node.driver.refusals.get(number, "")
+        refused = node.driver.faults.refusals.get(number, "")
         status = pb.GroupStatus(
             group=number,
             last_index=group.log.last_index,
@@ -200,7 +200,7 @@ class NodeAdmin:
             self._cluster_node.handovers.start_transfer_cooldown(number)
         what = "the metadata" if number == META_GROUP else f"group {number}"
         self._node.broker.emit("admin", f"an operator had {what} handed over to node {to}", group=number)
-        self._node.driver.wake()
+        self._node.driver.turns.wake()
         accepted.answer(changed=1)
 
 

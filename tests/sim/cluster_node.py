@@ -266,7 +266,7 @@ class SimulatedNode:
         if self.ending:
             return
         self.ending = True
-        self.cluster_node.driver.stop()
+        self.cluster_node.driver.turns.stop()
         self.port.cut()
         if not self.flushing:
             self._write_all_down()

@@ -76,7 +76,7 @@ class MemberWorld(ClusterWorld):
             nodes = leader.cluster_node.broker.parts.nodes
             request = Request(name.encode())
             leader.run(nodes.add if verb == "add" else nodes.remove, request)
-            leader.run(leader.driver.wake)
+            leader.run(leader.driver.turns.wake)
         self.loop.after(ASK_AGAIN, self._ask, verb, name)
 
     def node_ended(self, node):

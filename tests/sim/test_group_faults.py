@@ -131,7 +131,7 @@ def test_group_of_channels(border):
     assert node.alive
     assert node.lives == life
     assert node.cluster_node.groups[number].failed.startswith(FAULT), "it froze"
-    assert node.driver.frozen.keys() == {number}
+    assert node.driver.faults.frozen.keys() == {number}
     assert world.leader(number) is not node, "another one leads"
     assert not [other for other in others if node.cluster_node.groups[other].failed]
     assert all(world.leader(other) is not None for other in others)
@@ -174,7 +174,7 @@ def test_a_request_for_a_channel_freezes_its_group():
         world.kill_client(client)  # it subscribes again
     world.run_for(12)
     assert node.alive
-    assert node.driver.frozen.keys() == {number}
+    assert node.driver.faults.frozen.keys() == {number}
     assert world.finish() == []
 
 
@@ -192,7 +192,7 @@ def test_a_node_without_the_metadata_leads_nothing_and_the_others_go_on(break_it
 
     assert node.alive
     assert node.lives == life
-    assert node.driver.frozen.keys() == {META_GROUP}
+    assert node.driver.faults.frozen.keys() == {META_GROUP}
     assert node.cluster_node.leaderships.led == {}
     assert all(world.leader(number) is not None for number in range(3))
     assert world.finish() == []

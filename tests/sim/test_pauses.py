@@ -17,7 +17,7 @@ class StoppedInTurn:
         self.world, self.number = world, group_with_messages(world)
         self.node = node = world.leader(self.number)
         self.at, self.sends, self.written = at, None, []
-        ready, write, turn, frames = node.broker.ready, node.port.write, node.driver.turn, kernel.frames
+        ready, write, turn, frames = node.broker.ready, node.port.write, node.driver.turns.turn, kernel.frames
 
         def ready_and_stop(*arguments):
             made = ready(*arguments)
@@ -46,7 +46,7 @@ class StoppedInTurn:
                 self.said, self.written = b"".join(self.written), None
 
         self.said = None
-        node.broker.ready, node.port.write, node.driver.turn = ready_and_stop, write_and_note, whole_turn
+        node.broker.ready, node.port.write, node.driver.turns.turn = ready_and_stop, write_and_note, whole_turn
         monkeypatch.setattr(kernel, "frames", frames_and_stop)
 
     def stop(self):

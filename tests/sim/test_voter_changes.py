@@ -54,7 +54,7 @@ def test_a_leader_whose_successor_refuses_asks_the_next_one(world):
     refusing = second if second.name == preferred else first
     refusing.cluster_node.groups[1].listen_until(refusing.clock() + 20 * SECOND)
     leader.run(leader.cluster_node.groups[1].change, sorted((*world.names, "x0")))
-    leader.run(leader.driver.wake)
+    leader.run(leader.driver.turns.wake)
     assert longest_without_a_leader(world, 3) < 200
     assert world.leader(1) not in (refusing, None)
 

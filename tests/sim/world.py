@@ -16,6 +16,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.process import BrokerProcess
 from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.storage import Storage
+from stan.edge.turns import Turns
 from stan.errors import StanError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import Solo
@@ -62,16 +63,17 @@ class Node:
         nuid = self.broker.context.meta.info.nuid.decode()
         self.gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", world.note)
         self.runtime = SimRuntime(loop)
+        turns = Turns(self.runtime, world.crashed)
         self.driver = Driver(
             self.broker,
             self.groups,
             self.gateway,
             self.runtime,
+            turns,
             applied=self.storage.applied,
             note=world.note,
-            crashed=world.crashed,
         )
-        self.gateway.wake = self.driver.look
+        self.gateway.wake = turns.look
         self.link = NodePort(world.nats, "node", self.gateway)
         self.link.subscriptions = self.gateway.subscriptions
         self.gateway.connection = self.link
@@ -95,7 +97,7 @@ class Node:
         run_now(self.storage.flush(self.broker))
         for group in self.groups.values():
             group.synced(group.log.durable_index)
-        self.driver.wake()
+        self.driver.turns.wake()
         run_now(self.storage.release(self.broker))
 
     def state(self):
@@ -117,7 +119,7 @@ class Node:
     def kill(self):
         """The process is gone; what it wrote is in the page cache."""
         self.runtime.dead = True
-        self.driver.stop()
+        self.driver.turns.stop()
         self.link.cut()
         self.world.files.open_files.clear()
 

@@ -13,7 +13,6 @@ from functools import partial
 import stan
 from stan import limits
 from stan.config import ClusterConfig, Config
-from stan.core.base.ready import Index
 from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.cluster.agreement import Agreement
@@ -30,6 +29,7 @@ from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.scrub import Scrubber
 from stan.edge.storage.raft_files import Voters
 from stan.edge.storage.storage import Storage
+from stan.edge.turns import Turns
 from stan.errors import ConfigError, NotNow, StartError
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
@@ -41,7 +41,7 @@ from stan.raft.placement import place
 from stan.raft.scheduler import Scheduler
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import NatsWire
-from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
+from stan.types import GroupId, Nanos, RaftIndex
 
 NEVER = Nanos(1 << 63)
 
@@ -77,22 +77,13 @@ class ClusterNode:
         self.agreement = Agreement(storage, environment.note, stan.__version__)
         self.groups: dict[GroupId, RaftGroup] = {}
         channel_groups = [number for number in storage.logs if number != META_GROUP]
-        self.broker = Broker(config, self._index, reply_prefix, channel_groups)
+        self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), reply_prefix, channel_groups)
         self.broker.join_cluster(self.me, self.reconfiguration.names, self.reconfiguration.under_way)
         self.gateway = Gateway(self.broker, "", environment.note)
-        self.driver = Driver(
-            self.broker,
-            self.groups,
-            self.gateway,
-            environment.runtime,
-            applied=storage.applied,
-            note=environment.note,
-            crashed=environment.crashed,
-        )
-        self.driver.hash_state = partial(storage.hash_state, self.broker)
-        self.gateway.wake = self.driver.look
+        turns = Turns(environment.runtime, environment.crashed)
+        self.gateway.wake = turns.look
         peers = [name for name in self.reconfiguration.names if name != self.me]
-        self.scheduler = Scheduler(environment.ticker, news=self.driver.news, crashed=environment.crashed)
+        self.scheduler = turns.scheduler = Scheduler(environment.ticker, news=turns.news, crashed=environment.crashed)
         self.wire = NatsWire(config.cluster_id, self.me, peers)
         self.mux = Mux(
             peers,
@@ -102,7 +93,7 @@ class ClusterNode:
             note=self._debug,
             wake=self.scheduler.schedule,
         )
-        self.leaderships = self.driver.leaderships = Leaderships(
+        self.leaderships = Leaderships(
             self.broker,
             self.groups,
             self.scheduler,
@@ -111,7 +102,18 @@ class ClusterNode:
             now=environment.runtime.now,
             note=environment.note,
         )
-        self.leaderships.configured, self.leaderships.fault = self._configured, self.driver.fail
+        self.driver = Driver(
+            self.broker,
+            self.groups,
+            self.gateway,
+            environment.runtime,
+            turns,
+            applied=storage.applied,
+            note=environment.note,
+            leaderships=self.leaderships,
+        )
+        self.driver.hash_state = partial(storage.hash_state, self.broker)
+        self.leaderships.configured, self.leaderships.fault = self._configured, self.driver.faults.fail
         self.handovers = Handovers(self, Balance(self.me, self.reconfiguration.placement), self.mux.is_up)
         self.membership = Membership(self._hello(), environment.runtime.now(), environment.random)
         self.group_sync = GroupSync(self)
@@ -128,9 +130,6 @@ class ClusterNode:
         self._hello_subject = subjects.hello.encode()
 
     # --- parts ------------------------------------------------------------------------------------------------------------
-
-    def _index(self, group: GroupId, uid: ChannelUid) -> Index:
-        return self.storage.logs[group].channel(uid)
 
     def _may_lead(self, number: GroupId) -> bool:
         return self.groups[number].lease_until() > self.environment.runtime.now()
@@ -211,11 +210,11 @@ class ClusterNode:
         self.membership.announce(runtime.now())
         self.scheduler.start(self.mux, list(self.groups.values()))
         self.tick(runtime.now())
-        self.driver.wake()
+        self.driver.turns.wake()
 
     def stop(self) -> None:
         """Stop the driver and the scheduler: this node takes part in no group."""
-        self.driver.stop()
+        self.driver.turns.stop()
         self.scheduler.stop()
 
     def drain(self, done: Callable[[], None]) -> None:
@@ -237,7 +236,7 @@ class ClusterNode:
         def put_in(problem: Exception | None) -> None:
             if not isinstance(problem, Exception) or isinstance(problem, NotNow):
                 self.scheduler.add(self._begun(number))
-                self.driver.wake()
+                self.driver.turns.wake()
             self._replacing.discard(number)
             done(problem)
 
@@ -275,7 +274,7 @@ class ClusterNode:
             if problem is None:
                 self.environment.note("INF", f"group {number}: is held here from now on")
                 self.scheduler.add(self._begun(number))
-                self.driver.wake()
+                self.driver.turns.wake()
             done(problem)
 
         self.environment.run(self._begin(number), begun)
@@ -323,7 +322,7 @@ class ClusterNode:
 
     def _reconfigure(self, number: GroupId) -> None:
         old = self.groups.get(number)
-        if old is None or old.reconfigured is None or old.failed or self.driver.stopped:
+        if old is None or old.reconfigured is None or old.failed or self.driver.turns.stopped:
             return
         self.leaderships.leave(number)
         self.scheduler.remove(number)
@@ -332,7 +331,7 @@ class ClusterNode:
         self.scheduler.add(group)
         group.set_observers(self.reconfiguration.observers(number, frozenset(group.members)))
         self.environment.note("INF", f"group {number}: its voters are {', '.join(group.members)}")
-        self.driver.wake()
+        self.driver.turns.wake()
 
     def end_group(self, number: GroupId, done: Done) -> None:
         """Stop holding a group, which this node must not lead; its files are moved aside."""
@@ -354,7 +353,7 @@ class ClusterNode:
     def tick(self, now: Nanos) -> None:
         """Every MEMBER_TICK_INTERVAL: exchange hellos, spread leaderships, and listen to clients once the cluster has an
         identity."""
-        if self.driver.stopped:
+        if self.driver.turns.stopped:
             return
         self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL, self.tick)
         info = self.broker.view.meta.info

@@ -127,7 +127,7 @@ class Reconfiguration:
 
     def _act(self) -> None:
         node = self._node
-        if node.driver.stopped:
+        if node.driver.turns.stopped:
             return
         now = node.environment.runtime.now()
         for number in sorted(node.leaderships.led):

@@ -6,6 +6,7 @@ import pytest
 
 from stan.core.base.ready import Delivery, LeaseAnswer, Proposal, Ready
 from stan.edge.driver import Driver
+from stan.edge.turns import Turns
 from stan.errors import DiskFull, Frozen, NotNow
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
@@ -38,9 +39,11 @@ def test_a_change_of_the_voters_that_cannot_be_written_down_is_left_to_the_next_
         emit=lambda kind, _text, **_about: said.append(kind),
     )
     nothing = lambda *_: None  # noqa: E731
-    driver = Driver(broker, groups, None, None, applied=applied, note=nothing, crashed=nothing)
-    driver.leaderships = SimpleNamespace(
+    leaderships = SimpleNamespace(
         touched=groups.items, configured=configured, freeze=lambda number, _why: frozen.append(number)
+    )
+    driver = Driver(
+        broker, groups, None, None, Turns(None, nothing), applied=applied, note=nothing, leaderships=leaderships
     )
     driver.apply_committed()
     assert stepped == [4]
@@ -86,7 +89,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
 
     gateway = SimpleNamespace(send=send)
     runtime = SimpleNamespace(soon=lambda _call: None)
-    driver = Driver(broker, groups, gateway, runtime, applied={}, note=lambda *_: None, crashed=None)
+    driver = Driver(broker, groups, gateway, runtime, Turns(runtime, None), applied={}, note=lambda *_: None)
     ready = Ready()
     ready.proposals = [
         *(Proposal(group, Kind.CHANGE, b"a lot of progress", urgent=False, ticket=group) for group in groups),
@@ -110,13 +113,14 @@ def test_a_sync_that_ends_when_its_group_has_left_the_node_freezes_nothing(now_t
     """The log was closed under it, and the process ended with a KeyError; or the copy in its place froze."""
     frozen = []
     broker = SimpleNamespace(freeze=frozen.append, emit=lambda *_, **__: None)
-    driver = Driver(broker, now_there, None, None, applied={}, note=lambda *_: None, crashed=None)
-    driver.leaderships = SimpleNamespace(freeze=lambda number, _why: frozen.append(number))
+    leaderships = SimpleNamespace(freeze=lambda number, _why: frozen.append(number))
+    nothing = lambda *_: None  # noqa: E731
+    driver = Driver(broker, now_there, None, None, Turns(None, None), applied={}, note=nothing, leaderships=leaderships)
     left = FakeGroup()
     left.group = 3
     driver._synced(left, durable, "/groups/3 is closed")
     assert frozen == []
-    assert driver.frozen == {}
+    assert driver.faults.frozen == {}
 
 
 def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_is_left_out():
@@ -127,8 +131,9 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
         not_sent=lambda _: None,
         emit=lambda *_, **__: None,
     )
-    driver = Driver(broker, {}, None, None, applied={}, note=lambda *note: notes.append(note), crashed=None)
-    driver.leaderships = SimpleNamespace(is_left_open=lambda *_: True)
+    leaderships = SimpleNamespace(is_left_open=lambda *_: True)
+    note = lambda *note: notes.append(note)  # noqa: E731
+    driver = Driver(broker, {}, None, None, Turns(None, None), applied={}, note=note, leaderships=leaderships)
     proposal = Proposal(3, Kind.CHANGE, b"", urgent=True, ticket=1)
     driver._carry_out(Ready(trims=[(3, 7, 5)], drops=[(3, 7)], proposals=[proposal], faults=[(3, ValueError("x"))]))
     assert in_doubt == [proposal]
@@ -171,7 +176,8 @@ def test_who_publishes_is_not_told_where_the_files_of_the_server_are_and_the_log
     )
     gateway, runtime = SimpleNamespace(send=lambda _sends: None), SimpleNamespace(soon=lambda _call: None)
     groups = {1: Failing(error)}
-    driver = Driver(broker, groups, gateway, runtime, applied={}, note=lambda *note: notes.append(note), crashed=None)
+    turns = Turns(runtime, None)
+    driver = Driver(broker, groups, gateway, runtime, turns, applied={}, note=lambda *note: notes.append(note))
     ready = Ready()
     ready.proposals = [Proposal(1, Kind.RECORDS, b"", urgent=True, ticket=1)]
     driver._carry_out(ready)

@@ -6,6 +6,7 @@ import pytest
 
 from stan.core.base.ready import Ready
 from stan.edge.driver import Driver
+from stan.edge.turns import Turns
 
 
 class Group:
@@ -35,9 +36,10 @@ class World:
         self.went_up = self.went_down = False
         self.progress = SimpleNamespace(blocked=set())
         self.unsent, self.connection, self.view, self.uncommitted_bytes, self.has_work = 0, self, self, 0, False
-        self.driver = Driver(self, self.groups, self, self, applied={}, note=print, crashed=self.crashed)
-        if clustered:
-            self.driver.leaderships = self.scheduler = self
+        self.turns = Turns(self, self.crashed)
+        leaderships = self if clustered else None
+        self.turns.scheduler = self.scheduler = leaderships
+        self.driver = Driver(self, self.groups, self, self, self.turns, applied={}, note=print, leaderships=leaderships)
 
     def crashed(self, error):
         raise error
@@ -86,15 +88,15 @@ def world():
 
 
 def test_frames_between_nodes_that_change_nothing_cost_no_round(world):
-    world.driver.look()
+    world.turns.look()
     assert world.turn() == ["take_in", "run"]
 
 
 @pytest.mark.parametrize("reason", ["woken", "told", "touched", "went_up", "went_down"])
 def test_whatever_happened_costs_a_round(world, reason):
-    world.driver.look()
+    world.turns.look()
     if reason == "woken":
-        world.driver.wake()
+        world.turns.wake()
     elif reason == "touched":
         world.at_rest = False
     else:
@@ -105,7 +107,7 @@ def test_whatever_happened_costs_a_round(world, reason):
 
 def test_node_alone_takes_a_whole_turn_whatever_arrives():
     world = World(clustered=False)
-    world.driver.look()
+    world.turns.look()
     assert world.turn() == ["take_in", "ready"]
 
 
@@ -113,30 +115,30 @@ def test_follower_syncs_before_it_speaks_and_leader_after(world):
     world.quick = True
     world.groups[1].wants_sync = world.groups[2].wants_sync = True
     world.dirty, world.at_rest = list(world.groups.values()), False
-    world.driver.look()
+    world.turns.look()
     assert world.turn() == ["take_in", "sync 2", "run", "ready", "run", "sync 1", "synced 1"]
 
 
 def test_slow_sync_is_done_beside_the_loop(world):
     world.groups[2].wants_sync = True
     world.dirty, world.at_rest = [world.groups[2]], False
-    world.driver.look()
+    world.turns.look()
     assert world.turn() == ["take_in", "sync 2", "run", "ready", "run", "sync 2", "sync"]
 
 
 def test_node_alone_acknowledges_what_it_synced_at_once_in_the_same_turn():
     world = World(clustered=False)
     world.quick = world.groups[1].wants_sync = True
-    world.driver.look()
+    world.turns.look()
     assert world.turn() == ["take_in", "ready", "sync 1", "synced 1", "ready"]
 
 
 def test_news_that_come_in_a_turn_cost_no_other_one_but_what_it_leaves_does(world):
-    world.driver.wake()
-    world.settle = world.driver.news
+    world.turns.wake()
+    world.settle = world.turns.news
     world.turn()
     assert not world.soon_calls
-    world.driver.news()
+    world.turns.news()
     world.leaves_some = True
     del world.settle
     assert "ready" in world.turn()

@@ -65,7 +65,7 @@ class FakeMember:
         self.environment = SimpleNamespace(
             runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.end, crashed=self.crash
         )
-        self.driver = SimpleNamespace(stopped=False)
+        self.driver = SimpleNamespace(turns=SimpleNamespace(stopped=False))
         self.handovers = self
         self.leaderships = SimpleNamespace(led=dict.fromkeys(led, 0))
         self.group_sync = SimpleNamespace(receives=lambda number: number == self.incoming)

@@ -44,6 +44,13 @@ class FakeChannel:
         return [BatchRef(first, 1, NOW - (100 - first) * SECOND, 0, 0, 0)]
 
 
+def fake_driver(*, stopped=False, frozen=None, groups=None):
+    """What the pages read of a driver."""
+    return SimpleNamespace(
+        turns=SimpleNamespace(stopped=stopped), faults=SimpleNamespace(frozen=frozen or {}), groups=groups or {}
+    )
+
+
 def node(harness, **told):
     standard = {
         "broker": harness.broker,
@@ -51,7 +58,7 @@ def node(harness, **told):
         "crash": SimpleNamespace(done=lambda: False),
         "serving": True,
         "connection": SimpleNamespace(up=True, unsent=11),
-        "driver": SimpleNamespace(stopped=False, frozen={}, groups={}),
+        "driver": fake_driver(),
         "storage": SimpleNamespace(
             differs={},
             node_id="a",
@@ -103,7 +110,7 @@ def test_broken_broker_does_not_live():
 
 
 def test_node_that_stops_is_not_ready():
-    found = view(node(CoreHarness(), driver=SimpleNamespace(stopped=True, frozen={}, groups={})))
+    found = view(node(CoreHarness(), driver=fake_driver(stopped=True)))
     assert health.ready(found) == ["it is shutting down"]
 
 
@@ -121,7 +128,7 @@ def test_node_that_stops_is_not_ready():
     ],
 )
 def test_groups(group, frozen, whole, reasons):
-    driver = SimpleNamespace(stopped=False, frozen=frozen, groups={2: group})
+    driver = fake_driver(frozen=frozen, groups={2: group})
     storage = SimpleNamespace(is_intact={2: whole}.get, differs={})
     assert health.ready(view(node(CoreHarness(), driver=driver, storage=storage))) == reasons
 

@@ -47,7 +47,7 @@ class Scene:
             broker=self.harness.broker,
             config=self.harness.config,
             crash=SimpleNamespace(done=lambda: False),
-            driver=SimpleNamespace(stopped=False, groups={}),
+            driver=SimpleNamespace(turns=SimpleNamespace(stopped=False), groups={}),
             storage=SimpleNamespace(node_id="a"),
         )
         self.pages = Pages(self.view)

@@ -73,7 +73,11 @@ class Rig:
             crash=SimpleNamespace(done=lambda: False),
             serving=True,
             connection=SimpleNamespace(up=True),
-            driver=SimpleNamespace(stopped=False, frozen={}, refusals={}, groups=self.groups, wake=lambda: None),
+            driver=SimpleNamespace(
+                turns=SimpleNamespace(stopped=False, wake=lambda: None),
+                faults=SimpleNamespace(frozen={}, refusals={}),
+                groups=self.groups,
+            ),
             storage=SimpleNamespace(
                 node_id="n1",
                 is_intact=lambda _: True,
@@ -136,7 +140,7 @@ async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
     rig.harness.connect()
     rig.harness.publish("foo", b"1", b"2")
     rig.harness.subscribe("foo", "in")
-    rig.node.driver.refusals[1] = "disk full"
+    rig.node.driver.faults.refusals[1] = "disk full"
     rig.groups.update({0: SimpleNamespace(log=SimpleNamespace(last_index=7), leads=True)})
     status = await rig.answer("nodes", pb.NodesRequest(version=1))
     assert (status.node, status.server_id, status.started, status.now) == ("", "SERVER", 7, 200)
@@ -202,7 +206,7 @@ async def test_as_many_may_wait_as_the_limit_lets(tmp_path, monkeypatch) -> None
 
 async def test_stopped_node_is_silent(tmp_path) -> None:
     rig = Rig(tmp_path)
-    rig.node.driver.stopped = True
+    rig.node.driver.turns.stopped = True
     rig.ask("nodes")
     rig.node_admin._tell()
     assert not rig.written
