@@ -196,7 +196,7 @@ class LeadingState:
 
 
 @dataclass(slots=True)
-class Admission:
+class Access:
     """Whose frames are taken, and how many."""
 
     rate_limiter: RateLimiter  # of operators' requests
@@ -212,7 +212,7 @@ class BrokerContext:
     config: Config
     written: Indexes  # all messages committed in the logs; readers use `indexes`
     nats: NatsState
-    admission: Admission
+    access: Access
     meta: MetaMachine = field(default_factory=MetaMachine)
     groups: dict[GroupId, ChannelGroup] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
@@ -284,7 +284,7 @@ class BrokerContext:
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel: from the registry, else from the hash of its name; ELSEWHERE: the channel is another
         server's."""
-        if self.admission.partition is not None and not self.admission.partition[channel]:
+        if self.access.partition is not None and not self.access.partition[channel]:
             return ELSEWHERE
         info = self.meta.channels.get(channel)
         return info.group if info is not None else channel_group(channel, self.config.store.raft_groups)
@@ -293,8 +293,8 @@ class BrokerContext:
         """The client of a frame, by connection id if the frame has one, else by client id; a closing client counts, too, as it
         may have sent the frame before it closed."""
         found = self.meta.known(client_id, conn_id)
-        if found is None and self.admission.closing_clients:
-            for client in self.admission.closing_clients.values():
+        if found is None and self.access.closing_clients:
+            for client in self.access.closing_clients.values():
                 if client.conn_id == conn_id if conn_id else client.client_id == client_id:
                     return client
         return found
@@ -305,7 +305,7 @@ class BrokerContext:
         found = self.known(client_id, conn_id)
         return (
             found
-            if found is None or self.admission.authorizer is None or self.admission.authorizer.is_of(user, found)
+            if found is None or self.access.authorizer is None or self.access.authorizer.is_of(user, found)
             else None
         )
 
@@ -313,14 +313,14 @@ class BrokerContext:
         """The user who sent a request, from its reply subject; b"" if NATS does not report users."""
         return (
             user_of(reply).encode()
-            if self.admission.authorizer is not None and self.admission.authorizer.with_users
+            if self.access.authorizer is not None and self.access.authorizer.with_users
             else b""
         )
 
     def may_send_to(self, named: bytes) -> bool:
         """True if the broker may send to a subject that a client has named. With users the broker sends to it only behind the
         prefix `_STAN.to.<user>.`."""
-        if self.admission.authorizer is not None and self.admission.authorizer.with_users:
+        if self.access.authorizer is not None and self.access.authorizer.with_users:
             return is_subject(named)
         return is_inbox(named) and not named.startswith(b"_INBOX.%b." % self.nuid)
 
@@ -402,7 +402,7 @@ class BrokerContext:
         number = self.nats.requests
         self.nats.awaited[number] = answered
         reply = b"%b%d" % (self.nats.reply_prefix, number)
-        if self.admission.authorizer is not None and (user := user_of(subject).encode()):
+        if self.access.authorizer is not None and (user := user_of(subject).encode()):
             self.nats.asked_users[number] = user
             reply = b"%b.%b" % (reply, user)
         self.outgoing.responses.append(publication(subject, payload, reply))

@@ -140,17 +140,17 @@ class Driver:
             self.leaderships.scheduler.run()
 
     def _connection_changes(self) -> bool:
-        gateway = self.gateway
-        changed = gateway.went_down or gateway.went_up
-        if gateway.went_down:
-            gateway.went_down = False
+        connection, read = self.gateway.connection, self.gateway.read_buffer
+        changed = read.went_down or read.went_up
+        if read.went_down:
+            read.went_down = False
             if not self._down_since:
                 self._down_since = self.runtime.now()
                 self._note("WRN", "Connection to NATS lost")
                 self.broker.step_disconnected()
-        if gateway.went_up and gateway.connection.up:
-            gateway.went_up = False
-            self.broker.step_payload_limit(gateway.connection.max_payload)
+        if read.went_up and connection.up:
+            read.went_up = False
+            self.broker.step_payload_limit(connection.max_payload)
             if self._down_since:
                 away = self.runtime.now() - self._down_since
                 self._down_since = 0

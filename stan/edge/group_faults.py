@@ -7,7 +7,7 @@ as one with a full disk, is not frozen: it goes on as soon as a proposal is writ
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVarTuple
 
-from stan.core.broker import Broker
+from stan.core.broker.broker import Broker
 from stan.errors import Aborted, fault
 from stan.raft.consensus import Consensus
 from stan.types import GroupId, RaftIndex, Term

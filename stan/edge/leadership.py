@@ -109,7 +109,7 @@ class Leaderships:
                 self._broker.roles.follow_group(number)
         except Exception as error:  # noqa: BLE001 - the border of the group
             self.fault(number, error)
-        self._gateway.roles_changed()
+        self._gateway.scope.roles_changed()
 
     def after_commit(self) -> None:
         """Begin at most one new leadership, and update leases and room for proposals of the groups led."""
@@ -134,7 +134,7 @@ class Leaderships:
             broker.roles.lead_meta(self._nuid)
         else:
             broker.roles.lead_group(number, unconfirmed=True)
-        self._gateway.roles_changed()
+        self._gateway.scope.roles_changed()
         self._gateway.replay(number, self.scheduler.heartbeat_if_due)
 
     def _limit_proposals(self, number: GroupId, group: RaftGroup) -> None:
@@ -192,7 +192,7 @@ class Leaderships:
         if not gone and led is not None and led.term == term:
             led.term = Term(-1)  # not the group's: the next turn ends this leadership and begins another
             self.scheduler.touched.add(number)
-            self._gateway.wake()
+            self._gateway.read_buffer.wake()
 
     def freeze(self, number: GroupId, why: str) -> None:
         """Freeze a group after a failure of its disk or of the program."""

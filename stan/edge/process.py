@@ -70,10 +70,10 @@ class BrokerProcess:
         """Connect the gateway to NATS."""
         config, gateway = self.config, self.gateway
         connection = self.connection = NatsConnection(
-            gateway.reply_subscription(),
-            on_data=gateway.on_data,
-            on_up=gateway.on_up,
-            on_down=gateway.on_down,
+            gateway.subscriptions.early(),
+            on_data=gateway.read_buffer.on_data,
+            on_up=gateway.read_buffer.on_up,
+            on_down=gateway.read_buffer.on_down,
             on_drained=self.driver.turns.wake,
         )
         gateway.connection = connection

@@ -195,7 +195,7 @@ class StandaloneProcess(BrokerProcess):
             applied=storage.applied,
             note=self.note,
         )
-        self.gateway.wake = turns.look
+        self.gateway.read_buffer.wake = turns.look
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: lease is None or lease.holds())
         Scrubber(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:
@@ -241,8 +241,10 @@ class StandaloneProcess(BrokerProcess):
         """Raise StartError if another server with our cluster id answers on this NATS (STAN-SPEC 12.6)."""
         cluster_id = self.config.cluster_id
         subjects = self.broker.view.subjects
-        request = wire.ConnectRequest(client_id=cluster_id.encode(), heartbeat_inbox=self.gateway.inbox + b"probe")
-        answer = await self.gateway.ask(
+        request = wire.ConnectRequest(
+            client_id=cluster_id.encode(), heartbeat_inbox=self.gateway.own_requests.inbox + b"probe"
+        )
+        answer = await self.gateway.own_requests.ask(
             subjects.discover, request.SerializeToString(), limits.STANDALONE_PROBE_TIMEOUT / SECOND
         )
         if answer is None:

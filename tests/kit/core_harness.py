@@ -373,9 +373,9 @@ class Node(CoreHarness):
         self.committed = []
         self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
         self.gateway = Gateway(self.broker, "_INBOX.NUID.>", lambda *note: self.notes.append(note))
-        self.gateway.wake = lambda: None
+        self.gateway.read_buffer.wake = lambda: None
         self.gateway.connection = Link()
-        self.sids = {subject: sid for sid, subject in self.gateway.subscriptions.items()}
+        self.sids = {subject: sid for sid, subject in self.gateway.subscriptions.subjects.items()}
         self.broker.start(self.now, self.wall)
         info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=self.config.store.raft_groups, nuid=b"NUID")
         self.feed_meta(cluster_info=info)
@@ -389,7 +389,7 @@ class Node(CoreHarness):
                 self.broker.roles.lead_meta(b"NUID")
             else:
                 self.broker.roles.lead_group(group, unconfirmed=True)
-            self.gateway.roles_changed()
+            self.gateway.scope.roles_changed()
             if replay:
                 self.gateway.replay(group)
         self.turn()
@@ -404,7 +404,7 @@ class Node(CoreHarness):
                 self.broker.roles.follow_meta()
             else:
                 self.broker.roles.follow_group(group)
-            self.gateway.roles_changed()
+            self.gateway.scope.roles_changed()
         self.turn()
 
     # --- entries ------------------------------------------------------------------------------------------------------
@@ -458,7 +458,7 @@ class Node(CoreHarness):
     def hears(self, *frames):
         """Raw frames in one read."""
         self.broker.tick(self.now, self.wall)
-        self.gateway.on_data(b"".join(frames))
+        self.gateway.read_buffer.on_data(b"".join(frames))
         self.gateway.take_in()
         self.turn()
 

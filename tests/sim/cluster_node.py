@@ -197,8 +197,8 @@ class SimulatedNode:
             return
         self.loading = False
         gateway = self.cluster_node.gateway
-        self.port = NodePort(self.world.nats, self.name, gateway, self.server, self.run)
-        self.port.subscriptions = gateway.reply_subscription()
+        self.port = NodePort(self.world.nats, self.name, gateway.read_buffer, self.server, self.run)
+        self.port.subscriptions = gateway.subscriptions.early()
         gateway.connection = self.port
         self.port.connect()
         self.cluster_node.start()

@@ -150,9 +150,9 @@ class NodePort(Port):
     max_payload = 1 << 20
     unsent = 0
 
-    def __init__(self, nats, name, gateway, server=0, run=None):
+    def __init__(self, nats, name, read_buffer, server=0, run=None):
         super().__init__(nats, name, server)
-        self.gateway = gateway
+        self.read_buffer = read_buffer
         self.run = run or (lambda call, *args: call(*args))
         self.subscriptions = {}
         self._held = None  # what arrives while the node does not read
@@ -163,14 +163,14 @@ class NodePort(Port):
         for sid, subject in self.subscriptions.items():
             self.nats.subscribe(self, subject, sid)
         self._held = None
-        self.run(self.gateway.on_up)
+        self.run(self.read_buffer.on_up)
         return True
 
     def cut(self):
         if not super().cut():
             return False
         self._held = None
-        self.run(self.gateway.on_down)
+        self.run(self.read_buffer.on_down)
         return True
 
     def received(self, messages):
@@ -180,7 +180,7 @@ class NodePort(Port):
         if self._held is not None:
             self._held.append(data)
         else:
-            self.run(self.gateway.on_data, data)
+            self.run(self.read_buffer.on_data, data)
 
     def write(self, data):
         if not self.up:

@@ -3,7 +3,7 @@
 import pytest
 
 from stan import limits
-from stan.edge.nats.gateway import ACK_SID
+from stan.edge.nats.subscriptions import ACK_SID
 from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld

@@ -7,7 +7,7 @@ from tests.sim.loop import Loop
 from tests.sim.nats import ClientPort, NodePort, SimNats
 
 
-class Gateway:
+class Received:
     """A node's end: what it read, as text."""
 
     def __init__(self):
@@ -33,7 +33,7 @@ def loop():
 
 
 def node(nats, name, subject, server=0):
-    port = NodePort(nats, name, Gateway(), server)
+    port = NodePort(nats, name, Received(), server)
     port.subscriptions = {7: subject}
     port.connect()
     return port
@@ -55,7 +55,7 @@ def test_every_subscriber_gets_each_publishers_messages_in_order(loop):
         loop.run_until(loop.now + 300_000)
     loop.run_until(loop.now + SECOND)
 
-    orders = [port.gateway.payloads() for port in nodes]
+    orders = [port.read_buffer.payloads() for port in nodes]
     for order in orders:
         assert [value for value in order if value.startswith(b"0")] == [b"0-%02d" % n for n in range(50)]
         assert [value for value in order if value.startswith(b"1")] == [b"1-%02d" % n for n in range(50)]
@@ -67,7 +67,7 @@ def test_a_request_of_a_node_to_nobody_gets_a_503(loop):
     port = node(nats, "n0", "_INBOX.n0.*")
     port.write(b"PUB hb.gone _INBOX.n0.1 0\r\n\r\n")
     loop.run_until(loop.now + SECOND)
-    assert port.gateway.read == b"HMSG _INBOX.n0.1 7 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
+    assert port.read_buffer.read == b"HMSG _INBOX.n0.1 7 16 16\r\nNATS/1.0 503\r\n\r\n\r\n"
 
 
 def test_what_is_on_the_way_when_a_connection_breaks_is_lost(loop):
@@ -80,8 +80,8 @@ def test_what_is_on_the_way_when_a_connection_breaks_is_lost(loop):
     port.connect()
     writer.publish("a", b"2")
     loop.run_until(loop.now + SECOND)
-    assert port.gateway.payloads() == [b"2"]
-    assert (port.gateway.ups, port.gateway.downs) == (2, 1)
+    assert port.read_buffer.payloads() == [b"2"]
+    assert (port.read_buffer.ups, port.read_buffer.downs) == (2, 1)
 
 
 def test_what_a_client_sends_while_it_is_cut_off_leaves_later(loop):
@@ -91,7 +91,7 @@ def test_what_a_client_sends_while_it_is_cut_off_leaves_later(loop):
     writer.publish("a", b"1")
     writer.connect()
     loop.run_until(loop.now + SECOND)
-    assert port.gateway.payloads() == [b"1"]
+    assert port.read_buffer.payloads() == [b"1"]
 
 
 def test_servers_without_a_route_do_not_reach_each_other(loop):
@@ -104,8 +104,8 @@ def test_servers_without_a_route_do_not_reach_each_other(loop):
     nats.heal()
     writer.publish("a", b"2")
     loop.run_until(loop.now + SECOND)
-    assert near.gateway.payloads() == [b"1", b"2"]
-    assert far.gateway.payloads() == [b"2"]
+    assert near.read_buffer.payloads() == [b"1", b"2"]
+    assert far.read_buffer.payloads() == [b"2"]
 
 
 def test_raft_frames_of_one_direction_can_be_lost(loop):
@@ -115,7 +115,7 @@ def test_raft_frames_of_one_direction_can_be_lost(loop):
     ports[0].write(b"PUB _STAN.raft.c.n1.n0 1\r\nx\r\n")
     ports[1].write(b"PUB _STAN.raft.c.n0.n1 1\r\ny\r\n")
     loop.run_until(loop.now + SECOND)
-    assert [port.gateway.payloads() for port in ports] == [[b"y"], []]
+    assert [port.read_buffer.payloads() for port in ports] == [[b"y"], []]
 
 
 def test_a_clogged_connection_is_slow_and_keeps_the_order(loop):
@@ -127,9 +127,9 @@ def test_a_clogged_connection_is_slow_and_keeps_the_order(loop):
     writer.slow_down(0)
     writer.publish("a", b"2")
     loop.run_until(loop.now + 100 * MILLISECOND)
-    assert port.gateway.payloads() == []
+    assert port.read_buffer.payloads() == []
     loop.run_until(loop.now + 200 * MILLISECOND)
-    assert port.gateway.payloads() == [b"1", b"2"]
+    assert port.read_buffer.payloads() == [b"1", b"2"]
 
 
 def test_a_node_that_does_not_read_gets_it_all_later(loop):
@@ -138,6 +138,6 @@ def test_a_node_that_does_not_read_gets_it_all_later(loop):
     port.hold_reading(True)  # noqa: FBT003
     writer.publish("a", b"1")
     loop.run_until(loop.now + SECOND)
-    assert port.gateway.payloads() == []
+    assert port.read_buffer.payloads() == []
     port.hold_reading(False)  # noqa: FBT003
-    assert port.gateway.payloads() == [b"1"]
+    assert port.read_buffer.payloads() == [b"1"]

@@ -73,9 +73,9 @@ class Node:
             applied=self.storage.applied,
             note=world.note,
         )
-        self.gateway.wake = turns.look
-        self.link = NodePort(world.nats, "node", self.gateway)
-        self.link.subscriptions = self.gateway.subscriptions
+        self.gateway.read_buffer.wake = turns.look
+        self.link = NodePort(world.nats, "node", self.gateway.read_buffer)
+        self.link.subscriptions = self.gateway.subscriptions.subjects
         self.gateway.connection = self.link
         self.connection = None  # of a real process
         self.log = SimpleNamespace(error=world.trace)

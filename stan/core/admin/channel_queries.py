@@ -65,9 +65,9 @@ class ChannelQueries:
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
         if (
-            context.admission.partition is not None
+            context.access.partition is not None
             and named
-            and not any(context.admission.partition[name] for name in named)
+            and not any(context.access.partition[name] for name in named)
         ):
             return  # another server answers
         unknown = named - context.meta.channels.keys()

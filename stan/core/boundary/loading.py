@@ -10,7 +10,7 @@ from stan.core.base.partition import Partition
 from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Indexes
 from stan.core.clients.authorization import PermissionAuthorizer
-from stan.core.context import META_GROUP, Admission, BrokerContext, NatsState
+from stan.core.context import META_GROUP, Access, BrokerContext, NatsState
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import GroupMachine
@@ -25,11 +25,11 @@ from stan.types import GroupId, RaftIndex
 def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContext:
     """Make the context of a broker that holds no channel group yet."""
     nats = NatsState(Subjects.of(config.cluster_id, config.discover_prefix), reply_prefix)
-    context = BrokerContext(config, indexes, nats, Admission(RateLimiter(config.requests)))
+    context = BrokerContext(config, indexes, nats, Access(RateLimiter(config.requests)))
     if config.permissions is not None:
-        context.admission.authorizer = PermissionAuthorizer(context, config.permissions)
+        context.access.authorizer = PermissionAuthorizer(context, config.permissions)
     if config.partitioning:
-        context.admission.partition = Partition(config.limits.per_channel)
+        context.access.partition = Partition(config.limits.per_channel)
     return context
 
 

@@ -64,12 +64,12 @@ class BrokerView:
     @property
     def authorizer(self) -> Authorizer | None:
         """The authorizer; None without permissions: every client may do everything."""
-        return self._context.admission.authorizer
+        return self._context.access.authorizer
 
     @property
     def partition(self) -> Partition | None:
         """This server's channels, if servers divide the channels among them."""
-        return self._context.admission.partition
+        return self._context.access.partition
 
     @property
     def clustered(self) -> bool:

@@ -131,7 +131,7 @@ class Broker:
         self.context.config = config
         self.parts.channels.reconfigure()
         self.parts.clients.reconfigure(config.heartbeat)
-        self.context.admission.rate_limiter.configure(config.requests)
+        self.context.access.rate_limiter.configure(config.requests)
 
     def _retain(self, now: Nanos) -> None:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
@@ -152,7 +152,7 @@ class Broker:
             group = self.context.groups.get(GroupId(acks.group))
             if group is None or not group.leads:
                 continue
-            found, authorizer = group.dispatch.cursors.by_ack_key.get(acks.key), self.context.admission.authorizer
+            found, authorizer = group.dispatch.cursors.by_ack_key.get(acks.key), self.context.access.authorizer
             if authorizer is None or (found is not None and authorizer.may_ack(acks.user, found[1].sub)):
                 wall = self.context.clock.wall
                 self.context.within(GroupId(acks.group), group.dispatch.ack, acks.key, acks.ranges, wall)

@@ -89,7 +89,7 @@ class Clients:
         context = self.context
         group = context.groups[number]
         known = {client.incarnation for client in context.meta.clients.values()}
-        for incarnation in sorted(set(group.machine.by_incarnation) - known - context.admission.closing_clients.keys()):
+        for incarnation in sorted(set(group.machine.by_incarnation) - known - context.access.closing_clients.keys()):
             if incarnation <= context.meta.applied:  # else this copy of the metadata is behind
                 self._note_ghosts(group, incarnation)
                 self.close_subscriptions(incarnation, number)
@@ -165,7 +165,7 @@ class Clients:
         """Return why the configured limits refuse a client; "" if they do not. A replayed connect does not count against the rate
         limit: another leader may have counted it."""
         context = self.context
-        if context.leading.replaying is None and not context.admission.rate_limiter.admit(context.clock.now, client_id):
+        if context.leading.replaying is None and not context.access.rate_limiter.admit(context.clock.now, client_id):
             return errors.TOO_MANY_REQUESTS
         most, known = context.config.requests.clients, context.meta.clients
         if most and client_id not in known and len(known) + len(self.checking - known.keys()) >= most:
@@ -296,13 +296,13 @@ class Clients:
     def release(self, client_id: bytes) -> bool:
         """Close the subscriptions of the client's closed connections now, as nothing more can arrive from them. True if there
         were any such connections."""
-        gone = [client for client in self.context.admission.closing_clients.values() if client.client_id == client_id]
+        gone = [client for client in self.context.access.closing_clients.values() if client.client_id == client_id]
         for client in gone:
             self._let_go(client.incarnation)
         return bool(gone)
 
     def _let_go(self, incarnation: int) -> None:
-        if self.context.admission.closing_clients.pop(incarnation, None) is not None:
+        if self.context.access.closing_clients.pop(incarnation, None) is not None:
             self.close_subscriptions(incarnation)
 
     def _refuse_close(self, reply: bytes, error: str) -> None:
@@ -350,7 +350,7 @@ class Clients:
         self.heartbeats.pop(client.incarnation, None)
         heard = self.heard.pop(client.client_id, None)
         if asked and not self.context.leading.leads_meta and heard is None:
-            self.context.admission.closing_clients[client.incarnation] = client
+            self.context.access.closing_clients[client.incarnation] = client
             until = self.context.clock.now + limits.CLOSE_PATIENCE
             self.context.timers.at(until, lambda _now: self._let_go(client.incarnation))
         else:

@@ -60,7 +60,7 @@ class Subscribing:
             self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
             return
         context = self.context
-        if context.leading.replaying is None and not context.admission.rate_limiter.admit(
+        if context.leading.replaying is None and not context.access.rate_limiter.admit(
             context.clock.now, request.client_id
         ):
             self._refuse(frame.reply, errors.TOO_MANY_REQUESTS)
@@ -93,8 +93,8 @@ class Subscribing:
         if not group.leads or group.leadership_epoch != epoch:
             return  # the next leader handles it
         error = self._refusal(request) if new else NO_METADATA
-        if self.context.admission.authorizer is not None and not error:
-            error = self.context.admission.authorizer.subscription_refusal(request, reply)
+        if self.context.access.authorizer is not None and not error:
+            error = self.context.access.authorizer.subscription_refusal(request, reply)
         if error:
             self._refuse(reply, error)
         else:
@@ -102,7 +102,7 @@ class Subscribing:
 
     @property
     def _unknown_client(self) -> str:
-        return errors.UNKNOWN_CLIENT if self.context.admission.partition is None else errors.INVALID_SUBSCRIBE
+        return errors.UNKNOWN_CLIENT if self.context.access.partition is None else errors.INVALID_SUBSCRIBE
 
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
         checks = (
@@ -124,7 +124,7 @@ class Subscribing:
             self._refuse(reply, errors.DURABLE_NAME_COLON)
             return
         client = self.context.meta.clients.get(request.client_id)
-        authorizer = self.context.admission.authorizer
+        authorizer = self.context.access.authorizer
         if authorizer is not None and client is not None and not authorizer.owns(reply, client):
             client = None  # the client id belongs to another user since
         if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed or replaced since
@@ -260,7 +260,7 @@ class Subscribing:
         *,
         unsubscribe: bool,
     ) -> str:
-        authorizer = self.context.admission.authorizer
+        authorizer = self.context.access.authorizer
         if authorizer is None:
             return ""
         ends_durable = unsubscribe and group.machine.cursors[member.sub.cursor_id].kind.durable
@@ -268,7 +268,7 @@ class Subscribing:
 
     def lead_group(self, number: GroupId) -> None:
         """This node leads a group from now on: end the subscriptions that the current permissions forbid."""
-        authorizer, machine = self.context.admission.authorizer, self.context.groups[number].machine
+        authorizer, machine = self.context.access.authorizer, self.context.groups[number].machine
         if authorizer is None:
             return
         known = {client.incarnation: client for client in self.context.meta.clients.values()}

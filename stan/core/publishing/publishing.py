@@ -85,7 +85,7 @@ class Publishing:
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
         context = self.context
-        if context.admission.partition is not None and not context.admission.partition[batch.channel]:
+        if context.access.partition is not None and not context.access.partition[batch.channel]:
             return  # the channel is another server's
         totals = context.reports.totals
         totals.in_messages += batch.count
@@ -173,7 +173,7 @@ class Publishing:
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
             return
-        authorizer = self.context.admission.authorizer
+        authorizer = self.context.access.authorizer
         if authorizer is not None and not all(verdicts := authorizer.may_publish(batch)):
             permitted, acks = kernel.select(batch, verdicts)
             self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)))

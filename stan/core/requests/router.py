@@ -63,7 +63,7 @@ class RequestRouter:
                 asked.busy()
         elif kind.by_operators and asked.request.version not in VERSIONS:
             asked.refuse(UNKNOWN_VERSION)
-        elif kind.rated and not context.admission.rate_limiter.admit(context.clock.now):
+        elif kind.rated and not context.access.rate_limiter.admit(context.clock.now):
             asked.refuse(TOO_MANY_REQUESTS, retry=True)
         else:
             return True

@@ -81,7 +81,7 @@ class ClusterNode:
         self.broker.join_cluster(self.me, self.reconfiguration.names, self.reconfiguration.under_way)
         self.gateway = Gateway(self.broker, "", environment.note)
         turns = Turns(environment.runtime, environment.crashed)
-        self.gateway.wake = turns.look
+        self.gateway.read_buffer.wake = turns.look
         peers = [name for name in self.reconfiguration.names if name != self.me]
         self.scheduler = turns.scheduler = Scheduler(environment.ticker, news=turns.news, crashed=environment.crashed)
         self.wire = NatsWire(config.cluster_id, self.me, peers)
@@ -385,7 +385,7 @@ class ClusterNode:
             for group in self.groups.values():
                 group.not_before = Nanos(0 if self._founded else now + limits.LISTEN_BEFORE_LEADING)
             self.gateway.listen(ack_subjects(self.config, info.nuid))
-            self.gateway.wake()
+            self.gateway.read_buffer.wake()
             self.environment.listening()
 
     def _note_incomplete(self) -> None:

@@ -1,9 +1,7 @@
 """NATS frames in, NATS frames out, in batches: what stands between the connection and the broker."""
 
-import asyncio
 import json
 from collections.abc import Callable, Iterable, Set
-from secrets import token_hex
 from typing import Any, Protocol
 
 from stan import limits
@@ -13,23 +11,21 @@ from stan.core.base.ready import Delivery, LeaseAnswer, Send
 from stan.core.broker.broker import Broker
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
-from stan.edge.nats.replay_buffer import ChannelFilter, Chunk, ReplayBuffer
-from stan.errors import fault, go_quote
-from stan.invariant import invariant
-from stan.protocol.channels import OWN_INBOXES, publication
+from stan.edge.nats.admission import Admission, quoted
+from stan.edge.nats.own_requests import OwnRequests
+from stan.edge.nats.read_buffer import ReadBuffer
+from stan.edge.nats.replay_buffer import Chunk, ReplayBuffer
+from stan.edge.nats.scan_scope import GroupFilter, ScanScope
+from stan.edge.nats.subscriptions import ACK_SID, ASK_SID, FIRST_REQUEST_SID, PUB_SID, REPLY_SID, Subscriptions
+from stan.errors import fault
+from stan.protocol.channels import publication
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.protocol.kernel import server as kernel
-from stan.protocol.requests import can_be_answered
-from stan.protocol.user_subjects import from_any_user, published, rules
+from stan.protocol.user_subjects import published
 from stan.types import GroupId, MiB, Nanos
 
-PUB_SID, ACK_SID, REPLY_SID, ASK_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 4, 5, 10
 PENDING_BYTES_MAX = 128 * MiB
 """Bytes kept of one incomplete frame; more means that the stream is broken."""
-SERVERS_REPLIES = (b"_INBOX.", b"_STAN.reply.", b"_STAN.node.")
-"""Prefixes of the reply subjects of servers' requests to each other."""
-SHOWN_BYTES = 100
-"""Bytes of a subject that are shown in a log line."""
 
 
 class NatsPort(Protocol):
@@ -93,89 +89,66 @@ class Unconnected:
 
 
 class Gateway:
-    """Scans what was read and renders what is to be sent. `wake` asks for a turn of the driver."""
+    """Scans what was read and renders what is to be sent."""
 
     def __init__(self, broker: Broker, ack_subject: str, note: Callable[[str, str], None]) -> None:
+        """Serve *broker*'s requests; set `connection` and `read_buffer.wake` before anything arrives.
+
+        Args:
+            broker: steps what arrives.
+            ack_subject: subject of the clients' acks; "" if it is not known yet, see `listen`.
+            note: called with level and text to write a line to the log.
+        """
         view = broker.view
         self.broker = broker
         self.note = note
         self._complaints = Complaints(note)
         self.listens = False  # to clients
-        self.pub_prefix = view.subjects.pub_prefix.encode() + b"."
-        self.authorizer = view.authorizer
-        users = self.authorizer is not None and self.authorizer.with_users
-        self._heard_as: Callable[[str], str] = from_any_user if users else str
-        self.rules = rules(view.config)
-        self.judged: set[int] = set()  # sids of the clients' requests, which are authorised
-        covered = ">" if view.partition is None else view.partition.cover()
-        subjects = {PUB_SID: self._heard_as(f"{view.subjects.pub_prefix}.{covered}"), ACK_SID: ack_subject}
-        subjects[REPLY_SID] = view.reply_prefix.decode() + (">" if users else "*")
-        self.inbox = view.reply_prefix.replace(OWN_INBOXES, b"_INBOX.")
-        """Prefix of the subjects on which other servers answer to this one, as to any client: without users the servers cannot
-        tell servers and clients apart."""
-        if self.inbox != view.reply_prefix:
-            subjects[ASK_SID] = self.inbox.decode() + "*"
-        for at, subject in enumerate(broker.requests):
-            subjects[FIRST_REQUEST_SID + at] = self._judge(FIRST_REQUEST_SID + at, subject.decode())
-        self.subscriptions = subjects
-        self.handlers: dict[int, Callable[[Frame], None]] = {}  # by sid
-        if users:  # another server of the same name, which sends its discovery before it knows of users
-            subjects[max(subjects) + 1] = view.subjects.discover
-            self.judged.add(max(subjects))
-        self.quiet: set[int] = set()  # sids whose handlers never step the broker
+        self.connection: NatsPort = Unconnected()
+        self.on_info: Callable[[dict[str, Any]], None] | None = None  # called with each INFO of NATS
+        self.read_buffer = ReadBuffer()
+        self.scope = ScanScope(view)
+        self.replay_buffer: ReplayBuffer | None = ReplayBuffer() if view.clustered else None
+        self.admission = Admission(broker, self.complain)
+        self.own_requests = OwnRequests(view, lambda data: self.connection.write(data))  # noqa: PLW0108 - it changes
+        self.subscriptions = Subscriptions()
+        self._subscribe_broker(ack_subject)
         for name, asked in broker.routes.items():
             self.serve_requests(name, asked)
-        self.clustered = view.clustered
-        self.replay_buffer: ReplayBuffer | None = ReplayBuffer() if view.clustered else None
-        self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
-        self.on_info: Callable[[dict[str, Any]], None] | None = None  # called with each INFO of NATS
-        self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
-        self.connection: NatsPort = Unconnected()
-        self.wake: Callable[[], None]
-        self._chunks: list[bytes | None] = []  # None: a new connection begins here
-        self._asked: dict[bytes, Callable[[Frame], None]] = {}  # by reply subject: takes the answers to an own request
-        self._rest = b""
-        self.went_up = False
-        self.went_down = False
 
-    # --- from the connection --------------------------------------------------------------------------------------------
-
-    def on_data(self, data: bytes) -> None:
-        """Bytes were read."""
-        self._chunks.append(bytes(data))
-        self.wake()
-
-    def on_up(self) -> None:
-        """Connected."""
-        self.went_up = True
-        self._chunks.append(None)  # frames sent before this connection was made are missed
-        self.wake()
-
-    def on_down(self) -> None:
-        """The connection is lost."""
-        self.went_down = True
-        self._chunks.append(None)
-        self.wake()
+    def _subscribe_broker(self, ack_subject: str) -> None:
+        """Note the subscriptions whose frames the broker handles."""
+        view, admission, subjects = self.broker.view, self.admission, self.subscriptions.subjects
+        users = view.authorizer is not None and view.authorizer.with_users
+        covered = ">" if view.partition is None else view.partition.cover()
+        subjects[PUB_SID] = admission.heard_as(f"{view.subjects.pub_prefix}.{covered}")
+        subjects[ACK_SID] = ack_subject
+        subjects[REPLY_SID] = view.reply_prefix.decode() + (">" if users else "*")
+        if self.own_requests.inbox != view.reply_prefix:
+            subjects[ASK_SID] = self.own_requests.inbox.decode() + "*"
+        for at, subject in enumerate(self.broker.requests):
+            subjects[FIRST_REQUEST_SID + at] = admission.judge(FIRST_REQUEST_SID + at, subject.decode())
+        if users:  # another server of the same name, which sends its discovery before it knows of users
+            subjects[max(subjects) + 1] = view.subjects.discover
+            admission.judged.add(max(subjects))
 
     # --- in ---------------------------------------------------------------------------------------------------------------
 
     def take_in(self) -> bool:
         """Step everything that was read; returns True if the broker may have been stepped."""
-        told = False
-        while self._chunks:
-            end = self._chunks.index(None) if None in self._chunks else len(self._chunks)
-            chunks = [chunk for chunk in self._chunks[:end] if chunk is not None]
-            if chunks:
-                told |= self._scan(self._rest + b"".join(chunks) if self._rest or len(chunks) > 1 else chunks[0])
-            if end < len(self._chunks):
-                self._rest = b""  # the rest of a frame that was cut off by the end of its connection never arrives
-                if self.replay_buffer is not None:
-                    self.replay_buffer.gap(self.broker.view.now)
-            del self._chunks[: end + 1]
-        return told
+        told, read = False, self.read_buffer
+        while True:
+            if read.runs[0]:
+                told |= self._scan(read.take())
+            if len(read.runs) == 1:
+                return told
+            read.next_run()
+            if self.replay_buffer is not None:
+                self.replay_buffer.gap(self.broker.view.now)
 
     def _scan(self, data: bytes) -> bool:
         at, told, matters = 0, False, False  # matters: a next leader may have to replay it
+        scope, quiet, keyed = self.scope, self.subscriptions.quiet, self.replay_buffer is not None
         try:
             while at < len(data):
                 scan = kernel.scan(
@@ -183,11 +156,11 @@ class Gateway:
                     at,
                     PUB_SID,
                     ACK_SID,
-                    self.pub_prefix,
-                    self.channel_filter,
-                    self.led,
-                    self.clustered,
-                    self.rules,
+                    scope.pub_prefix,
+                    scope.channel_filter,
+                    scope.led,
+                    keyed,
+                    scope.rules,
                 )
                 if not scan.consumed:
                     break
@@ -200,24 +173,24 @@ class Gateway:
                 matters |= bool(scan.publishes or scan.acks or scan.skipped)
                 for frame in scan.others:
                     self._other(frame)
-                    told |= frame.sid not in self.quiet
+                    told |= frame.sid not in quiet
                     matters |= frame.sid >= FIRST_REQUEST_SID
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
             return True
-        self._rest = data[at:] if at < len(data) else b""
+        rest = self.read_buffer.rest = data[at:] if at < len(data) else b""
         if self.replay_buffer is not None and at:
             now = self.broker.view.now
             if matters:  # messages between nodes are not replayed
                 self.replay_buffer.add(Chunk(now, data, at))
             self.broker.step_heard_since(self.replay_buffer.since(now))
-        if len(self._rest) > PENDING_BYTES_MAX:
+        if len(rest) > PENDING_BYTES_MAX:
             self._broken("a message larger than any it may send")
         return told
 
     def _broken(self, what: str) -> None:
         self.note("ERR", f"NATS sent {what}; connecting again")
-        self._rest = b""
+        self.read_buffer.rest = b""
         self.connection.break_off()
 
     def complain(self, level: str, text: str) -> None:
@@ -225,29 +198,26 @@ class Gateway:
         self._complaints.tell(self.broker.view.now, level, text)
 
     def _malformed(self, frames: list[Frame]) -> None:
+        rules = self.scope.rules
         for frame in frames:
-            if frame.sid == PUB_SID and not self.rules.answers(frame.reply):
-                self._tell_reply(frame)
-        said = [published(frame, self.rules) if frame.sid == PUB_SID else frame for frame in frames]
+            if frame.sid == PUB_SID and not rules.answers(frame.reply):
+                self.admission.note_reply(frame)
+        said = [published(frame, rules) if frame.sid == PUB_SID else frame for frame in frames]
         self.broker.step_malformed(said, PUB_SID)
-
-    def _tell_reply(self, frame: Frame) -> None:
-        """Who is refused because of where his answer was to go hears nothing: the log tells of it."""
-        what = f"{_cut(frame.subject)} with the reply subject {_cut(frame.reply)}"
-        self.complain("WRN", f"not answered, as no client may be told anything there (see reply_prefixes): {what}")
 
     def _other(self, frame: Frame) -> None:
         if not frame.sid:
             self._control(frame)
             return
-        admitted = self._admitted(frame)
+        admitted = self.admission.admitted(frame)
         if admitted is None:
             return
         frame = admitted
-        if frame.sid in self.handlers:
-            self._hand(self.handlers[frame.sid], frame)
-        elif frame.subject in self._asked:
-            self._asked[frame.subject](frame)
+        handlers, takers = self.subscriptions.handlers, self.own_requests.takers
+        if frame.sid in handlers:
+            self._hand(handlers[frame.sid], frame)
+        elif frame.subject in takers:
+            takers[frame.subject](frame)
         else:
             self.broker.step_frame(frame)
 
@@ -259,7 +229,7 @@ class Gateway:
         except Exception as error:  # a message between nodes concerns all groups, so its error is no single request's
             if frame.sid < FIRST_REQUEST_SID:
                 raise
-            self.complain("ERR", f"the request {_cut(frame.subject)} failed: {fault(error)}")
+            self.complain("ERR", f"the request {quoted(frame.subject)} failed: {fault(error)}")
 
     def _control(self, frame: Frame) -> None:
         if frame.subject == b"PING":
@@ -280,12 +250,6 @@ class Gateway:
 
     # --- leadership ---------------------------------------------------------------------------------------------------------
 
-    def roles_changed(self) -> None:
-        """The set of groups that this node leads has changed."""
-        if self.channel_filter is not None:
-            self.channel_filter.clear()
-            self.led = frozenset(self.broker.view.led())
-
     def forget_replay(self, group: GroupId) -> None:
         """Never replay the publishes read so far for a group: they cannot be told apart from those in its log."""
         if self.replay_buffer is not None:
@@ -299,16 +263,14 @@ class Gateway:
         if self.replay_buffer is None:
             return
         view = self.broker.view
-        take = _OfGroup(group, view.group_number)
+        scope, keyed, take, led = self.scope, True, GroupFilter(group, view.group_number), frozenset((group,))
         steps: list[Publishes | Acks | Frame] = []
         forgotten, recent = self.replay_buffer.forgotten(group), Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
         for arrived_at, data in self.replay_buffer.joined(forgotten, recent):
             between_steps()
             at = 0
             while at < len(data):
-                scan = kernel.scan(
-                    data, at, PUB_SID, ACK_SID, self.pub_prefix, take, frozenset((group,)), self.clustered, self.rules
-                )
+                scan = kernel.scan(data, at, PUB_SID, ACK_SID, scope.pub_prefix, take, led, keyed, scope.rules)
                 if not scan.consumed:
                     break
                 at += scan.consumed
@@ -318,7 +280,7 @@ class Gateway:
                 steps += scan.publishes
                 if arrived_at > recent:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
-                    steps += filter(None, map(self._admitted, heard))
+                    steps += filter(None, map(self.admission.admitted, heard))
         self.broker.replay(group, steps, self.replay_buffer.since(view.now, group))
 
     # --- out --------------------------------------------------------------------------------------------------------------
@@ -359,26 +321,16 @@ class Gateway:
 
     # --- before the broker leads --------------------------------------------------------------------------------------------
 
-    def reply_subscription(self) -> dict[int, str]:
-        """Subscriptions (sid: subject) before the broker leads: only the answers to `ask`, and messages of other nodes."""
-        early = {REPLY_SID, ASK_SID, *range(FIRST_NODE_SID, FIRST_REQUEST_SID)}
-        return {sid: name for sid, name in self.subscriptions.items() if sid in early}
-
     def subscribe(self, subject: str, heard: Callable[[Frame], None], *, quiet: bool = False) -> None:
         """Hand frames on *subject* to *heard*; call before the connection is made. *quiet*: *heard* never steps the broker."""
-        sid = FIRST_NODE_SID + sum(other < FIRST_REQUEST_SID for other in self.handlers)
-        invariant(sid < FIRST_REQUEST_SID, "subscriptions between nodes have numbers of their own", subject=subject)
-        self.subscriptions[sid] = self._judge(sid, subject)
-        self.handlers[sid] = heard
-        if quiet:
-            self.quiet.add(sid)
+        sid = self.subscriptions.new_node_sid(subject)
+        self.subscriptions.add(sid, self.admission.judge(sid, subject), heard, quiet=quiet)
 
     def serve_requests(self, subject: str, asked: Callable[[Frame], None]) -> None:
         """Hand frames on *subject* to *asked*, from `listen` on. Of the servers that subscribe to "<subject> <group>", which is
         a NATS queue group, only one gets each frame."""
-        sid = max(self.subscriptions) + 1
-        self.subscriptions[sid] = self._judge(sid, subject)
-        self.handlers[sid] = asked
+        sid = max(self.subscriptions.subjects) + 1
+        self.subscriptions.add(sid, self.admission.judge(sid, subject), asked)
 
     def serve(self, name: str, handler: Handler, queue: str = "") -> None:
         """Serve the request *name* of the table outside the core, from `listen` on: its answers leave at once, not with the next
@@ -395,77 +347,19 @@ class Gateway:
     def _answer(self, reply: bytes, payload: bytes, _groups: tuple[GroupId, ...]) -> None:
         self.connection.write(publication(reply, payload))
 
-    def _judge(self, sid: int, subject: str) -> str:
-        """Subject to subscribe to for *subject*. If clients send requests on it, its frames are authorised from now on."""
-        subjects = self.broker.view.subjects
-        asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
-        asked |= subject.encode() in self.broker.requests and subject != subjects.meta
-        if not asked:
-            return subject
-        self.judged.add(sid)
-        return self._heard_as(subject)
-
-    def _admitted(self, frame: Frame) -> Frame | None:
-        """The frame to handle, or None if it must be dropped.
-
-        A frame is dropped if its answer could not be sent (NATS closes a connection that sends too long a line), if its answer
-        would go to a subject that servers listen on, or if the authoriser does not admit it."""
-        if not can_be_answered(frame):
-            return None
-        if frame.sid not in self.judged:
-            return frame if not frame.reply or frame.reply.startswith(SERVERS_REPLIES) else None
-        if self.authorizer is not None and self.authorizer.with_users:
-            return self.authorizer.admit(frame)
-        if frame.reply and not self.broker.view.may_send_to(frame.reply):
-            self._tell_reply(frame)
-            return None
-        return frame if self.authorizer is None else self.authorizer.admit(frame)
-
     def listen(self, ack_subject: str = "") -> None:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
+        subjects = self.subscriptions.subjects
         if ack_subject:
-            self.subscriptions[ACK_SID] = ack_subject
-        view = self.broker.view
-        self.rules = rules(view.config, view.nuid)
+            subjects[ACK_SID] = ack_subject
+        self.scope.identity_known()
         if self.replay_buffer is not None:
-            self.replay_buffer.gap(view.now)  # clients' frames before this were not read
+            self.replay_buffer.gap(self.broker.view.now)  # clients' frames before this were not read
         self.listens = True
-        new = self.subscriptions.keys() - self.connection.subscriptions.keys()
-        self.connection.subscriptions = self.subscriptions
-        lines = (b"SUB %b %d\r\n" % (self.subscriptions[sid].encode(), sid) for sid in sorted(new))
+        new = subjects.keys() - self.connection.subscriptions.keys()
+        self.connection.subscriptions = subjects
+        lines = (b"SUB %b %d\r\n" % (subjects[sid].encode(), sid) for sid in sorted(new))
         self.connection.write(b"".join(lines))
-
-    async def ask(self, subject: str, payload: bytes, timeout_s: float) -> bytes | None:
-        """Send one request; returns the payload of the first answer, or None without a responder or an answer in time."""
-        answers: list[Frame] = []
-
-        def take(frame: Frame) -> bool:
-            answers.append(frame)
-            return True
-
-        await self.ask_all(subject, payload, take, timeout_s)
-        return answers[0].payload if answers and not answers[0].nobody else None
-
-    async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
-        """Send one request, and pass its answers to *take* until *take* returns True or *timeout_s* seconds have passed."""
-        reply = self.inbox + token_hex(12).encode()  # random: no third party can make another server answer to it
-        enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def taken(frame: Frame) -> None:
-            if not enough.done() and take(frame):
-                enough.set_result(None)
-
-        self._asked[reply] = taken
-        if self.authorizer is not None:
-            subject = self.authorizer.own(subject)
-        self.connection.write(publication(subject.encode(), payload, reply))
-        try:
-            async with asyncio.timeout(timeout_s):
-                await enough
-        except TimeoutError:
-            pass
-        finally:
-            del self._asked[reply]
 
 
 def _groups(send: Send) -> tuple[GroupId, ...]:
@@ -473,21 +367,3 @@ def _groups(send: Send) -> tuple[GroupId, ...]:
     if isinstance(send, bytes):
         return ()
     return send.groups if isinstance(send, LeaseAnswer) else (send.group,)
-
-
-def _cut(subject: bytes) -> str:
-    """The beginning of a subject, quoted, for a log line."""
-    return go_quote(subject[:SHOWN_BYTES].decode("utf-8", "replace"))
-
-
-class _OfGroup(dict[bytes, bool]):
-    """By channel: True if the channel belongs to the given group."""
-
-    def __init__(self, group: GroupId, number_of: Callable[[bytes], GroupId]) -> None:
-        super().__init__()
-        self._group = group
-        self._number_of = number_of
-
-    def __missing__(self, channel: bytes) -> bool:
-        found = self[channel] = self._number_of(channel) == self._group
-        return found

@@ -9,8 +9,6 @@ from itertools import groupby
 from typing import NamedTuple
 
 from stan import limits
-from stan.core.boundary.view import BrokerView
-from stan.remembered import Remembered
 from stan.types import GroupId, KiB, Nanos
 
 JOINED_BYTES = 256 * KiB
@@ -87,14 +85,3 @@ class ReplayBuffer:
     def forget_group(self, group: GroupId, now: Nanos) -> None:
         """A group's log was received from another node: it is unknown which of the buffered publishes are in it."""
         self._forgotten[group] = now
-
-
-class ChannelFilter(Remembered[bytes, bool]):
-    """By channel: True if this node leads the channel's group and takes publishes. `clear` when a leadership begins or ends."""
-
-    def __init__(self, view: BrokerView) -> None:
-        super().__init__()
-        self._view = view
-
-    def __missing__(self, channel: bytes) -> bool:
-        return self.remember(channel, self._view.leads(self._view.group_number(channel)), len(channel))

@@ -53,7 +53,7 @@ class Dashboard:
     def _opened(self, node: BrokerProcess) -> None:
         """There is a node to ask with."""
         config = self._view.config
-        cluster_client = ClusterClient(node.gateway, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
+        cluster_client = ClusterClient(node.gateway.own_requests, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
         judged = ClusterHealth(lambda: health.ready(self._view), config.store.raft_groups)
         snapshot = ClusterSnapshot(cluster_client, judged, self._name())
         api = Api(snapshot, config)

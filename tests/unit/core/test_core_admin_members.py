@@ -73,7 +73,7 @@ def test_node_alone_has_no_nodes_to_change(harness) -> None:
 def ask_node(node, kind, name):
     """Extensions are taken by the gateway under numbers of their own."""
     subject = f"{PREFIX}.{kind}"
-    sid = {name: number for number, name in node.gateway.subscriptions.items()}[subject]
+    sid = {name: number for number, name in node.gateway.subscriptions.subjects.items()}[subject]
     payload = pb.NodeRequest(version=1, node=name).SerializeToString()
     node.hears(b"MSG %b %d answer %d\r\n%b\r\n" % (subject.encode(), sid, len(payload), payload))
     return node.answer("answer", pb.ChangeResponse)

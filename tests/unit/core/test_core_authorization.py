@@ -43,7 +43,7 @@ class Guarded(CoreHarness):
     def asks(self, subject, payload, reply):
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
         told = f"_STAN.from.{self.user}.{subject}" if self.user else subject
-        frame = self.broker.context.admission.authorizer.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
+        frame = self.broker.context.access.authorizer.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
         if frame is not None:
             self.broker.routes.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
@@ -115,7 +115,7 @@ def test_request_outside_of_all_users_is_refused(harness):
 
 def test_publish_needs_a_client_of_the_user_who_sends_it(harness):
     harness.as_user("alice").connect("a-1", conn_id="known to all")
-    judged = harness.broker.context.admission.authorizer.may_publish
+    judged = harness.broker.context.access.authorizer.may_publish
     batch = Publishes(b"foo", 2, b"", b"", ((b"whoever", b"known to all"), (b"a-1", b"")), b"", 0)
     for user, allowed in ((b"alice", True), (b"bob", False), (b"", False)):
         assert judged(replace(batch, user=user)) == [allowed, allowed], user
@@ -255,7 +255,7 @@ def test_channel_is_not_made_by_what_is_refused():
 def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
     monkeypatch.setattr("stan.limits.COMPLAINTS_MAX", 3)
     harness = desk_of(BY_CLIENT)
-    authorizer = harness.broker.context.admission.authorizer
+    authorizer = harness.broker.context.access.authorizer
 
     def told():
         harness.turn()
@@ -277,4 +277,4 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
 
 
 def test_without_permissions_there_is_no_door():
-    assert CoreHarness().broker.context.admission.authorizer is None
+    assert CoreHarness().broker.context.access.authorizer is None

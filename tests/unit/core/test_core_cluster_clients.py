@@ -238,7 +238,7 @@ def test_a_close_that_was_heard_first_waits_for_nothing(leader):
     leader.feed_close()
     leader.turn()
     assert not leader.broker.context.groups[1].machine.subscriptions
-    assert not leader.broker.context.admission.closing_clients
+    assert not leader.broker.context.access.closing_clients
 
 
 def test_a_close_that_is_never_heard_is_waited_for_no_longer_than_its_patience(leader):
@@ -246,7 +246,7 @@ def test_a_close_that_is_never_heard_is_waited_for_no_longer_than_its_patience(l
     leader.feed_close()
     leader.pass_time(limits.CLOSE_PATIENCE / SECOND)
     assert not leader.broker.context.groups[1].machine.subscriptions
-    assert not leader.broker.context.admission.closing_clients
+    assert not leader.broker.context.access.closing_clients
 
 
 def test_a_client_that_timed_out_is_not_waited_for(leader):

@@ -6,7 +6,8 @@ from stan import errors, limits
 from stan.config import ClusterConfig, Config
 from stan.core.base.ready import ReadResult
 from stan.core.broker.broker import Broker
-from stan.edge.nats.gateway import FIRST_REQUEST_SID, Gateway
+from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.subscriptions import FIRST_REQUEST_SID
 from stan.edge.serving.fetching import Fetching
 from stan.errors import Damage
 from stan.log.index import BatchIndex
@@ -88,9 +89,9 @@ class Node:
             self.broker.lead(0, 0, unconfirmed=False)
 
     def hear(self, subject, payload):
-        sids = {name.split()[0].encode(): sid for sid, name in self.gateway.subscriptions.items()}
+        sids = {name.split()[0].encode(): sid for sid, name in self.gateway.subscriptions.subjects.items()}
         frame = Frame(sids[subject], subject, b"answer", b"", payload)
-        self.gateway.handlers[frame.sid](frame)
+        self.gateway.subscriptions.handlers[frame.sid](frame)
 
     def ask(self, subject=FETCH, **request):
         self.hear(subject, FetchRequest(**{"channel": b"foo", "from_sequence": 1} | request).SerializeToString())
@@ -128,10 +129,11 @@ def test_messages_come_from_the_disk_as_stored(node):
 def test_requests_are_taken_once_the_node_listens_and_only_read_replicas_take_those_for_replicas():
     for config, replica in ((Config(), False), (member(), False), (member(replica=True), True)):
         gateway = Node(config, leads=False).gateway
-        taken = {name for sid, name in gateway.subscriptions.items() if sid in gateway.handlers and "fetch" in name}
+        handlers = gateway.subscriptions.handlers
+        taken = {name for sid, name in gateway.subscriptions.subjects.items() if sid in handlers and "fetch" in name}
         assert taken == {FETCH.decode()} | ({f"{REPLICA_FETCH.decode()} stan-replicas"} if replica else set())
-        assert min(gateway.handlers) >= FIRST_REQUEST_SID
-        assert not gateway.handlers.keys() & gateway.reply_subscription().keys()
+        assert min(handlers) >= FIRST_REQUEST_SID
+        assert not handlers.keys() & gateway.subscriptions.early().keys()
 
 
 def test_only_the_leader_answers():
@@ -194,8 +196,9 @@ def test_what_is_no_request_is_refused(node):
 
 
 def test_request_without_reply_is_nothing(node):
-    (sid,) = (sid for sid in node.gateway.handlers if node.gateway.subscriptions[sid] == FETCH.decode())
-    node.gateway.handlers[sid](Frame(sid, FETCH, b"", b"", FetchRequest(channel=b"foo").SerializeToString()))
+    subscriptions = node.gateway.subscriptions
+    (sid,) = (sid for sid in subscriptions.handlers if subscriptions.subjects[sid] == FETCH.decode())
+    subscriptions.handlers[sid](Frame(sid, FETCH, b"", b"", FetchRequest(channel=b"foo").SerializeToString()))
     assert not node.link.written
 
 

@@ -109,7 +109,7 @@ class Guarded(CoreHarness):
 
     def asks(self, subject, payload, reply):
         told = f"_STAN.from.u.{subject}".encode()
-        frame = self.broker.context.admission.authorizer.admit(
+        frame = self.broker.context.access.authorizer.admit(
             Frame(10, told, reply.encode(), b"", payload.SerializeToString())
         )
         if frame is not None:
@@ -146,7 +146,7 @@ def test_huge_names_in_requests_are_neither_judged_nor_told_nor_kept(harness, ki
     assert answer.error.startswith(b"stan: invalid ")
     assert answer.error.endswith((b"is longer than 4096 bytes", b"is longer than 1024 bytes"))
     assert not harness.notes
-    authorizer = harness.broker.context.admission.authorizer
+    authorizer = harness.broker.context.access.authorizer
     assert authorizer is None or all(len(channel) < 100 for _, _, _, channel in authorizer.permissions._known)
 
 

@@ -105,7 +105,7 @@ async def test_nodes_that_refuse_for_now_are_told_apart_from_those_that_say_noth
 
 async def test_gateway_hands_answers_to_whom_they_are_for():
     made = Gateway(Broker(Config(), lambda *_: None, b"_INBOX.n."), "_INBOX.x.>", lambda *_: None)
-    made.wake = lambda: None
+    made.read_buffer.wake = lambda: None
     written = []
 
     class Link:
@@ -119,24 +119,24 @@ async def test_gateway_hands_answers_to_whom_they_are_for():
     def take(name):
         return lambda frame: found[name].append(frame.payload) or len(found[name]) == 2
 
-    both = [asyncio.create_task(made.ask_all("s", b"?", take(name), 20)) for name in "ab"]
+    both = [asyncio.create_task(made.own_requests.ask_all("s", b"?", take(name), 20)) for name in "ab"]
     await asyncio.sleep(0)
     replies = [data.split()[2] for data in written]
     assert len(set(replies)) == 2
     for text in (b"1", b"2", b"3"):
         for reply in replies:
-            made.on_data(b"MSG %b 3 2\r\n%b%b\r\n" % (reply, reply[-1:], text))
+            made.read_buffer.on_data(b"MSG %b 3 2\r\n%b%b\r\n" % (reply, reply[-1:], text))
     made.take_in()
     await asyncio.gather(*both)
     assert [len(answers) for answers in found.values()] == [2, 2]
-    made.on_data(b"MSG %b 3 1\r\nx\r\n" % replies[0])  # too late, for nobody
+    made.read_buffer.on_data(b"MSG %b 3 1\r\nx\r\n" % replies[0])  # too late, for nobody
     made.take_in()
 
 
 async def test_question_before_there_is_a_connection_is_not_answered_and_harms_nobody():
     made = Gateway(Broker(Config(), lambda *_: None, b"_INBOX.n."), "_INBOX.x.>", lambda *_: None)
     assert not made.connection.up
-    assert await made.ask("s", b"?", 0.01) is None
+    assert await made.own_requests.ask("s", b"?", 0.01) is None
 
 
 # --- asked once -----------------------------------------------------------------------------------------------------------

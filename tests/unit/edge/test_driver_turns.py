@@ -33,7 +33,7 @@ class World:
         self.groups = {1: Group(self, 1, leads=True), 2: Group(self, 2, leads=False)}
         self.dirty, self.at_rest = [], True
         self.leaves_some = False
-        self.went_up = self.went_down = False
+        self.read_buffer, self.went_up, self.went_down = self, False, False
         self.progress = SimpleNamespace(blocked=set())
         self.unsent, self.connection, self.view, self.uncommitted_bytes, self.has_work = 0, self, self, 0, False
         self.turns = Turns(self, self.crashed)

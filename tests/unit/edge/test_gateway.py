@@ -39,7 +39,7 @@ class Link:
 def gateway():
     notes = []
     made = Gateway(Broker(Config(), lambda *_: Index(), b"_INBOX.n."), "_INBOX.x.>", lambda *note: notes.append(note))
-    made.wake = lambda: None
+    made.read_buffer.wake = lambda: None
     made.connection = Link()
     return made, notes
 
@@ -109,7 +109,7 @@ def test_who_must_be_silent_is_asked_when_nothing_is_left_to_be_done_but_to_writ
 
 def test_garbage_from_nats_breaks_the_connection_off_and_says_so():
     made, notes = gateway()
-    made.on_data(b"HELLO world\r\n")
+    made.read_buffer.on_data(b"HELLO world\r\n")
     made.take_in()
 
     assert made.connection.broken
@@ -118,15 +118,15 @@ def test_garbage_from_nats_breaks_the_connection_off_and_says_so():
 
 def test_half_a_frame_waits_for_its_rest_but_not_over_a_lost_connection():
     made, notes = gateway()
-    made.on_data(b"PI")
+    made.read_buffer.on_data(b"PI")
     made.take_in()
-    made.on_data(b"NG\r\n")
+    made.read_buffer.on_data(b"NG\r\n")
     made.take_in()
     assert made.connection.written == b"PONG\r\n"
 
-    made.on_data(b"PI")
-    made.on_down()
-    made.on_data(b"PING\r\n")
+    made.read_buffer.on_data(b"PI")
+    made.read_buffer.on_down()
+    made.read_buffer.on_data(b"PING\r\n")
     made.take_in()
     assert made.connection.written == b"PONG\r\nPONG\r\n"
     assert not made.connection.broken
@@ -143,7 +143,7 @@ def open_gateway(permissions=None):
     made = Gateway(
         Broker(Config(permissions=permissions), lambda *_: Index(), b"_INBOX.n."), "_INBOX.x.>", lambda *_note: None
     )
-    made.wake = lambda: None
+    made.read_buffer.wake = lambda: None
     made.connection = Link()
     made.connection.subscriptions = {}
     made.broker.lead(SECOND, SECOND, unconfirmed=False)
@@ -174,10 +174,12 @@ def test_no_line_is_longer_than_nats_takes_whatever_reply_is_named(permissions, 
     """The user's name stands before it; what no answer could be sent to is not handled."""
     made = open_gateway(permissions)
     answered = set()
-    for sid, heard in sorted(made.subscriptions.items()):
+    for sid, heard in sorted(made.subscriptions.subjects.items()):
         subject = heard.split(" ")[0].replace(".*.", f".{'u' * 64}.", 1).replace("*", "x").replace(">", "foo.1.2")
         for payload in (b"", b"\xff", wire.PubMsg(guid=b"g", subject=b"foo.1.2").SerializeToString()):
-            made.on_data(b"MSG %b %d %b %d\r\n%b\r\n" % (subject.encode(), sid, b"r" * size, len(payload), payload))
+            made.read_buffer.on_data(
+                b"MSG %b %d %b %d\r\n%b\r\n" % (subject.encode(), sid, b"r" * size, len(payload), payload)
+            )
             made.take_in()
             lines = lines_of(made)
             assert all(len(line) <= NATS_LINE_MAX for line in lines)
@@ -195,9 +197,9 @@ def test_a_question_that_the_program_fails_in_is_told_and_others_are_answered():
         heard.append(frame.payload)
 
     made.serve_requests("_STAN.x.c.test", ask)
-    sid = next(sid for sid, subject in made.subscriptions.items() if subject == "_STAN.x.c.test")
+    sid = next(sid for sid, subject in made.subscriptions.subjects.items() if subject == "_STAN.x.c.test")
     for payload in (b"one", b"bad", b"two"):
-        made.on_data(b"MSG _STAN.x.c.test %d _INBOX.r 3\r\n%b\r\n" % (sid, payload))
+        made.read_buffer.on_data(b"MSG _STAN.x.c.test %d _INBOX.r 3\r\n%b\r\n" % (sid, payload))
     made.take_in()
     assert heard == [b"one", b"two"]
     notes += made.broker.ready(SECOND, SECOND, 0).notes
@@ -211,7 +213,7 @@ def test_acks_that_are_none_fill_no_log():
     made, notes = gateway()
     for number in range(2000):
         subject = b"_INBOX.x.%d.%s" % (number, b"y" * 3000)
-        made.on_data(b"MSG %b 2 3\r\nabc\r\n" % subject + b"MSG _INBOX.x.1.1 2 3\r\nabc\r\n")
+        made.read_buffer.on_data(b"MSG %b 2 3\r\nabc\r\n" % subject + b"MSG _INBOX.x.1.1 2 3\r\nabc\r\n")
     made.take_in()
     made.broker.lead(SECOND, SECOND, unconfirmed=False)
     notes += made.broker.ready(2 * SECOND, 2 * SECOND, 0).notes
@@ -224,7 +226,7 @@ def test_acks_that_are_none_fill_no_log():
 
 def test_what_nats_complains_about_again_and_again_is_told_once():
     made, notes = gateway()
-    made.on_data(b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n" * 1000)
+    made.read_buffer.on_data(b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n" * 1000)
     made.take_in()
     assert notes == [("ERR", "NATS: 'Permissions Violation for Publish to \"x\"'")]
 

@@ -129,13 +129,13 @@ def test_a_role_begins_with_what_was_heard(rig):
 
 
 def test_acks_are_taken_for_groups_that_are_led(rig):
-    assert rig.node.gateway.led == frozenset()
+    assert rig.node.gateway.scope.led == frozenset()
     rig.groups[1].leads = True
     rig.turn()
-    assert rig.node.gateway.led == {1}
+    assert rig.node.gateway.scope.led == {1}
     rig.groups[1].leads = False
     rig.turn()
-    assert rig.node.gateway.led == frozenset()
+    assert rig.node.gateway.scope.led == frozenset()
 
 
 def test_a_group_that_is_taken_away_is_led_no_more(rig):

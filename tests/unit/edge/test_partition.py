@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from stan import limits
 from stan.config import ChannelOverride, ClusterConfig, Config, StoreLimits
 from stan.core.base.partition import Partition, conflict
-from stan.edge.nats.gateway import ACK_SID, PUB_SID, Gateway
+from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.subscriptions import ACK_SID, PUB_SID
 from stan.edge.serving.partitioning import Partitioning, decode_list, encode_lists
 from stan.errors import StartError
 from stan.patterns import matches
@@ -88,9 +89,9 @@ def test_cover_is_narrow(patterns, cover):
 def test_gateway_hears_publishes_of_its_channels_only():
     harness = CoreHarness(config("mine.a", "mine.b"))
     gateway = Gateway(harness.broker, "", lambda *_: None)
-    assert gateway.subscriptions[PUB_SID] == "_STAN.pub.test-cluster.mine.*"
-    assert gateway.channel_filter is harness.broker.context.admission.partition
-    assert ACK_SID in gateway.subscriptions
+    assert gateway.subscriptions.subjects[PUB_SID] == "_STAN.pub.test-cluster.mine.*"
+    assert gateway.scope.channel_filter is harness.broker.context.access.partition
+    assert ACK_SID in gateway.subscriptions.subjects
 
 
 @pytest.mark.parametrize(

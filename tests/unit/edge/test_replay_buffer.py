@@ -7,7 +7,8 @@ import pytest
 
 from stan import limits
 from stan.edge.nats.gateway import Gateway
-from stan.edge.nats.replay_buffer import ChannelFilter, Chunk, ReplayBuffer
+from stan.edge.nats.replay_buffer import Chunk, ReplayBuffer
+from stan.edge.nats.scan_scope import ChannelFilter
 from stan.protocol.kernel import rows
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
@@ -129,7 +130,7 @@ def test_publishes_acks_and_requests_of_other_groups_are_left_out(node):
 
 
 def test_what_nodes_say_to_each_other_is_not_kept(node):
-    node.gateway.handlers[5] = lambda frame: None
+    node.gateway.subscriptions.handlers[5] = lambda frame: None
     node.hears(b"MSG _STAN.raft.test-cluster.me.you 5 3\r\nabc\r\n")
     assert not [*node.gateway.replay_buffer.joined()]
     node.hears(b"MSG _STAN.raft.test-cluster.me.you 5 3\r\nabc\r\n", pub_frame("foo", "a", b"a"))
@@ -143,7 +144,7 @@ def test_who_looks_at_much_again_lets_heartbeats_leave_meanwhile(node, monkeypat
         node.hears(pub_frame("foo", f"{number}", b"x"))
     breaths = []
     node.broker.roles.lead_group(1, unconfirmed=True)
-    node.gateway.roles_changed()
+    node.gateway.scope.roles_changed()
     node.gateway.replay(1, lambda: breaths.append(1))
     assert len(breaths) == 5
 
@@ -166,7 +167,7 @@ def calls_to_take_over(count):
     node.hears(*frames[: count // 2])
     node.hears(*frames[count // 2 :])
     node.broker.roles.lead_group(1, unconfirmed=True)
-    node.gateway.roles_changed()
+    node.gateway.scope.roles_changed()
     calls = []
     gc.collect()
     gc.disable()  # libraries of the tests have Python functions called when it runs
@@ -195,7 +196,7 @@ def test_a_connection_that_was_lost_makes_a_gap(node, event):
     node.hears(pub_frame("foo", "a", b"a"))
     node.hears(pub_frame("foo", "b", b"b")[:-5])
     node.pass_time(1)
-    getattr(node.gateway, event)()
+    getattr(node.gateway.read_buffer, event)()
     node.hears(pub_frame("foo", "c", b"c"))
     assert node.gateway.replay_buffer.since(node.now) == node.now
     node.lead()
@@ -208,7 +209,7 @@ def test_acks_of_before_a_connection_was_lost_are_looked_at_again(node):
     close = node.request("_STAN.close.test-cluster", wire.CloseRequest(client_id=b"me"), "r")
     node.hears(pub_frame("foo", "a", b"a"), b"MSG _INBOX.NUID.1.7 2 %d\r\n%b\r\n" % (len(ack), ack), close)
     node.pass_time(0.1)
-    node.gateway.on_down()
+    node.gateway.read_buffer.on_down()
     node.gateway.take_in()
     acked = []
     node.broker.step_acks = lambda batches: acked.extend((batch.key, batch.ranges) for batch in batches)

@@ -100,9 +100,9 @@ class Node:
     def ask(self, reply=b"r", payload=None, **told):
         request = pb.VerifyRequest(**{"version": 1, "channel": b"foo", "from": 1, "to": 5, **told})
         subject = b"_STAN.x.test-cluster.admin.verify"
-        sid = next(sid for sid, name in self.gateway.subscriptions.items() if name.encode() == subject)
+        sid = next(sid for sid, name in self.gateway.subscriptions.subjects.items() if name.encode() == subject)
         data = request.SerializeToString() if payload is None else payload
-        self.gateway.handlers[sid](Frame(sid, subject, reply, b"", data))
+        self.gateway.subscriptions.handlers[sid](Frame(sid, subject, reply, b"", data))
 
     def answers(self):
         _, frames = client_kernel.split(self.gateway.connection.written.replace(b"PUB r ", b"MSG r 1 "), 0)

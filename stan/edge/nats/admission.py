@@ -1,0 +1,67 @@
+"""Admission: which frames that arrive on a server's subscriptions are handled; the others are dropped.
+
+A frame is dropped if its answer could not be sent (NATS closes a connection that sends too long a line), if its answer would go
+to a subject that servers listen on, or if it is a client's request that the authoriser does not admit.
+"""
+
+from collections.abc import Callable
+
+from stan.core.broker.broker import Broker
+from stan.errors import go_quote
+from stan.protocol.frames import Frame
+from stan.protocol.requests import can_be_answered
+from stan.protocol.user_subjects import from_any_user
+
+SERVERS_REPLIES = (b"_INBOX.", b"_STAN.reply.", b"_STAN.node.")
+"""Prefixes of the reply subjects of servers' requests to each other."""
+SHOWN_BYTES = 100
+"""Bytes of a subject that are shown in a log line."""
+
+
+class Admission:
+    """Knows which subscriptions carry requests of clients, and authorises those."""
+
+    def __init__(self, broker: Broker, complain: Callable[[str, str], None]) -> None:
+        """*complain*: called with level and text of a line about what a client has sent."""
+        self._broker = broker
+        self._complain = complain
+        self._authorizer = broker.view.authorizer
+        self._with_users = self._authorizer is not None and self._authorizer.with_users
+        self.judged: set[int] = set()  # sids of clients' requests, which are authorised
+
+    def heard_as(self, subject: str) -> str:
+        """Subject to subscribe to, to receive what clients send on *subject*: with users, NATS adds the user's name to it."""
+        return from_any_user(subject) if self._with_users else subject
+
+    def judge(self, sid: int, subject: str) -> str:
+        """Subject to subscribe to for *subject*. If clients send requests on it, its frames are authorised from now on."""
+        subjects = self._broker.view.subjects
+        asked = subject.startswith(f"{subjects.extension}.") and not subject.startswith(f"{subjects.extension}.events.")
+        asked |= subject.encode() in self._broker.requests and subject != subjects.meta
+        if not asked:
+            return subject
+        self.judged.add(sid)
+        return self.heard_as(subject)
+
+    def admitted(self, frame: Frame) -> Frame | None:
+        """The frame to handle, as from its user; None if it must be dropped."""
+        if not can_be_answered(frame):
+            return None
+        if frame.sid not in self.judged:
+            return frame if not frame.reply or frame.reply.startswith(SERVERS_REPLIES) else None
+        if self._authorizer is not None and self._with_users:
+            return self._authorizer.admit(frame)
+        if frame.reply and not self._broker.view.may_send_to(frame.reply):
+            self.note_reply(frame)
+            return None
+        return frame if self._authorizer is None else self._authorizer.admit(frame)
+
+    def note_reply(self, frame: Frame) -> None:
+        """Log a request that was refused because of its reply subject: its sender hears nothing."""
+        what = f"{quoted(frame.subject)} with the reply subject {quoted(frame.reply)}"
+        self._complain("WRN", f"not answered, as no client may be told anything there (see reply_prefixes): {what}")
+
+
+def quoted(subject: bytes) -> str:
+    """The beginning of a subject, quoted, for a log line."""
+    return go_quote(subject[:SHOWN_BYTES].decode("utf-8", "replace"))

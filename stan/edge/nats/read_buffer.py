@@ -1,0 +1,46 @@
+"""The read buffer: what the connection to NATS has brought since the driver's last turn, in order of arrival. Copies nothing."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class ReadBuffer:
+    """Bytes that are not scanned yet, and whether the connection was made or lost. `wake` asks for a turn of the driver."""
+
+    def __init__(self) -> None:
+        self.runs: list[list[bytes]] = [[]]  # chunks; a new run begins wherever the connection was made or lost
+        self.rest = b""  # scanned bytes of the first run that are the beginning of an incomplete frame
+        self.went_up = False
+        self.went_down = False
+        self.wake: Callable[[], None]
+
+    def on_data(self, data: bytes) -> None:
+        """Bytes were read."""
+        self.runs[-1].append(bytes(data))
+        self.wake()
+
+    def on_up(self) -> None:
+        """Connected."""
+        self.went_up = True
+        self.runs.append([])  # frames sent before this connection was made are missed
+        self.wake()
+
+    def on_down(self) -> None:
+        """The connection is lost."""
+        self.went_down = True
+        self.runs.append([])
+        self.wake()
+
+    def take(self) -> bytes:
+        """Take the chunks of the first run, joined, behind the rest of the frame that they complete."""
+        chunks = self.runs[0]
+        data = self.rest + b"".join(chunks) if self.rest or len(chunks) > 1 else chunks[0]
+        chunks.clear()
+        return data
+
+    def next_run(self) -> None:
+        """Go on to the run of the next connection: the rest of a frame that the end of its connection cut off never arrives."""
+        del self.runs[0]
+        self.rest = b""

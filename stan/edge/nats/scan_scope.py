@@ -1,0 +1,57 @@
+"""The scope of a scan: which of the publishes and acks that NATS sent this node handles; the scan skips the others unread.
+
+Every node of a cluster receives all publishes and acks; the leader of a channel's group handles them. Servers that share their
+channels by partitions each handle their own.
+"""
+
+from collections.abc import Callable
+
+from stan.core.boundary.view import BrokerView
+from stan.protocol.user_subjects import rules
+from stan.remembered import Remembered
+from stan.types import GroupId
+
+
+class ScanScope:
+    """Arguments of the kernel's scan. `rules` changes when the cluster's identity is known, the rest when leaderships do."""
+
+    def __init__(self, view: BrokerView) -> None:
+        self._view = view
+        self.pub_prefix = view.subjects.pub_prefix.encode() + b"."
+        self.rules = rules(view.config)
+        self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
+        self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
+
+    def roles_changed(self) -> None:
+        """The set of groups that this node leads has changed."""
+        if self.channel_filter is not None:
+            self.channel_filter.clear()
+            self.led = frozenset(self._view.led())
+
+    def identity_known(self) -> None:
+        """The metadata has the identity of the cluster, which acks' inboxes begin with: no client may have it as its own."""
+        self.rules = rules(self._view.config, self._view.nuid)
+
+
+class ChannelFilter(Remembered[bytes, bool]):
+    """By channel: True if this node leads the channel's group and takes publishes. `clear` when a leadership begins or ends."""
+
+    def __init__(self, view: BrokerView) -> None:
+        super().__init__()
+        self._view = view
+
+    def __missing__(self, channel: bytes) -> bool:
+        return self.remember(channel, self._view.leads(self._view.group_number(channel)), len(channel))
+
+
+class GroupFilter(dict[bytes, bool]):
+    """By channel: True if the channel belongs to the given group."""
+
+    def __init__(self, group: GroupId, number_of: Callable[[bytes], GroupId]) -> None:
+        super().__init__()
+        self._group = group
+        self._number_of = number_of
+
+    def __missing__(self, channel: bytes) -> bool:
+        found = self[channel] = self._number_of(channel) == self._group
+        return found
