@@ -312,9 +312,7 @@ class BrokerContext:
     def user_of(self, reply: bytes) -> bytes:
         """The user who sent a request, from its reply subject; b"" if NATS does not report users."""
         return (
-            user_of(reply).encode()
-            if self.access.authorizer is not None and self.access.authorizer.with_users
-            else b""
+            user_of(reply).encode() if self.access.authorizer is not None and self.access.authorizer.with_users else b""
         )
 
     def may_send_to(self, named: bytes) -> bool:

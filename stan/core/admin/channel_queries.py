@@ -64,11 +64,7 @@ class ChannelQueries:
             accepted.refuse(INVALID_QUESTION)
             return
         named = {*request.channels, *(position.channel for position in request.newer_than)}
-        if (
-            context.access.partition is not None
-            and named
-            and not any(context.access.partition[name] for name in named)
-        ):
+        if context.access.partition is not None and named and not any(context.access.partition[name] for name in named):
             return  # another server answers
         unknown = named - context.meta.channels.keys()
         if request.pattern or any(context.group_number(name) in accepted.groups for name in unknown):

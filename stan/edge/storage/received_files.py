@@ -13,9 +13,8 @@ from stan.errors import Damage
 from stan.log.encryption import NEVER, Cipher, Encryptor
 from stan.log.files.disk import Files, remove_directory
 from stan.log.files.filelog import FileLog
-from stan.log.files.segment import segment_name
 from stan.log.files.reencryption import reencrypt
-from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
+from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header, segment_name
 from stan.types import GroupId, RaftIndex, Term
 
 
