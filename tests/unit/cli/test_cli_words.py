@@ -4,7 +4,7 @@ import pytest
 
 from stan.cli.commands import cursors
 from stan.cli.commands.cursor_tables import cursors_table, format_runs, why_table
-from stan.cli.support.output import Table, clean, table_lines
+from stan.cli.support.output import FITTED_MAX, Table, clean, table_lines
 from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import channel, durable, member
@@ -90,6 +90,28 @@ def test_tables_are_aligned_and_fit_the_terminal():
     assert max(map(len, narrow)) == 40
     assert "…" in narrow[1]
     assert table_lines(Table(columns=("a",), empty="Nothing.")) == ["Nothing."]
+
+
+def test_numbers_are_never_cut_and_names_share_the_room_that_is_left():
+    table = Table(columns=("name", ">n", "who"), rows=[("a" * 60, "1,000,000", "b" * 60), ("c", "1", "d")])
+    name, number, who = table_lines(table, 60)[1].split()
+    assert number == "1,000,000"
+    assert abs(len(name) - len(who)) < 5
+    assert len(name) + len(number) + len(who) + 4 == 60
+    assert "1,000,000" in table_lines(table, 20)[1]
+
+
+def test_a_pipe_and_a_very_long_table_get_every_cell_whole():
+    rows = [("a" * 90, str(number)) for number in range(FITTED_MAX + 1)]
+    lines = table_lines(Table(columns=("name", ">n"), rows=rows), 40, bold=True)
+    assert lines[0].startswith("\x1b[1mname ")
+    assert lines[1:] == table_lines(Table(columns=("name", ">n"), rows=rows))[1:]
+    assert lines[1] == f"{'a' * 90}    0"
+
+
+def test_wide_characters_count_as_the_two_columns_they_take():
+    table = Table(columns=("name", ">n"), rows=[("日本", "1"), ("abcd", "2")])
+    assert table_lines(table, 40)[1:] == ["日本  1", "abcd  2"]
 
 
 def test_rows_of_labels_wrap_on_a_terminal():
