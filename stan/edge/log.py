@@ -2,13 +2,14 @@
 
 Promises: `[pid] YYYY/MM/DD HH:MM:SS.micros [LVL] STREAM: text` (STAN-SPEC 12.6); each line is one write, so that lines
 of nats-server and ours never mix; a log that cannot be written never stops the server. Never shows a secret that went
-through `redacted`. Needs no event loop and imports little: it is there before anything else.
+through `redacted`. Needs no event loop: it is there before anything else. The library's own file handlers do not keep these
+promises: they buffer, so that what a full disk refuses is written late or raised at the end, and rotate before a line.
 """
 
+import logging
 import os
 import re
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,19 +18,23 @@ from stan.config import LogConfig
 from stan.errors import StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from logging.handlers import SysLogHandler
 
 REDACTED = "[REDACTED]"
 _STDERR = 2
 _FACILITY_DAEMON = 3
+_TRACE = 5
+_MARKS = {logging.INFO: "INF", logging.WARNING: "WRN", logging.ERROR: "ERR", logging.DEBUG: "DBG", _TRACE: "TRC"}
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {9: "\\t", 10: "\\n", 13: "\\r"}
 """What would begin a line of its own, or speak to a terminal."""
 _SYSLOG_SOCKETS = ("/dev/log", "/var/run/syslog")
 
 
-class ServerLog:
-    """Writes log lines. Usable from any thread; `reopen` may be called from a signal handler of the event loop."""
+class ServerLog(logging.Logger):
+    """Writes log lines. Usable from any thread; `reopen` may be called from a signal handler of the event loop.
+
+    Where the text of a debug or trace line costs something, ask `debug_on` or `trace_on` first.
+    """
 
     def __init__(self, config: LogConfig) -> None:
         """Open the log.
@@ -37,111 +42,95 @@ class ServerLog:
         Raises:
             StartError: the file or the syslog cannot be opened.
         """
-        self.debug_on = config.debug
-        self.trace_on = config.trace
-        self._config = config
-        self._prefix = f"[{os.getpid()}] "
-        self._clock: Callable[[float], time.struct_time] = time.gmtime if config.logtime_utc else time.localtime
-        self._lock = threading.Lock()
-        self._syslog = _open_syslog(config) if config.syslog else None
-        self._fd = _STDERR if config.file is None else _open_file(config.file)
-
-    def info(self, text: str) -> None:
-        """Something that an operator wants to know."""
-        self._stream("INF", text)
-
-    def warning(self, text: str) -> None:
-        """Something that may become a problem."""
-        self._stream("WRN", text)
-
-    def error(self, text: str) -> None:
-        """Something failed; the server goes on."""
-        self._stream("ERR", text)
-
-    def fatal(self, text: str) -> None:
-        """Say why the server stops; the caller stops it."""
-        self._stream("FTL", text)
-
-    def debug(self, text: str) -> None:
-        """Details; where building the text costs something, ask `debug_on` first."""
-        if self.debug_on:
-            self._stream("DBG", text)
-
-    def trace(self, text: str) -> None:
-        """All details; where building the text costs something, ask `trace_on` first."""
-        if self.trace_on:
-            self._stream("TRC", text)
-
-    def raw(self, lines: bytes) -> None:
-        """Write whole lines of another program as they are; they are not sent to the syslog."""
-        with self._lock:
-            self._write(lines)
-
-    def reopen(self) -> None:
-        """Open the log file again, after something has moved it away (STAN-SPEC 12.5, SIGUSR1)."""
-        path = self._config.file
-        if path is None:
-            self.info("File log re-open ignored, not a file logger")
-            return
-        try:
-            self._replace(path)
-        except StartError as error:
-            self.error(str(error))
-        else:
-            self.info("File log re-opened")
+        super().__init__("stan")
+        self.set_levels(config)
+        self._lines = _Lines(config)
+        self.addHandler(_open_syslog(config) if config.syslog else self._lines)
 
     def set_levels(self, config: LogConfig) -> None:
         """Debug and trace lines as *config* has them, from now on."""
         self.debug_on = config.debug
         self.trace_on = config.trace
 
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - of Logger
+        """Return True if lines of *level* are written: debug and trace are switched one without the other."""
+        return {logging.DEBUG: self.debug_on, _TRACE: self.trace_on}.get(level, True)
+
+    def trace(self, text: str) -> None:
+        """All details."""
+        self.log(_TRACE, text)
+
+    def raw(self, lines: bytes) -> None:
+        """Write whole lines of another program as they are; they are not sent to the syslog."""
+        self._lines.write(lines)
+
+    def reopen(self) -> None:
+        """Open the log file again, after something has moved it away (STAN-SPEC 12.5, SIGUSR1)."""
+        try:
+            self.info("File log re-opened" if self._lines.reopen() else "File log re-open ignored, not a file logger")
+        except StartError as error:
+            self.error(str(error))
+
     def close(self) -> None:
         """Close the log file; later lines go to standard error."""
-        with self._lock:
-            old, self._fd = self._fd, _STDERR
-        if old != _STDERR:
-            os.close(old)
+        self._lines.close()
 
-    def _stream(self, level: str, text: str) -> None:
-        if level != "FTL":  # else the text is ours alone, and may have many lines
-            text = text.translate(_ESCAPED)
-        if self._syslog is not None:
-            _to_syslog(self._syslog, level, f"STREAM: {text}")
-            return
-        now = self._now() if self._config.logtime else ""
-        line = f"{self._prefix}{now}[{level}] STREAM: {text}\n".encode("utf-8", "surrogateescape")
-        with self._lock:
-            self._write(line)
 
-    def _now(self) -> str:
-        seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
-        return f"{time.strftime('%Y/%m/%d %H:%M:%S', self._clock(seconds))}.{nanos // 1000:06d} "
+class _Lines(logging.Handler):
+    """Standard error or the log file, unbuffered: a line that finds no room is lost, none comes late or in pieces."""
 
-    def _write(self, lines: bytes) -> None:
+    def __init__(self, config: LogConfig) -> None:
+        super().__init__()
+        self._config = config
+        self._clock = time.gmtime if config.logtime_utc else time.localtime
+        self._fd = _STDERR if config.file is None else _open_file(config.file)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = ""
+        if self._config.logtime:
+            seconds = time.strftime("%Y/%m/%d %H:%M:%S", self._clock(record.created))
+            now = f"{seconds}.{int(record.created % 1 * 1e6):06d} "
+        line = f"[{record.process}] {now}[{_MARKS.get(record.levelno, 'FTL')}] {_text(record)}\n"
+        self.write(line.encode("utf-8", "surrogateescape"))
+
+    def write(self, lines: bytes) -> None:
+        """Write whole lines; a file that is full then is moved aside under a name with the time, and a new one begun."""
+        self.acquire()
         try:
             os.write(self._fd, lines)
-            size = self._config.file_bytes_max
-            if size > 0 and self._fd != _STDERR and os.fstat(self._fd).st_size >= size:
-                self._rotate()
+            path = self._config.file if self._fd != _STDERR else None
+            if path is not None and 0 < self._config.file_bytes_max <= os.fstat(self._fd).st_size:
+                seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
+                stamp = time.strftime("%Y.%m.%d.%H.%M.%S", self._clock(seconds))
+                path.rename(path.with_name(f"{path.name}.{stamp}.{nanos:09d}"))
+                self.reopen()
         except (OSError, StartError):
             pass  # a full disk or a closed terminal must not stop the server
+        finally:
+            self.release()
 
-    def _rotate(self) -> None:
-        """Move the full file aside under a name with the time, and begin a new one; the lock is held."""
-        path = self._config.file
-        if path is not None:
-            seconds, nanos = divmod(time.time_ns(), 1_000_000_000)
-            stamp = time.strftime("%Y.%m.%d.%H.%M.%S", self._clock(seconds))
-            path.rename(path.with_name(f"{path.name}.{stamp}.{nanos:09d}"))
-            old, self._fd = self._fd, _open_file(path)
-            os.close(old)
+    def reopen(self) -> bool:
+        """Open the file anew, False if there is none. Raises StartError, and the old one stays open."""
+        if self._config.file is None or self._fd == _STDERR:
+            return False
+        fresh = _open_file(self._config.file)
+        os.dup2(fresh, self._fd, inheritable=False)  # at once, whoever writes meanwhile
+        os.close(fresh)
+        return True
 
-    def _replace(self, path: Path) -> None:
-        fresh = _open_file(path)
-        with self._lock:
-            old, self._fd = self._fd, fresh
+    def close(self) -> None:
+        self.acquire()
+        old, self._fd = self._fd, _STDERR
+        self.release()
         if old != _STDERR:
             os.close(old)
+
+
+def _text(record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    if record.levelno != logging.CRITICAL:  # else the text is ours alone, and may have many lines
+        text = text.translate(_ESCAPED)
+    return f"STREAM: {text}"
 
 
 def redacted(text: str) -> str:
@@ -185,18 +174,8 @@ def _open_syslog(config: LogConfig) -> "SysLogHandler":
         handler = SysLogHandler(address, _FACILITY_DAEMON, kind)
     except OSError as error:
         raise StartError(f"unable to connect to the syslog: {error}") from error
-    handler.handleError = _forget  # type: ignore[assignment, method-assign]
+    handler.format = _text  # type: ignore[method-assign]
+    handler.priority_map = {**handler.priority_map, f"Level {_TRACE}": "debug"}  # type: ignore[misc]
+    handler.handleError = lambda record: None  # type: ignore[method-assign] # noqa: ARG005 - a lost line is no traceback on standard error
     handler.ident = f"{config.syslog_name or Path(sys.argv[0]).name}[{os.getpid()}]: "
     return handler
-
-
-def _forget(_record: object) -> None:
-    """A lost syslog line must not become a traceback on standard error."""
-
-
-def _to_syslog(handler: "SysLogHandler", level: str, text: str) -> None:
-    from logging import CRITICAL, DEBUG, ERROR, INFO, WARNING, LogRecord  # noqa: PLC0415
-
-    levels = {"INF": INFO, "WRN": WARNING, "ERR": ERROR, "FTL": CRITICAL}
-    record = LogRecord("stan", levels.get(level, DEBUG), "", 0, text, (), None)
-    handler.handle(record)

@@ -102,8 +102,8 @@ def test_file_that_cannot_be_opened_is_a_start_error(tmp_path):
 
 def test_log_that_cannot_be_written_stops_nothing(tmp_path):
     log = ServerLog(LogConfig(file=tmp_path / "log"))
-    os.close(log._fd)
-    log._fd = os.open("/dev/full", os.O_WRONLY) if os.path.exists("/dev/full") else -1  # noqa: PTH110
+    os.close(log._lines._fd)
+    log._lines._fd = os.open("/dev/full", os.O_WRONLY) if os.path.exists("/dev/full") else -1  # noqa: PTH110
     log.info("lost")
     assert (tmp_path / "log").read_bytes() == b""
 
@@ -118,7 +118,31 @@ def test_remote_syslog_gets_the_lines(capfd):
         line = server.recv(1000)
     assert line.startswith(f"<27>me[{os.getpid()}]: STREAM: 100% bad".encode())
     assert logged(capfd) == []
-    log._syslog.close()
+    log.handlers[0].close()
+
+
+def test_the_syslog_gets_each_level_with_its_priority():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
+        server.bind(("127.0.0.1", 0))
+        server.settimeout(5)
+        url = f"udp://127.0.0.1:{server.getsockname()[1]}"
+        log = ServerLog(LogConfig(syslog=True, remote_syslog=url, debug=True, trace=True))
+        for write in (log.fatal, log.error, log.warning, log.info, log.debug, log.trace):
+            write("x\ny")
+        lines = [server.recv(1000) for _ in range(6)]
+    assert [line.partition(b">")[0] for line in lines] == [b"<26", b"<27", b"<28", b"<30", b"<31", b"<31"]
+    assert lines[0].endswith(b"STREAM: x\ny\x00")
+    assert lines[1].endswith(b"STREAM: x\\ny\x00")
+    log.handlers[0].close()
+
+
+def test_debug_and_trace_are_switched_while_it_runs_one_without_the_other(capfd):
+    log = ServerLog(LogConfig(logtime=False))
+    for config in (LogConfig(trace=True), LogConfig(debug=True), LogConfig()):
+        log.set_levels(config)
+        log.debug("d")
+        log.trace("t")
+    assert [line.partition("] ")[2] for line in logged(capfd)] == ["[TRC] STREAM: t", "[DBG] STREAM: d"]
 
 
 @pytest.mark.parametrize("url", ["localhost:514", "http://localhost:514", "udp://localhost"])
