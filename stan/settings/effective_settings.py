@@ -4,18 +4,16 @@ Promises: every option of the command line and of the file that has an effect, u
 limits of single channels; never a secret: passwords, tokens and keys are masked, also within URLs.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterator
+from typing import Final
 
 from stan.config import Config, Setting
 from stan.edge.log import REDACTED, redacted
 from stan.settings.file_schema import FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import FlagKind, Value
+from stan.settings.settings_reader import SettingsReader
 from stan.units import go_duration
-
-if TYPE_CHECKING:
-    from stan.settings.stream_conf import FileSettings
 
 SECRETS: Final = frozenset({"pass", "auth", "encryption_key", "password", "token"})
 """Keys whose values are never shown."""
@@ -23,10 +21,9 @@ _URLS = frozenset({"nats_server", "routes", "cluster", "cluster_listen", "cluste
 _ACTIONS = frozenset({"signal", "t", "help", "version", "help_tls", "SDV", "DV", "DVV"})
 
 
-def effective_settings(
-    config: Config, given: Mapping[str, Value], sources: Mapping[str, str], file: "FileSettings | None"
-) -> Iterator[Setting]:
-    """Each setting once, in the order of the help; *given*: what is not the default, by key, *sources*: from where."""
+def effective_settings(config: Config, values: SettingsReader) -> Iterator[Setting]:
+    """Each setting once, in the order of the help."""
+    given, sources = values.given, values.sources
     defaults = {flag.key: flag.default for flag in TABLE if not flag.ignored and flag.key not in _ACTIONS} | dict(
         FILE_ONLY
     )
@@ -40,8 +37,7 @@ def effective_settings(
         yield Setting(key, masked(key, text), sources.get(key, "default"))
     if config.permissions is not None:
         yield Setting("permissions", config.permissions.text(), sources.get("permissions", "default"))
-    if file is not None:
-        yield from file.overrides
+    yield from values.file.overrides
 
 
 def _in_force(config: Config) -> dict[str, str]:

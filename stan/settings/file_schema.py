@@ -1,4 +1,4 @@
-"""Every key of a configuration file that the streaming server has a meaning for: names, kind, and the flag it is like.
+"""Every key of a configuration file that the streaming server has a meaning for: its names, and the flag it is like.
 
 Promises: the keys of STAN-SPEC 8.3, 9.8 and 12.3 under all their names, and those of this version's own options. Names are
 lower case here and in any case in a file. Holds no code that acts.
@@ -9,7 +9,8 @@ from enum import Enum
 from typing import Final
 
 from stan.config import KEY_VARIABLES
-from stan.settings.go_flags import Value
+from stan.settings.flags import TABLE
+from stan.settings.go_flags import FlagKind, Value
 
 FILE_ONLY: Final[Mapping[str, Value]] = {
     "discover_prefix": "_STAN.discover",
@@ -44,123 +45,117 @@ class Want(Enum):
 Keys = dict[str, tuple[str, Want]]
 
 
-def _keys(want: Want, names: Mapping[str, str]) -> Keys:
-    return {name: (key, want) for key, all_names in names.items() for name in all_names.split()}
+_WANTS: Final = {
+    FlagKind.BOOL: Want.BOOL,
+    FlagKind.INT: Want.INT,
+    FlagKind.SIZE: Want.INT,
+    FlagKind.TEXT: Want.STRING,
+    FlagKind.DURATION: Want.DURATION,
+}
+_WANTED: Final = (
+    {key: Want.BOOL if default is False else Want.STRING for key, default in FILE_ONLY.items()}
+    | {flag.key: _WANTS[flag.kind] for flag in TABLE}
+    | dict.fromkeys(("cluster_peers", "http_hosts", "reply_prefixes"), Want.LIST)
+)
+"""A key of a file is of the same kind as its flag; texts with commas are lists."""
 
 
-TOP: Final = (
-    _keys(
-        Want.STRING,
-        {
-            "cluster_id": "id cid cluster_id",
-            "discover_prefix": "discover_prefix",
-            "store": "st store_type store storetype",
-            "dir": "dir datastore",
-            "nats_server": "ns nats_server nats_server_url",
-            "credentials": "credentials",
-            "ft_group": "ft_group ft_group_name",
-            "syslog_name": "syslog_name",
-            "encryption_cipher": "encryption_cipher",
-            "encryption_key": "encryption_key",
-            "username": "username user",
-            "password": "password pass",
-            "token": "token",
-            "nkey_seed_file": "nkey_seed_file",
-        },
-    )
-    | _keys(
-        Want.BOOL,
-        {
-            "stan_debug": "sd stan_debug",
-            "stan_trace": "sv stan_trace",
-            "secure": "secure",
-            "partitioning": "partitioning",
-            "encrypt": "encrypt",
-            "dashboard_actions": "dashboard_actions",
-            "replace_durable": "replace_durable replace_durables replace_duplicate_durable replace_duplicate_durables",
-        },
-    )
-    | _keys(
-        Want.DURATION,
-        {
-            "hb_interval": "hbi hb_interval server_to_client_hb_interval",
-            "hb_timeout": "hbt hb_timeout server_to_client_hb_timeout",
-        },
-    )
-    | _keys(Want.LIST, {"http_hosts": "http_hosts", "reply_prefixes": "reply_prefixes"})
-    | _keys(Want.INT, {"hb_fail_count": "hbf hb_fail_count server_to_client_hb_fail_count"})
+def _keys(names: Mapping[str, str]) -> Keys:
+    return {name: (key, _WANTED[key]) for key, all_names in names.items() for name in all_names.split()}
+
+
+TOP: Final = _keys(
+    {
+        "cluster_id": "id cid cluster_id",
+        "discover_prefix": "discover_prefix",
+        "store": "st store_type store storetype",
+        "dir": "dir datastore",
+        "nats_server": "ns nats_server nats_server_url",
+        "credentials": "credentials",
+        "ft_group": "ft_group ft_group_name",
+        "syslog_name": "syslog_name",
+        "encrypt": "encrypt",
+        "encryption_cipher": "encryption_cipher",
+        "encryption_key": "encryption_key",
+        "username": "username user",
+        "password": "password pass",
+        "token": "token",
+        "nkey_seed_file": "nkey_seed_file",
+        "stan_debug": "sd stan_debug",
+        "stan_trace": "sv stan_trace",
+        "secure": "secure",
+        "partitioning": "partitioning",
+        "dashboard_actions": "dashboard_actions",
+        "http_hosts": "http_hosts",
+        "replace_durable": "replace_durable replace_durables replace_duplicate_durable replace_duplicate_durables",
+        "reply_prefixes": "reply_prefixes",
+        "hb_interval": "hbi hb_interval server_to_client_hb_interval",
+        "hb_timeout": "hbt hb_timeout server_to_client_hb_timeout",
+        "hb_fail_count": "hbf hb_fail_count server_to_client_hb_fail_count",
+    }
 )
 TLS: Final = _keys(
-    Want.STRING,
     {
         "tls_client_cert": "client_cert",
         "tls_client_key": "client_key",
         "tls_client_cacert": "client_ca client_cacert",
         "tls_server_name": "server_name server_hostname",
-    },
-) | _keys(Want.BOOL, {"tls_skip_verify": "skip_verify insecure"})
+        "tls_skip_verify": "skip_verify insecure",
+    }
+)
 CHANNEL: Final = _keys(
-    Want.INT,
     {
         "max_subs": "msu max_subs max_subscriptions maxsubscriptions",
         "max_msgs": "mm max_msgs maxmsgs max_count maxcount",
         "max_bytes": "mb max_bytes maxbytes",
-    },
-) | _keys(Want.DURATION, {"max_age": "ma max_age maxage", "max_inactivity": "mi max_inactivity maxinactivity"})
+        "max_age": "ma max_age maxage",
+        "max_inactivity": "mi max_inactivity maxinactivity",
+    }
+)
 LIMITS: Final = CHANNEL | _keys(
-    Want.INT,
     {
         "max_channels": "mc max_channels maxchannels",
         "max_clients": "max_clients",
         "max_msg_bytes": "max_msg_bytes",
         "max_request_rate": "max_request_rate",
         "max_client_request_rate": "max_client_request_rate",
-    },
+    }
 )
-FILE: Final = (
-    _keys(
-        Want.BOOL,
-        {
-            "file_compact_enabled": "compact compact_enabled",
-            "file_crc": "crc do_crc",
-            "file_sync": "sync do_sync sync_on_flush",
-        },
-    )
-    | _keys(
-        Want.INT,
-        {
-            "file_compact_frag": "compact_frag compact_fragmentation",
-            "file_compact_interval": "compact_interval",
-            "file_compact_min_size": "compact_min_size",
-            "file_buffer_size": "buffer_size",
-            "file_read_buffer_size": "file_read_buffer_size read_buffer_size",
-            "file_crc_poly": "crc_poly",
-            "file_slice_max_msgs": "slice_max_msgs slice_max_count slice_msgs slice_count",
-            "file_slice_max_bytes": "slice_max_bytes slice_max_size slice_bytes slice_size",
-            "file_fds_limit": "file_descriptors_limit fds_limit",
-            "file_parallel_recovery": "parallel_recovery",
-        },
-    )
-    | _keys(
-        Want.DURATION,
-        {
-            "file_auto_sync": "file_auto_sync auto_sync",
-            "file_slice_max_age": "slice_max_age slice_age slice_max_time slice_time_limit",
-        },
-    )
-    | _keys(Want.STRING, {"file_slice_archive_script": "slice_archive_script slice_archive slice_script"})
+FILE: Final = _keys(
+    {
+        "file_sync": "sync do_sync sync_on_flush",
+        "file_auto_sync": "file_auto_sync auto_sync",
+        "file_compact_enabled": "compact compact_enabled",
+        "file_compact_frag": "compact_frag compact_fragmentation",
+        "file_compact_interval": "compact_interval",
+        "file_compact_min_size": "compact_min_size",
+        "file_buffer_size": "buffer_size",
+        "file_read_buffer_size": "file_read_buffer_size read_buffer_size",
+        "file_crc": "crc do_crc",
+        "file_crc_poly": "crc_poly",
+        "file_slice_max_msgs": "slice_max_msgs slice_max_count slice_msgs slice_count",
+        "file_slice_max_bytes": "slice_max_bytes slice_max_size slice_bytes slice_size",
+        "file_slice_max_age": "slice_max_age slice_age slice_max_time slice_time_limit",
+        "file_slice_archive_script": "slice_archive_script slice_archive slice_script",
+        "file_fds_limit": "file_descriptors_limit fds_limit",
+        "file_parallel_recovery": "parallel_recovery",
+    }
 )
-SQL: Final = (
-    _keys(Want.STRING, {"sql_driver": "driver", "sql_source": "source"})
-    | _keys(Want.BOOL, {"sql_no_caching": "no_caching"})
-    | _keys(Want.INT, {"sql_max_open_conns": "max_open_conns max_conns", "sql_bulk_insert_limit": "bulk_insert_limit"})
+SQL: Final = _keys(
+    {
+        "sql_driver": "driver",
+        "sql_source": "source",
+        "sql_no_caching": "no_caching",
+        "sql_max_open_conns": "max_open_conns max_conns",
+        "sql_bulk_insert_limit": "bulk_insert_limit",
+    }
 )
 CLUSTER: Final = (
-    _keys(Want.STRING, {"cluster_node_id": "node_id", "cluster_log_path": "log_path"})
-    | _keys(Want.LIST, {"cluster_peers": "peers"})
-    | _keys(
-        Want.BOOL,
+    _keys(
         {
+            "cluster_node_id": "node_id",
+            "cluster_log_path": "log_path",
+            "cluster_peers": "peers",
             "cluster_bootstrap": "bootstrap",
             "cluster_sync": "sync",
             "cluster_raft_logging": "raft_logging",
@@ -168,23 +163,15 @@ CLUSTER: Final = (
             "cluster_proceed_on_restore_failure": "proceed_on_restore_failure",
             "join": "join",
             "replica": "replica",
-            "": "bolt_free_list_sync bolt_free_list_map nodes_connections",
-        },
-    )
-    | _keys(
-        Want.INT,
-        {
+            "replicas": "replicas",
+            "raft_groups": "raft_groups",
             "cluster_log_cache_size": "log_cache_size",
             "cluster_log_snapshots": "log_snapshots",
             "cluster_trailing_logs": "trailing_logs",
-            "replicas": "replicas",
-            "raft_groups": "raft_groups",
-        },
+        }
     )
-    | _keys(
-        Want.DURATION,
-        {"": "raft_heartbeat_timeout raft_election_timeout raft_lease_timeout raft_commit_timeout"},
-    )
+    | dict.fromkeys(("bolt_free_list_sync", "bolt_free_list_map", "nodes_connections"), ("", Want.BOOL))
+    | {f"raft_{what}_timeout": ("", Want.DURATION) for what in ("heartbeat", "election", "lease", "commit")}
 )
 """Keys with "" are read and have no effect."""
 

@@ -37,7 +37,7 @@ def nats_settings(values: SettingsReader) -> NatsConfig:
         user, password, token = OWN_USER, values.own_password, ""
     else:
         told = any(values.text(flag) for flag in ("user", "pass", "auth"))
-        login = values.file.login if values.file and not told else {}
+        login = {} if told else values.file.nats.login
         user, password, token = (
             values.text(flag) or login.get(flag) or values.text(option)
             for flag, option in (("user", "username"), ("pass", "password"), ("auth", "token"))
@@ -56,7 +56,7 @@ def nats_settings(values: SettingsReader) -> NatsConfig:
 
 def _is_own(values: SettingsReader) -> bool:
     """Return True if our connection has a user of its own in the embedded nats-server."""
-    if values.file and values.file.own_user:
+    if values.file.nats.own_user:
         return True
     named = any(values.text(key) for key in ("credentials", "nkey_seed_file"))
     return bool(values.own_password and values.text("user") and not named)
@@ -64,12 +64,11 @@ def _is_own(values: SettingsReader) -> bool:
 
 def _embedded_tls(values: SettingsReader) -> TlsConfig | None:
     """TLS towards our own nats-server: its certificate is known; where it wants one of clients, it is shown its own."""
-    file = values.file
-    verify = values.flag("tlsverify") or bool(file and file.verify)
-    on = values.flag("tls") or values.flag("tlsverify") or bool(file and file.tls and "tls" not in values.given)
-    files = file.certificate if file else {}
-    certificate = values.path("tlscert") or files.get("cert_file")
-    key = values.path("tlskey") or files.get("key_file")
+    nats = values.file.nats
+    verify = values.flag("tlsverify") or nats.verify
+    on = values.flag("tls") or values.flag("tlsverify") or (nats.tls and "tls" not in values.given)
+    certificate = values.path("tlscert") or nats.certificate.get("cert_file")
+    key = values.path("tlskey") or nats.certificate.get("key_file")
     if not on or certificate is None:
         return None
     return TlsConfig(
@@ -79,7 +78,7 @@ def _embedded_tls(values: SettingsReader) -> TlsConfig | None:
 
 def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
     """The nats-server that we start."""
-    config_file = values.file.nats_file if values.file else values.path("config")
+    config_file = values.file.nats.file
     if values.text("routes") and not (config_file or {"cluster", "cluster_listen"} & values.given.keys()):
         values.complaints.append("solicited routes require cluster capabilities, e.g. --cluster")
     hidden = _hidden(values)
@@ -95,7 +94,7 @@ def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
         routes=tuple(url for each in values.text("routes").split(",") if (url := each.strip())) if hidden else (),
         listen_routes=(values.text("cluster") or values.text("cluster_listen")) if hidden else "",
         config_file=config_file,
-        config_text=values.file.nats_text if values.file else None,
+        config_text=values.file.nats.text,
         ports_file_dir=values.path("ports_file_dir"),
         extra_args=tuple(_passed(values, hidden, named=config_file is not None)),
     )
@@ -109,7 +108,7 @@ def _hidden(values: SettingsReader) -> frozenset[str]:
     told = _ROUTES & values.given.keys()
     if not any("@" in values.text(key) for key in told):
         return frozenset()
-    if values.file and values.file.cluster:
+    if values.file.nats.cluster:
         names = " and ".join(f"-{key}" for key in sorted(told))
         values.complaints.append(f"{names} with a password: put it into the cluster block of the file, which there is")
     return frozenset(told)

@@ -112,7 +112,7 @@ def parse(
         values = SettingsReader(scanned.values, read_files(streaming, nats, read, own), environ or {})
     values.own_password = own_password
     config = _config(values)
-    config = replace(config, settings=tuple(effective_settings(config, values.given, values.sources, values.file)))
+    config = replace(config, settings=tuple(effective_settings(config, values)))
     action = Action.CHECK if values.flag("t") else Action.SERVE
     files = tuple(dict.fromkeys(str(file) for file in (streaming, nats) if file))
     return Parsed(action=action, config=config, files=files, complaints=(*_refused(values), *values.complaints))
@@ -186,11 +186,11 @@ def _encryption(values: SettingsReader) -> EncryptionConfig | None:
 
 
 def _permissions(values: SettingsReader) -> Permissions | None:
-    found = values.file.permissions if values.file else None
-    if found is None or not found.users or values.file is None:
+    found = values.file.permissions
+    if found is None or not found.users:
         return found
     given = [values.name(flag) for flag in ("user", "pass", "auth") if values.text(flag)]
-    given += [f"{name} ({where})" for name, where in values.file.nats_names.items() if name in _NATS_LOGINS]
+    given += [f"{name} ({where})" for name, where in values.file.nats.names.items() if name in _NATS_LOGINS]
     if given and not values.text("nats_server"):
         values.complaints.append(f"the users in permissions are all whom NATS lets in: leave out {', '.join(given)}")
     return found
@@ -251,7 +251,7 @@ def _limits(values: SettingsReader) -> StoreLimits:
             subscriptions=values.number("max_subs"),
             inactivity_ns=values.number("max_inactivity"),
         ),
-        per_channel=values.file.channels if values.file else {},
+        per_channel=values.file.channels,
     )
 
 
@@ -259,7 +259,7 @@ def _monitor(values: SettingsReader) -> MonitorConfig:
     plain, secure = values.number("http_port"), values.number("https_port")
     if plain and secure:
         values.complaints.append(f"can't specify both HTTP ({plain}) and HTTPs ({secure}) ports")
-    files = values.file.certificate if values.file else {}
+    files = values.file.nats.certificate
     return MonitorConfig(
         host=values.text("http_host") or MonitorConfig().host,
         port=secure or plain,
@@ -300,13 +300,12 @@ def _refused(values: SettingsReader) -> list[str]:
 
 def _notices(values: SettingsReader) -> Iterator[str]:
     ignored = [values.name(flag.key) for flag in TABLE if flag.ignored and flag.key in values.given]
-    if values.file:
-        yield from values.file.notices
-        if values.flag("tls_skip_verify"):
-            yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
-        ignored += [f"{name} ({where})" for name, where in values.file.ignored]
-        if values.file.permissions is not None:
-            yield from values.file.permissions.notices()
+    yield from values.file.notices
+    if values.flag("tls_skip_verify"):
+        yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
+    ignored += [f"{name} ({where})" for name, where in values.file.ignored]
+    if values.file.permissions is not None:
+        yield from values.file.permissions.notices()
     if values.sources.get("encryption_key") == "flag":
         yield "Others on this machine may have seen the encryption key of the command line: NATS_STREAMING_ENCRYPTION_KEY"
     if values.flag("encrypt") and values.text("store").upper() == "MEMORY":

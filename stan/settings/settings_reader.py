@@ -1,36 +1,79 @@
 """Settings by key: those of the command line over those of files over defaults, each with where it comes from; pure."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import NamedTuple, cast
 
+from stan.config import ChannelOverride, Setting
+from stan.permissions import Permissions
 from stan.settings.file_schema import ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Value
 from stan.units import parse_size
 
-if TYPE_CHECKING:
-    from stan.settings.stream_conf import FileSettings
+
+class KeyPlace(NamedTuple):
+    """Origin of a setting."""
+
+    name: str
+    where: str
+
+
+@dataclass(slots=True)
+class NatsPart:
+    """What of the configuration files is for nats-server, and what clients of it, such as we, have to expect."""
+
+    file: Path | None = None  # None: nothing is for it
+    text: bytes | None = None  # what it shall read instead of that file, if that holds more than is for it
+    names: dict[str, str] = field(default_factory=dict)  # the keys at the top of it, and where they are
+    certificate: dict[str, Path] = field(default_factory=dict)  # its cert_file and key_file
+    tls: bool = False  # it speaks TLS with clients ...
+    verify: bool = False  # ... and wants to see their certificates
+    cluster: bool = False  # it has a cluster block
+    own_user: bool = False  # our own connection is among its users
+    login: dict[str, str] = field(default_factory=dict)  # user, pass, auth that its clients need
+
+
+@dataclass(slots=True)
+class FileSettings:
+    """The contents of the configuration files."""
+
+    values: dict[str, Value] = field(default_factory=dict)  # by key of a flag, or of FILE_ONLY
+    places: dict[str, KeyPlace] = field(default_factory=dict)
+    channels: dict[str, ChannelOverride] = field(default_factory=dict)
+    overrides: list[Setting] = field(default_factory=list)  # the same, to be shown
+    ignored: list[KeyPlace] = field(default_factory=list)  # without effect in this version, and no flag
+    complaints: list[str] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+    permissions: Permissions | None = None
+    nats: NatsPart = field(default_factory=NatsPart)
+
+
+_SDV = frozenset({"stan_debug", "stan_trace"})
+"""What the flag of that name decides over."""
 
 
 class SettingsReader:
     """Typed access to the settings; collects what cannot be used."""
 
     def __init__(
-        self, flags: Mapping[str, Value], file: "FileSettings | None" = None, environ: Mapping[str, str] | None = None
+        self, flags: Mapping[str, Value], file: FileSettings | None = None, environ: Mapping[str, str] | None = None
     ) -> None:
-        told = dict(file.values) if file else {}
-        if "SDV" in flags:  # decides over both
-            told = {key: value for key, value in told.items() if key not in {"stan_debug", "stan_trace"}}
-        self.file = file
-        self.given: dict[str, Value] = {**told, **flags}
-        self.sources: dict[str, str] = {key: file.places[key].where for key in told if file and key in file.places}
-        self.sources |= dict.fromkeys(flags, "flag")
-        self._environment({} if environ is None else environ)
-        self.complaints: list[str] = list(file.complaints) if file else []
-        self.own_password = ""
+        """Without *file* the files are not read: nats-server will read all of its own."""
         self._flags = flags
         self._defaults: dict[str, Value] = {**{flag.key: flag.default for flag in TABLE}, **FILE_ONLY}
+        if file is None:
+            named = flags.get("config")
+            file = FileSettings(nats=NatsPart(file=Path(str(named)) if named else None))
+        told = {key: value for key, value in file.values.items() if "SDV" not in flags or key not in _SDV}
+        self.file = file
+        self.given: dict[str, Value] = {**told, **flags}
+        self.sources: dict[str, str] = {key: file.places[key].where for key in told if key in file.places}
+        self.sources |= dict.fromkeys(flags, "flag")
+        self._environment({} if environ is None else environ)
+        self.complaints = list(file.complaints)
+        self.own_password = ""
 
     def _environment(self, environ: Mapping[str, str]) -> None:
         """Take keys of the environment, which win over all others, where they are asked for (STAN-SPEC 8.10)."""
@@ -41,7 +84,7 @@ class SettingsReader:
 
     def name(self, key: str) -> str:
         """Return the setting's name as the user wrote it: `-dir`, `dir (stan.conf:3)`."""
-        if self.file is None or key in self._flags or key not in self.file.places:
+        if key in self._flags or key not in self.file.places:
             return f"-{key}"
         name, where = self.file.places[key]
         return f"{name} ({where})"

@@ -7,13 +7,11 @@ that nobody knows are ignored with a notice each. Opens no file: it is given a r
 
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from stan.config import ChannelOverride, Setting
 from stan.errors import go_quote
-from stan.permissions import Permissions
 from stan.settings.file_schema import (
     CHANNEL,
     NATS,
@@ -33,47 +31,17 @@ from stan.settings.nats_conf import ConfError, ConfNode, Document, Moment
 from stan.settings.nats_conf_writer import render
 from stan.settings.nats_users import Login, login_of, with_user
 from stan.settings.permissions import read_permissions
+from stan.settings.settings_reader import FileSettings, KeyPlace, NatsPart
 from stan.units import go_duration, parse_duration
 
 Reader = Callable[[Path], Document]
-
-
-class KeyPlace(NamedTuple):
-    """Origin of a setting."""
-
-    name: str
-    where: str
-
-
-@dataclass(slots=True)
-class FileSettings:
-    """The contents of the configuration files."""
-
-    values: dict[str, Value] = field(default_factory=dict)  # by key of a flag, or of FILE_ONLY
-    places: dict[str, KeyPlace] = field(default_factory=dict)
-    channels: dict[str, ChannelOverride] = field(default_factory=dict)
-    overrides: list[Setting] = field(default_factory=list)  # the same, to be shown
-    ignored: list[KeyPlace] = field(default_factory=list)  # without effect in this version, and no flag
-    complaints: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    own: Login | None = None  # the user to add to those of nats-server
-    nats_file: Path | None = None  # for nats-server, None: nothing is for it
-    nats_text: bytes | None = None  # what it shall read instead of that file, if that holds more than is for it
-    certificate: dict[str, Path] = field(default_factory=dict)  # cert_file, key_file of that nats-server
-    tls: bool = False  # it speaks TLS with clients ...
-    verify: bool = False  # ... and wants to see their certificates
-    cluster: bool = False  # it has a cluster block
-    own_user: bool = False  # our own connection is among its users
-    nats_names: dict[str, str] = field(default_factory=dict)  # what nats-server's part begins with, and where
-    permissions: Permissions | None = None
-    login: dict[str, str] = field(default_factory=dict)  # user, pass, auth that clients of that nats-server need
 
 
 def read_files(streaming: Path | None, nats: Path | None, read: Reader, own: Login | None = None) -> FileSettings:
     """Read the files of `-sc` and `-c`, either of which stands for the other where only one is given (STAN-SPEC 12.1); *own*
     becomes a user of the nats-server, if that has users and nothing tells which of them we are.
     """
-    found = FileSettings(own=own)
+    found = FileSettings()
     ours, other = streaming or nats, nats or streaming
     if ours is None or other is None:
         return found
@@ -82,12 +50,12 @@ def read_files(streaming: Path | None, nats: Path | None, read: Reader, own: Log
         mine, rest = _split(document, found, shared=ours == other)
         _Section(found).top(mine)
         if ours == other:
-            _hand_over(other, document, rest, found)
+            _hand_over(other, document, rest, found, own)
     if ours != other and (document := _document(other, read, found)) is not None:
         _, rest = _split(document, FileSettings(), shared=True)
         unused = {name: node for name, node in document.items() if rest.get(name) is not node and not node.referenced}
         found.notices += [f"{node.place}: {name} has no effect, as -sc names {ours}" for name, node in unused.items()]
-        _hand_over(other, document, rest, found)
+        _hand_over(other, document, rest, found, own)
     return found
 
 
@@ -132,16 +100,17 @@ def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Do
     return mine, rest
 
 
-def _hand_over(file: Path, document: Document, rest: Document, found: FileSettings) -> None:
+def _hand_over(file: Path, document: Document, rest: Document, found: FileSettings, own: Login | None) -> None:
     """Note the file or text that nats-server has to read."""
     rest = _take_pages(rest, found)
-    _look_at_tls(rest, found)
+    nats = found.nats
+    _look_at_tls(rest, nats)
     logins = [name for name in rest if name.lower() == "authorization"]
     if logins:
-        found.login = login_of(rest[logins[-1]])
-        if found.own is not None and not _IDENTITIES & found.values.keys():
-            joined = with_user(rest[logins[-1]], found.own)
-            found.own_user = joined is not None
+        nats.login = login_of(rest[logins[-1]])
+        if own is not None and not _IDENTITIES & found.values.keys():
+            joined = with_user(rest[logins[-1]], own)
+            nats.own_user = joined is not None
             rest = rest if joined is None else rest | {logins[-1]: joined}
     whole = rest == document
     if not whole:
@@ -151,25 +120,25 @@ def _hand_over(file: Path, document: Document, rest: Document, found: FileSettin
         }
         if len(kept) < len(rest):
             text, _ = render(kept, str(file))
-        rest, found.nats_text = kept, text if kept else None
-    found.nats_file = file if rest or whole else None
-    found.nats_names = {name.lower(): node.place for name, node in rest.items()}
+        rest, nats.text = kept, text if kept else None
+    nats.file = file if rest or whole else None
+    nats.names = {name.lower(): node.place for name, node in rest.items()}
 
 
 _IDENTITIES = {"username", "nkey_seed_file", "credentials", "nats_server"}
 """Settings that tell who our connection is, or that it goes elsewhere."""
 
 
-def _look_at_tls(rest: Document, found: FileSettings) -> None:
+def _look_at_tls(rest: Document, nats: NatsPart) -> None:
     """Note what clients of nats-server, such as we, have to expect."""
-    found.cluster = any(name.lower() == "cluster" for name in rest)
+    nats.cluster = any(name.lower() == "cluster" for name in rest)
     tls = next((node.data for name, node in rest.items() if name.lower() == "tls"), None)
     if isinstance(tls, dict):
         keys = {name.lower(): node.data for name, node in tls.items()}
-        found.tls = True
-        found.verify = any(keys.get(name) is True for name in ("verify", "verify_and_map"))
+        nats.tls = True
+        nats.verify = any(keys.get(name) is True for name in ("verify", "verify_and_map"))
         files = {name: keys.get(name) for name in ("cert_file", "key_file")}
-        found.certificate = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
+        nats.certificate = {name: Path(file) for name, file in files.items() if isinstance(file, str)}
 
 
 def _take_pages(rest: Document, found: FileSettings) -> Document:
