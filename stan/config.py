@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from stan import limits as bounds
+from stan.declared_options import option
 from stan.errors import ConfigError, go_quote
 from stan.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
 from stan.permissions import Permissions
@@ -49,7 +50,7 @@ RAFT_GROUPS_CLUSTERED: Final = 8
 class StoreLimits:
     """Limits of the store: the number of channels, and what each may hold."""
 
-    channels: int = 100
+    channels: int = option("max_channels", 100)
     default: ChannelLimits = field(default_factory=ChannelLimits)
     per_channel: Mapping[str, ChannelOverride] = field(default_factory=dict)
     _resolved: dict[str, ChannelLimits] = field(init=False, repr=False, compare=False, default_factory=dict)
@@ -95,11 +96,11 @@ class StoreConfig:
 
     kind: StoreKind = "memory"
     directory: Path | None = None
-    source: Path | None = None  # the SQLite file of a SQL store
+    source: Path | None = option("sql_source", None)  # the SQLite file of a SQL store
     sync: SyncKind = "always"
     sync_interval_ns: int = 60 * SECOND  # only for sync="interval"
-    truncate_bad_eof: bool = False  # a server alone goes on without what the end of a log has lost
-    raft_groups: int = 0  # 0: what Config decides, RAFT_GROUPS_CLUSTERED or RAFT_GROUPS_ALONE
+    truncate_bad_eof: bool = option("file_truncate_bad_eof", False)  # go on without the lost end of a log
+    raft_groups: int = option("raft_groups", 0)  # 0: what Config decides, RAFT_GROUPS_CLUSTERED or RAFT_GROUPS_ALONE
 
     @property
     def place(self) -> Path | None:
@@ -119,15 +120,15 @@ def is_node_id(name: str) -> bool:
 class ClusterConfig:
     """Settings of a node of a cluster (STAN-SPEC 9.7, 9.8)."""
 
-    node_id: str = ""  # empty: the one kept in the directory, else a generated one
+    node_id: str = option("cluster_node_id", "")  # empty: the one kept in the directory, else a generated one
     peers: tuple[str, ...] = ()  # ids of the other nodes that vote; may hold the own one
-    bootstrap: bool = False  # a cluster that does not exist yet may be made without hearing all peers first
-    join: bool = False  # peers, groups and replicas are those of the running cluster
-    replica: bool = False  # a copy of everything that serves reads and never votes
+    bootstrap: bool = option("cluster_bootstrap", False)  # a new cluster may be made without hearing all peers first
+    join: bool = option("join", False)  # peers, groups and replicas are those of the running cluster
+    replica: bool = option("replica", False)  # a copy of everything that serves reads and never votes
     nodes_version: int = 0  # not 0: the peers are all nodes, as the metadata has them since one was added or removed
-    replicas: int = 3  # nodes that hold each group
-    allow_add_remove: bool = False  # nodes are added and removed at request, while the cluster runs
-    raft_logging: bool = False  # what the groups say among themselves is logged too
+    replicas: int = option("replicas", 3)  # nodes that hold each group
+    allow_add_remove: bool = option("cluster_allow_add_remove_node", False)  # at request, while the cluster runs
+    raft_logging: bool = option("cluster_raft_logging", False)  # what the groups say among themselves is logged too
 
     @property
     def joins(self) -> bool:
@@ -166,9 +167,9 @@ class ClusterConfig:
 class HeartbeatConfig:
     """Server to client heartbeats (STAN-SPEC 3.3); a client is dead on failure number fail_count + 1."""
 
-    interval_ns: int = 30 * SECOND
-    timeout_ns: int = 10 * SECOND
-    fail_count: int = 10
+    interval_ns: int = option("hb_interval", 30 * SECOND)
+    timeout_ns: int = option("hb_timeout", 10 * SECOND)
+    fail_count: int = option("hb_fail_count", 10)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,8 +179,8 @@ class TlsConfig:
     client_cert: Path | None = None
     client_key: Path | None = None
     client_ca: Path | None = None
-    server_name: str = ""  # overrides the host name that is verified
-    skip_verify: bool = False
+    server_name: str = option("tls_server_name", "")  # overrides the host name that is verified
+    skip_verify: bool = option("tls_skip_verify", False)
     # The exact certificate that the server must show, whatever its names: that of our own nats-server.
     pinned: Path | None = None
 
@@ -192,8 +193,8 @@ class NatsConfig:
     user: str = ""
     password: str = field(default="", repr=False)
     token: str = field(default="", repr=False)
-    credentials: Path | None = None
-    nkey_seed_file: Path | None = None
+    credentials: Path | None = option("credentials", None)
+    nkey_seed_file: Path | None = option("nkey_seed_file", None)
     tls: TlsConfig | None = None
     own: bool = False  # only the embedded nats-server knows this user; another one of its cluster does not
 
@@ -202,12 +203,12 @@ class NatsConfig:
 class EmbeddedConfig:
     """The nats-server that we start; empty host and port 0 leave it to `config_file`, else 0.0.0.0 and 4222."""
 
-    host: str = ""
-    port: int = 0  # -1: any free port
+    host: str = option("addr", "")
+    port: int = option("port", 0)  # -1: any free port
     pages: bool = False  # its own monitoring pages, on any free port of the loopback interface
-    user: str = ""
-    password: str = field(default="", repr=False)
-    token: str = field(default="", repr=False)
+    user: str = option("user", "")
+    password: str = option("pass", "", shown=False)
+    token: str = option("auth", "", shown=False)
     own_user: str = ""  # the user that our own connection is, beside the others; "" if it needs none
     own_password: str = field(default="", repr=False)
     routes: tuple[str, ...] = field(default=(), repr=False)  # URLs with passwords, which no process title may show
@@ -215,7 +216,7 @@ class EmbeddedConfig:
     config_file: Path | None = None
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
     accounts: str = field(default="", repr=False)  # the block of that name, of users that have permissions
-    ports_file_dir: Path | None = None
+    ports_file_dir: Path | None = option("ports_file_dir", None)
     extra_args: tuple[str, ...] = field(default=(), repr=False)  # handed to nats-server as they are; may hold URLs
 
 
@@ -231,7 +232,7 @@ class MonitorConfig:
     secure: bool = False  # HTTPS, with these files
     certificate: Path | None = None
     key: Path | None = None
-    dashboard_actions: bool = False  # the dashboard may change things, not only show them
+    dashboard_actions: bool = option("dashboard_actions", False)  # the dashboard may change things, not only show them
     hosts: tuple[str, ...] = ()  # further names by which it may be asked, lower case; "*.name": all below it, "*": any
 
     def complaints(self) -> list[str]:
@@ -258,7 +259,7 @@ class EncryptionConfig:
     """With what messages are encrypted on the disk."""
 
     key: bytes = field(default=b"", repr=False)
-    cipher: str = ""  # AES or CHACHA; "": the better one of this machine
+    cipher: str = option("encryption_cipher", "")  # AES or CHACHA; "": the better one of this machine
 
     def complaints(self) -> list[str]:
         """Return the mistakes in these settings that show without the others, in the original's words (STAN-SPEC 8.10)."""
@@ -275,23 +276,23 @@ class LogConfig:
     trace: bool = False
     nats_debug: bool = False
     nats_trace: bool = False
-    file: Path | None = None  # None: standard error
-    file_bytes_max: int = 0  # the file is rotated once it holds this much; 0: never
-    logtime: bool = True
-    logtime_utc: bool = False
+    file: Path | None = option("log", None)  # None: standard error
+    file_bytes_max: int = option("log_size_limit", 0)  # the file is rotated once it holds this much; 0: never
+    logtime: bool = option("logtime", True)
+    logtime_utc: bool = option("logtime_utc", False)
     syslog: bool = False
-    remote_syslog: str = ""  # udp://host:port, tcp://host:port; implies syslog
-    syslog_name: str = ""
+    remote_syslog: str = option("remote_syslog", "")  # udp://host:port, tcp://host:port; implies syslog
+    syslog_name: str = option("syslog_name", "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestLimits:
     """Limits of clients' requests; 0 is no limit."""
 
-    clients: int = 0  # connected at once
-    message_bytes: int = 0  # payload and reply of one message; NATS's own max_payload counts besides
-    rate: int = 0  # connects, subscribes and requests of operators a second, of everybody together, at each node
-    client_rate: int = 0  # connects and subscribes a second of each client
+    clients: int = option("max_clients", 0)  # connected at once
+    message_bytes: int = option("max_msg_bytes", 0)  # payload and reply; NATS's own max_payload counts besides
+    rate: int = option("max_request_rate", 0)  # connects, subscribes and requests of operators a second, at each node
+    client_rate: int = option("max_client_request_rate", 0)  # connects and subscribes a second of each client
 
     def complaints(self) -> list[str]:
         """Return the mistakes in these settings that show without the others."""
@@ -316,8 +317,8 @@ class Setting(NamedTuple):
 class Config:
     """All settings of one server."""
 
-    cluster_id: str = "test-cluster"
-    discover_prefix: str = "_STAN.discover"
+    cluster_id: str = option("cluster_id", "test-cluster")
+    discover_prefix: str = option("discover_prefix", "_STAN.discover")
     store: StoreConfig = StoreConfig()
     limits: StoreLimits = field(default_factory=StoreLimits)
     heartbeat: HeartbeatConfig = HeartbeatConfig()
@@ -327,13 +328,13 @@ class Config:
     monitor: MonitorConfig = MonitorConfig()
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
-    partitioning: bool = False  # only channels that `limits.per_channel` names are served, the others by other servers
-    ft_group: str = ""  # servers that share one store, of which one is active; "": none
+    partitioning: bool = option("partitioning", False)  # only channels that `limits.per_channel` names are served
+    ft_group: str = option("ft_group", "")  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     permissions: Permissions | None = None  # None: everybody may do everything
-    replace_durable: bool = False
-    reply_prefixes: tuple[str, ...] = ()  # replies of publishes may also begin with one of these, each ends with a dot
-    pid_file: Path | None = None
+    replace_durable: bool = option("replace_durable", False)
+    reply_prefixes: tuple[str, ...] = option("reply_prefixes", ())  # of replies of publishes; each ends with a dot
+    pid_file: Path | None = option("pid", None)
     notices: tuple[str, ...] = ()  # warnings to log once at start, such as options without effect
     settings: tuple[Setting, ...] = field(default=(), compare=False, repr=False)  # where they were read from anything
 

@@ -7,6 +7,8 @@ exist, never creates one. Modelled on the store limits of the original server.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
+from stan.declared_options import option
+
 ONE = "*"
 REST = ">"
 RESERVED = ("_STAN.", "_INBOX._STAN.", "$", "_GR_.")
@@ -17,11 +19,11 @@ RESERVED = ("_STAN.", "_INBOX._STAN.", "$", "_GR_.")
 class ChannelLimits:
     """Effective limits of one channel; 0 means unlimited everywhere (STAN-SPEC 7.1)."""
 
-    msgs: int = 1_000_000
-    bytes: int = 1_024_000_000
-    age_ns: int = 0
-    subscriptions: int = 1000
-    inactivity_ns: int = 0  # 0: the channel is never deleted
+    msgs: int = option("max_msgs", 1_000_000)
+    bytes: int = option("max_bytes", 1_024_000_000)
+    age_ns: int = option("max_age", 0)
+    subscriptions: int = option("max_subs", 1000)
+    inactivity_ns: int = option("max_inactivity", 0)  # 0: the channel is never deleted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

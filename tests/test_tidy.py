@@ -18,6 +18,7 @@ FUNCTION_LINES_MAX = 70
 WORDS = {
     "stan",
     "stan.types",
+    "stan.declared_options",
     "stan.units",
     "stan.limits",
     "stan.errors",

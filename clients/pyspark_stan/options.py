@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from stan.declared_options import filled, option
 from stan.protocol.channels import is_channel_name
 from stan.units import spark_seconds
 
@@ -91,6 +92,14 @@ class OptionReader:
             self.complain(f"{name}: {value} is not between {least} and {most}")
             return default
         return value
+
+    def option(self, kind: type, name: str, default: Any, *bounds: int) -> object:
+        """Read a field of options by its type."""
+        if kind is bool:
+            return self.flag(name, default=default)
+        if kind is float:
+            return self.seconds(name, default)
+        return self.number(name, default, *bounds) if kind is int else self.text(name, default)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Either true or false."""
@@ -179,7 +188,12 @@ class ReadBound:
     latest_if_later: bool = False  # a time behind the newest message stands for the end, and is not a mistake
 
 
-@dataclass(frozen=True, slots=True)
+ROWS_PER_PARTITION: Final = 500_000
+"""Half a second's work or so: a large range keeps all cores busy, a small one is one task, and no task is for its own sake."""
+FETCH_BYTES: Final = 2 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """The source's options, checked."""
 
@@ -188,20 +202,20 @@ class SourceOptions:
     pattern: str  # or those whose whole name matches this regular expression
     start: ReadBound
     end: ReadBound
-    rows_per_trigger: int  # 0: no limit, as below
-    bytes_per_trigger: int
-    rows_at_least: int
-    trigger_delay_s: float
-    partitions_at_least: int
-    rows_per_partition: int
-    fail_on_data_loss: bool
-    headers: bool
-    fetch_bytes: int
-    retries: int
+    rows_per_trigger: int = option("maxOffsetsPerTrigger", 0, 1)  # 0: no limit, as below
+    bytes_per_trigger: int = option("maxBytesPerTrigger", 0, 1)
+    rows_at_least: int = option("minOffsetsPerTrigger", 0, 1)
+    trigger_delay_s: float = option("maxTriggerDelay", 15 * 60.0)
+    partitions_at_least: int = option("minPartitions", 0, 1, 1 << 20)
+    rows_per_partition: int = option("maxRecordsPerPartition", ROWS_PER_PARTITION, 1)
+    fail_on_data_loss: bool = option("failOnDataLoss", True)
+    headers: bool = option("includeHeaders", False)
+    fetch_bytes: int = option("fetchBytes", FETCH_BYTES, 1024, 1 << 30)
+    retries: int = option("fetch.numRetries", 5)
     retry_pause_s: float
-    consumer: str
-    from_replica: bool
-    pushdown: bool
+    consumer: str = option("consumerName", "")
+    from_replica: bool = option("fromReplica", False)
+    pushdown: bool = option("pushdown", False)
 
 
 STREAM_ONLY: Final = (
@@ -210,9 +224,6 @@ STREAM_ONLY: Final = (
 )
 BATCH_ONLY: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "pushdown")
 STRATEGIES: Final = ("error", "latest")
-ROWS_PER_PARTITION: Final = 500_000
-"""Half a second's work or so: a large range keeps all cores busy, a small one is one task, and no task is for its own sake."""
-FETCH_BYTES: Final = 2 << 20
 
 
 def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", "any"] = "any") -> SourceOptions:
@@ -241,26 +252,15 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
             take.complain("assign: a stream has no end")
     if kind == "batch" and (start.default == LATEST or LATEST in start.sequences.values()):
         take.complain("startingOffsets: a batch cannot start at latest")
-    found = SourceOptions(
+    found = filled(
+        SourceOptions,
+        take,
         connection=connection,
         channels=channels,
         pattern=pattern,
         start=start,
         end=end,
-        rows_per_trigger=take.number("maxOffsetsPerTrigger", 0, 1),
-        bytes_per_trigger=take.number("maxBytesPerTrigger", 0, 1),
-        rows_at_least=take.number("minOffsetsPerTrigger", 0, 1),
-        trigger_delay_s=take.seconds("maxTriggerDelay", 15 * 60.0),
-        partitions_at_least=take.number("minPartitions", 0, 1, 1 << 20),
-        rows_per_partition=take.number("maxRecordsPerPartition", ROWS_PER_PARTITION, 1),
-        fail_on_data_loss=take.flag("failOnDataLoss", default=True),
-        headers=take.flag("includeHeaders", default=False),
-        fetch_bytes=take.number("fetchBytes", FETCH_BYTES, 1024, 1 << 30),
-        retries=take.number("fetch.numRetries", 5),
         retry_pause_s=take.number("fetch.retryIntervalMs", 200) / 1000,
-        consumer=take.text("consumerName"),
-        from_replica=take.flag("fromReplica", default=False),
-        pushdown=take.flag("pushdown", default=False),
     )
     if found.rows_per_trigger and found.rows_at_least > found.rows_per_trigger:
         take.complain("minOffsetsPerTrigger: more than maxOffsetsPerTrigger")

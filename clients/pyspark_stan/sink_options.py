@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 )
 
 from pyspark_stan.options import ConnectionOptions, OptionReader
+from stan.declared_options import filled, option
 from stan.protocol.channels import is_channel_name
 from stan.types import KiB, MiB
 
@@ -32,25 +33,25 @@ REQUEST_BYTES_MAX: Final = 8 * MiB
 """The broker takes 32 MiB at once, counted as messages with their channel's name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SinkOptions:
     """The sink's options, checked."""
 
     connection: ConnectionOptions
     channel: str  # empty: the column of this name says it for each row
     delivery: Delivery
-    app: str  # empty: the query's id
+    app: str = option("txnAppId", "")  # empty: the query's id
     version: int | None  # None: the batch's id
     id_column: str  # empty: ids come from the content
-    in_flight_max: int
-    batch_rows: int
-    batch_bytes: int
+    in_flight_max: int = option("maxInFlight", 64, 1, 4096)
+    batch_rows: int = option("batchRows", 10_000, 1, ROWS_PER_REQUEST_MAX)
+    batch_bytes: int = option("batchBytes", 1 * MiB, 1 * KiB, REQUEST_BYTES_MAX)
     patience_s: float  # for the answer to one request, all tries together
     retries: int  # of a request that may be stored twice then; 0 in the other modes
     on_error: OnError
     dead_letter: str  # the channel of what cannot be published
-    include_headers: bool
-    include_reply: bool
+    include_headers: bool = option("includeHeaders", False)
+    include_reply: bool = option("includeReply", False)
 
 
 def sink_options(
@@ -78,22 +79,18 @@ def sink_options(
     retries = take.number("publish.numRetries", 5, 0, 1000)
     patience_s = take.number("ackTimeoutMs", 30_000, 1) / 1000
     tries = 1 + retries if delivery == "at-least-once" else 1  # the client repeats by itself what may be repeated
-    found = SinkOptions(
+    found = filled(
+        SinkOptions,
+        take,
         connection=replace(connection, timeout_s=patience_s / tries),
         channel=_channel(take),
         delivery=next(each for each in DELIVERIES if each == delivery),
-        app=take.text("txnAppId"),
         version=take.number("txnVersion", 0, 0, VERSION_MAX) if take.given("txnVersion") else None,
         id_column=_id_column(take, schema, delivery),
-        in_flight_max=take.number("maxInFlight", 64, 1, 4096),
-        batch_rows=take.number("batchRows", 10_000, 1, ROWS_PER_REQUEST_MAX),
-        batch_bytes=take.number("batchBytes", 1 * MiB, 1 * KiB, REQUEST_BYTES_MAX),
         patience_s=patience_s,
         retries=tries - 1,
         on_error=on_error,
         dead_letter=dead_letter,
-        include_headers=take.flag("includeHeaders", default=False),
-        include_reply=take.flag("includeReply", default=False),
     )
     if take.given("txnVersion") and kind == "stream":
         take.complain("txnVersion: a stream has many versions, which its batch ids are; for saves of your own only")

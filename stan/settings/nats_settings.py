@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from stan.config import EmbeddedConfig, NatsConfig, TlsConfig, parse_nats_urls
+from stan.declared_options import filled
 from stan.errors import ConfigError
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import FlagKind
@@ -24,12 +25,12 @@ def nats_settings(values: SettingsReader) -> NatsConfig:
     files = [values.path(key) for key in ("tls_client_cert", "tls_client_key", "tls_client_cacert")]
     tls = embedded
     if values.flag("secure") or any(files):
-        tls = TlsConfig(
+        tls = filled(
+            TlsConfig,
+            values,
             client_cert=files[0] or (embedded.client_cert if embedded else None),
             client_key=files[1] or (embedded.client_key if embedded and not files[0] else None),
             client_ca=files[2],
-            server_name=values.text("tls_server_name"),
-            skip_verify=values.flag("tls_skip_verify"),
             pinned=embedded.pinned if embedded else None,
         )
     own = not urls and _is_own(values)
@@ -42,16 +43,7 @@ def nats_settings(values: SettingsReader) -> NatsConfig:
             values.text(flag) or login.get(flag) or values.text(option)
             for flag, option in (("user", "username"), ("pass", "password"), ("auth", "token"))
         )
-    return NatsConfig(
-        urls=urls,
-        user=user,
-        password=password,
-        token=token,
-        credentials=values.path("credentials"),
-        nkey_seed_file=values.path("nkey_seed_file"),
-        tls=tls,
-        own=own,
-    )
+    return filled(NatsConfig, values, urls=urls, user=user, password=password, token=token, tls=tls, own=own)
 
 
 def _is_own(values: SettingsReader) -> bool:
@@ -82,20 +74,16 @@ def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
     if values.text("routes") and not (config_file or {"cluster", "cluster_listen"} & values.given.keys()):
         values.complaints.append("solicited routes require cluster capabilities, e.g. --cluster")
     hidden = _hidden(values)
-    return EmbeddedConfig(
-        host=values.text("addr"),
-        port=values.number("port"),
+    return filled(
+        EmbeddedConfig,
+        values,
         pages=bool(values.number("http_port") or values.number("https_port")),
-        user=values.text("user"),
-        password=values.text("pass"),
-        token=values.text("auth"),
         own_user=OWN_USER if _is_own(values) else "",
         own_password=values.own_password if _is_own(values) else "",
-        routes=tuple(url for each in values.text("routes").split(",") if (url := each.strip())) if hidden else (),
+        routes=values.names("routes") if hidden else (),
         listen_routes=(values.text("cluster") or values.text("cluster_listen")) if hidden else "",
         config_file=config_file,
         config_text=values.file.nats.text,
-        ports_file_dir=values.path("ports_file_dir"),
         extra_args=tuple(_passed(values, hidden, named=config_file is not None)),
     )
 

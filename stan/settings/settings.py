@@ -24,6 +24,7 @@ from stan.config import (
     StoreLimits,
     SyncKind,
 )
+from stan.declared_options import filled
 from stan.errors import go_quote
 from stan.permissions import Permissions
 from stan.settings.effective_settings import effective_settings
@@ -32,6 +33,7 @@ from stan.settings.go_flags import FlagError, scan
 from stan.settings.nats_settings import OWN_USER, embedded_settings, nats_settings
 from stan.settings.nats_users import Login
 from stan.settings.settings_reader import SettingsReader, clustered
+from stan.units import INT64_MAX
 
 if TYPE_CHECKING:
     from stan.settings.stream_conf import Reader
@@ -45,6 +47,21 @@ _NATS_LOGINS = frozenset(
 )
 """Keys of NATS that tell whom it lets in."""
 _STORES: dict[str, StoreKind] = {"MEMORY": "memory", "FILE": "file", "SQL": "sql"}
+
+
+_SLICES = ("file_slice_max_msgs", "file_slice_max_bytes", "file_slice_max_age")
+_FILE_BOUNDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
+    ("buffer size value must be a positive number", 0, INT64_MAX, ("file_buffer_size",)),
+    ("read buffer size value must be a positive number", 0, INT64_MAX, ("file_read_buffer_size",)),
+    ("compact interval value must at least be 1 seconds", 1, INT64_MAX, ("file_compact_interval",)),
+    ("compact fragmentation value must at least be 1", 1, INT64_MAX, ("file_compact_frag",)),
+    ("compact minimum file size value must be a positive number", 0, INT64_MAX, ("file_compact_min_size",)),
+    ("crc polynomial should be between 1 and 4294967295", 1, 0xFFFFFFFF, ("file_crc_poly",)),
+    ("slice max values must be positive numbers", 0, INT64_MAX, _SLICES),
+    ("file descriptor limit must be a positive number", 0, INT64_MAX, ("file_fds_limit",)),
+    ("parallel recovery value must be at least 1", 1, INT64_MAX, ("file_parallel_recovery",)),
+)
+"""What is complained of for a FILE store, and the bounds of the options (STAN-SPEC 8.3), even those without effect here."""
 
 
 class Action(Enum):
@@ -119,34 +136,20 @@ def parse(
 
 
 def _config(values: SettingsReader) -> Config:
-    return Config(
-        cluster_id=values.text("cluster_id"),
-        discover_prefix=values.text("discover_prefix"),
+    return filled(
+        Config,
+        values,
         store=_store(values),
-        limits=_limits(values),
-        requests=RequestLimits(
-            clients=values.number("max_clients"),
-            message_bytes=values.size("max_msg_bytes"),
-            rate=values.number("max_request_rate"),
-            client_rate=values.number("max_client_request_rate"),
-        ),
-        heartbeat=HeartbeatConfig(
-            interval_ns=values.number("hb_interval"),
-            timeout_ns=values.number("hb_timeout"),
-            fail_count=values.number("hb_fail_count"),
-        ),
+        limits=filled(StoreLimits, values, default=filled(ChannelLimits, values), per_channel=values.file.channels),
+        requests=filled(RequestLimits, values),
+        heartbeat=filled(HeartbeatConfig, values),
         nats=nats_settings(values),
         embedded=embedded_settings(values),
         monitor=_monitor(values),
         log=_log(values),
         cluster=_cluster(values),
-        partitioning=values.flag("partitioning"),
-        ft_group=values.text("ft_group"),
         encryption=_encryption(values),
         permissions=_permissions(values),
-        replace_durable=values.flag("replace_durable"),
-        reply_prefixes=tuple(prefix for one in values.text("reply_prefixes").split(",") if (prefix := one.strip())),
-        pid_file=values.path("pid"),
         notices=tuple(_notices(values)),
     )
 
@@ -167,14 +170,13 @@ def _store(values: SettingsReader) -> StoreConfig:
     interval = values.number("file_auto_sync")
     if kind != "sql" and not values.flag("file_sync"):
         sync = "interval" if interval > 0 else "never"
-    return StoreConfig(
+    return filled(
+        StoreConfig,
+        values,
         kind=kind or "memory",
         directory=values.path("dir") or (values.path("cluster_log_path") if clustered(values) else None),
-        source=values.path("sql_source"),
         sync=sync,
         sync_interval_ns=max(interval, 0),
-        raft_groups=values.number("raft_groups"),
-        truncate_bad_eof=values.flag("file_truncate_bad_eof"),
     )
 
 
@@ -182,7 +184,7 @@ def _encryption(values: SettingsReader) -> EncryptionConfig | None:
     key = values.text("encryption_key")
     if not (key or values.flag("encrypt")):
         return None
-    return EncryptionConfig(key=key.encode("utf-8", "surrogateescape"), cipher=values.text("encryption_cipher"))
+    return filled(EncryptionConfig, values, key=key.encode("utf-8", "surrogateescape"))
 
 
 def _permissions(values: SettingsReader) -> Permissions | None:
@@ -197,26 +199,9 @@ def _permissions(values: SettingsReader) -> Permissions | None:
 
 
 def _file_complaints(values: SettingsReader) -> Iterator[str]:
-    """Check options of the FILE store, also those without effect here (STAN-SPEC 8.3)."""
-    if values.size("file_buffer_size") < 0:
-        yield "buffer size value must be a positive number"
-    if values.size("file_read_buffer_size") < 0:
-        yield "read buffer size value must be a positive number"
-    if values.number("file_compact_interval") < 1:
-        yield "compact interval value must at least be 1 seconds"
-    if values.number("file_compact_frag") < 1:
-        yield "compact fragmentation value must at least be 1"
-    if values.size("file_compact_min_size") < 0:
-        yield "compact minimum file size value must be a positive number"
-    if not 1 <= values.number("file_crc_poly") <= 0xFFFFFFFF:
-        yield "crc polynomial should be between 1 and 4294967295"
-    slices = values.number("file_slice_max_msgs"), values.size("file_slice_max_bytes")
-    if min(*slices, values.number("file_slice_max_age")) < 0:
-        yield "slice max values must be positive numbers"
-    if values.number("file_fds_limit") < 0:
-        yield "file descriptor limit must be a positive number"
-    if values.number("file_parallel_recovery") < 1:
-        yield "parallel recovery value must be at least 1"
+    for text, least, most, keys in _FILE_BOUNDS:
+        if not all(least <= values.number(key) <= most for key in keys):
+            yield text
 
 
 def _cluster(values: SettingsReader) -> ClusterConfig | None:
@@ -227,32 +212,8 @@ def _cluster(values: SettingsReader) -> ClusterConfig | None:
     told = [values.name(key) for key in ("raft_groups", "replicas") if key in values.given]
     if values.flag("join") and told:
         values.complaints.append(f"a node that joins learns {' and '.join(told)} from the running cluster")
-    node_id = values.text("cluster_node_id")
-    peers = [peer for name in values.text("cluster_peers").split(",") if (peer := name.strip())]
-    return ClusterConfig(
-        node_id=node_id,
-        peers=tuple(dict.fromkeys(peer for peer in peers if peer != node_id)),
-        bootstrap=values.flag("cluster_bootstrap"),
-        join=values.flag("join"),
-        replica=values.flag("replica"),
-        replicas=values.number("replicas"),
-        allow_add_remove=values.flag("cluster_allow_add_remove_node"),
-        raft_logging=values.flag("cluster_raft_logging"),
-    )
-
-
-def _limits(values: SettingsReader) -> StoreLimits:
-    return StoreLimits(
-        channels=values.number("max_channels"),
-        default=ChannelLimits(
-            msgs=values.number("max_msgs"),
-            bytes=values.size("max_bytes"),
-            age_ns=values.number("max_age"),
-            subscriptions=values.number("max_subs"),
-            inactivity_ns=values.number("max_inactivity"),
-        ),
-        per_channel=values.file.channels,
-    )
+    peers = tuple(peer for peer in values.names("cluster_peers") if peer != values.text("cluster_node_id"))
+    return filled(ClusterConfig, values, peers=tuple(dict.fromkeys(peers)))
 
 
 def _monitor(values: SettingsReader) -> MonitorConfig:
@@ -260,32 +221,29 @@ def _monitor(values: SettingsReader) -> MonitorConfig:
     if plain and secure:
         values.complaints.append(f"can't specify both HTTP ({plain}) and HTTPs ({secure}) ports")
     files = values.file.nats.certificate
-    return MonitorConfig(
+    return filled(
+        MonitorConfig,
+        values,
         host=values.text("http_host") or MonitorConfig().host,
         port=secure or plain,
         secure=bool(secure),
         certificate=values.path("tlscert") or files.get("cert_file"),
         key=values.path("tlskey") or files.get("key_file"),
-        dashboard_actions=values.flag("dashboard_actions"),
-        hosts=tuple(name for part in values.text("http_hosts").split(",") if (name := part.strip().lower())),
+        hosts=tuple(name.lower() for name in values.names("http_hosts")),
     )
 
 
 def _log(values: SettingsReader) -> LogConfig:
     both = values.flag("DV") or values.flag("DVV")
     streaming = values.flag("SDV")
-    return LogConfig(
+    return filled(
+        LogConfig,
+        values,
         debug=values.flag("stan_debug") if "stan_debug" in values.given else streaming,
         trace=values.flag("stan_trace") if "stan_trace" in values.given else streaming,
         nats_debug=values.flag("debug") or both,
         nats_trace=values.flag("trace") or values.flag("VV") or both,
-        file=values.path("log"),
-        file_bytes_max=values.number("log_size_limit"),
-        logtime=values.flag("logtime"),
-        logtime_utc=values.flag("logtime_utc"),
         syslog=values.flag("syslog") or bool(values.text("remote_syslog")),
-        remote_syslog=values.text("remote_syslog"),
-        syslog_name=values.text("syslog_name"),
     )
 
 

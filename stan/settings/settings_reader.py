@@ -94,8 +94,15 @@ class SettingsReader:
         return cast("bool", self._get(key))
 
     def number(self, key: str) -> int:
-        """A number; durations are nanoseconds."""
-        return cast("int", self._get(key))
+        """A number; durations are nanoseconds, sizes bytes, and a size that cannot be read is a complaint."""
+        value = self._get(key)
+        if isinstance(value, int):
+            return value
+        try:
+            return parse_size(value)
+        except ValueError:
+            self.complaints.append(f"{key} should be a size, got '{value}'")
+            return parse_size(str(self._defaults[key]))
 
     def text(self, key: str) -> str:
         """A text."""
@@ -106,14 +113,15 @@ class SettingsReader:
         text = self.text(key)
         return Path(text) if text else None
 
-    def size(self, key: str) -> int:
-        """Bytes; a size that cannot be read is a complaint."""
-        text = self.text(key)
-        try:
-            return parse_size(text)
-        except ValueError:
-            self.complaints.append(f"{key} should be a size, got '{text}'")
-            return parse_size(str(self._defaults[key]))
+    def option(self, kind: object, key: str, _default: object, *_bounds: int) -> object:
+        """Give a field of `Config`; defaults are those of the flags."""
+        if kind == Path | None:
+            return self.path(key)
+        return self.names(key) if kind == tuple[str, ...] else self.number(key) if kind is int else self._get(key)
+
+    def names(self, key: str) -> tuple[str, ...]:
+        """A list with commas."""
+        return tuple(name for part in self.text(key).split(",") if (name := part.strip()))
 
     def _get(self, key: str) -> Value:
         return self.given.get(key, self._defaults[key])

@@ -1,9 +1,13 @@
 """The settings in force, as `.options` and the dashboard show them: values, where they come from, and never a secret."""
 
+from dataclasses import fields, is_dataclass
+
 import pytest
 
-from stan.config import Config
+from stan import config as config_module
+from stan.config import ChannelLimits, Config
 from stan.settings.settings import parse
+from stan.settings.settings_reader import SettingsReader
 from tests.unit.settings.test_stream_conf import serve
 
 HIDDEN = "swordfish"
@@ -25,6 +29,19 @@ def test_settings_are_shown_with_value_and_source():
     assert shown["replace_durable"] == ("false", "default")
     assert shown["raft_groups"] == ("1", "default")
     assert shown["port"] == ("4222", "default")
+
+
+CLASSES = (ChannelLimits, *(each for each in vars(config_module).values() if is_dataclass(each)))
+
+
+@pytest.mark.parametrize("of", dict.fromkeys(CLASSES), ids=lambda of: of.__name__)
+def test_a_field_that_is_an_option_has_the_default_of_its_flag(of):
+    reader = SettingsReader({})
+    for each in fields(of):
+        if "option" in each.metadata:
+            name, bounds = each.metadata["option"]
+            assert reader.option(each.type, name, each.default, *bounds) == each.default, each.name
+    assert reader.complaints == []
 
 
 def test_limits_of_single_channels_are_shown():
