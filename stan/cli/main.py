@@ -36,80 +36,49 @@ class CommandEntry(NamedTuple):
     panel: str
 
 
-ENTRIES: Final = (
-    CommandEntry(
-        "pub", "stan.cli.commands.pubsub:pub", "Publish messages to a channel and wait for their acks.", MESSAGES
-    ),
-    CommandEntry("sub", "stan.cli.commands.pubsub:sub", "Read a channel: payloads, one a line, or JSON.", MESSAGES),
-    CommandEntry(
-        "channel",
-        "stan.cli.commands.channel:app",
-        "Channels: list, show, get messages, purge, delete, limits, verify.",
-        LOOK,
-    ),
-    CommandEntry(
+_TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
+    ("pub", "commands.pubsub:pub", MESSAGES, "Publish messages to a channel and wait for their acks."),
+    ("sub", "commands.pubsub:sub", MESSAGES, "Read a channel: payloads, one a line, or JSON."),
+    ("channel", "commands.channel:app", LOOK, "Channels: list, show, get messages, purge, delete, limits, verify."),
+    (
         "durable",
-        "stan.cli.commands.durable:durables",
-        "Durables: list, show, why they get nothing, move, skip, redeliver, pause.",
+        "commands.durable:durables",
         LOOK,
+        "Durables: list, show, why they get nothing, move, skip, redeliver, pause.",
     ),
-    CommandEntry("queue", "stan.cli.commands.durable:queues", "Queue groups: the same.", LOOK),
-    CommandEntry(
-        "subscription", "stan.cli.commands.subscription:app", "Subscriptions that are online: list, evict.", LOOK
-    ),
-    CommandEntry("client", "stan.cli.commands.client:app", "Clients: list, show, evict.", LOOK),
-    CommandEntry("node", "stan.cli.commands.node:app", "Nodes: list, show, add, remove.", CLUSTER),
-    CommandEntry(
-        "group", "stan.cli.commands.group:app", "Groups of channels and their leaders: list, step-down.", CLUSTER
-    ),
-    CommandEntry("top", "stan.cli.commands.top:top", "Rates, lag and redeliveries, live.", WATCH),
-    CommandEntry(
-        "events", "stan.cli.commands.events:events", "What happens: leaders, clients, channels, trouble.", WATCH
-    ),
-    CommandEntry(
-        "check",
-        "stan.cli.commands.check:check",
-        "Whether all is well, as an exit code for alerting: 0, 1, 2, 3.",
-        WATCH,
-    ),
-    CommandEntry(
-        "doctor", "stan.cli.commands.doctor:doctor", "What is wrong, and what to do about it, on one page.", WATCH
-    ),
-    CommandEntry("backup", "stan.cli.commands.backup:backup", "Save channels with their positions into files.", LOOK),
-    CommandEntry("restore", "stan.cli.commands.backup:restore", "Put channels of a backup back.", LOOK),
-    CommandEntry("export", "stan.cli.commands.exchange:export", "Write a channel's messages as lines.", MESSAGES),
-    CommandEntry("import", "stan.cli.commands.exchange:import_", "Publish lines of a file.", MESSAGES),
-    CommandEntry("context", "stan.cli.commands.context:app", "Clusters by name: how to reach them, as whom.", SET_UP),
-    CommandEntry("completion", "stan.cli.commands.completion:completion", "Completion for bash, zsh or fish.", SET_UP),
-    CommandEntry(
-        "config", "stan.cli.commands.config:app", "Configuration files of the server: check, show, accounts.", SET_UP
-    ),
-    CommandEntry("migrate", "stan.cli.commands.migrate:app", "Move in from another server.", SET_UP),
-    CommandEntry(
-        "bench",
-        "stan.cli.bench.bench:bench",
-        "Measure how many messages a second the broker takes and delivers.",
-        MEASURE,
-    ),
-    CommandEntry(
+    ("queue", "commands.durable:queues", LOOK, "Queue groups: the same."),
+    ("subscription", "commands.subscription:app", LOOK, "Subscriptions that are online: list, evict."),
+    ("client", "commands.client:app", LOOK, "Clients: list, show, evict."),
+    ("node", "commands.node:app", CLUSTER, "Nodes: list, show, add, remove."),
+    ("group", "commands.group:app", CLUSTER, "Groups of channels and their leaders: list, step-down."),
+    ("top", "commands.top:top", WATCH, "Rates, lag and redeliveries, live."),
+    ("events", "commands.events:events", WATCH, "What happens: leaders, clients, channels, trouble."),
+    ("check", "commands.check:check", WATCH, "Whether all is well, as an exit code for alerting: 0, 1, 2, 3."),
+    ("doctor", "commands.doctor:doctor", WATCH, "What is wrong, and what to do about it, on one page."),
+    ("backup", "commands.backup:backup", LOOK, "Save channels with their positions into files."),
+    ("restore", "commands.backup:restore", LOOK, "Put channels of a backup back."),
+    ("export", "commands.exchange:export", MESSAGES, "Write a channel's messages as lines."),
+    ("import", "commands.exchange:import_", MESSAGES, "Publish lines of a file."),
+    ("context", "commands.context:app", SET_UP, "Clusters by name: how to reach them, as whom."),
+    ("completion", "commands.completion:completion", SET_UP, "Completion for bash, zsh or fish."),
+    ("config", "commands.config:app", SET_UP, "Configuration files of the server: check, show, accounts."),
+    ("migrate", "commands.migrate:app", SET_UP, "Move in from another server."),
+    ("bench", "bench.bench:bench", MEASURE, "Measure how many messages a second the broker takes and delivers."),
+    (
         "bench failover",
-        "stan.cli.bench.bench_failover:bench_failover",
+        "bench.bench_failover:bench_failover",
+        MEASURE,
         "Measure what a kill -9 of a node costs: a cluster of its own, under load, one node after the other.",
-        MEASURE,
     ),
-    CommandEntry(
+    (
         "demo",
-        "stan.cli.demo.demo:demo",
+        "demo.demo:demo",
+        MEASURE,
         "Show in half a minute what the broker promises, on a broker of its own that is killed under load.",
-        MEASURE,
     ),
-    CommandEntry(
-        "pipeline",
-        "stan.cli.commands.pipeline:app",
-        "Pipelines on Spark: channels in, SQL or Python, channels out.",
-        MEASURE,
-    ),
+    ("pipeline", "commands.pipeline:app", MEASURE, "Pipelines on Spark: channels in, SQL or Python, channels out."),
 )
+ENTRIES: Final = tuple(CommandEntry(name, f"stan.cli.{place}", text, panel) for name, place, panel, text in _TABLE)
 
 
 class _Commands(TyperGroup):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from stan_client.session import fresh_id
 
 from stan.cli.bench.bench_broker import own_broker, own_cluster
@@ -27,11 +27,11 @@ from stan.cli.support.common import (
     EXIT_FAILED,
     CliError,
     Target,
-    err,
     run_until_signalled,
 )
 from stan.cli.support.local_cluster import NODES_MAX
 from stan.cli.support.options import injected
+from stan.cli.support.progress import bars
 
 MESSAGES_MAX: Final = 100_000_000
 SIZE_MAX: Final = 64 * 1024 * 1024
@@ -189,13 +189,13 @@ class Bench:
 
     async def _phase(self, *waves: list[Job]) -> dict[str, list[Measurement]]:
         """Prepare one wave of jobs after the other, then let all begin."""
-        with _progress(not err.is_terminal) as bars:
+        with bars(MofNCompleteColumn(), TimeElapsedColumn()) as shown:
             tasks = {
-                job.role: bars.add_task(job.role, total=sum(sum(other.counts) for other in wave))
+                job.role: shown.add_task(job.role, total=sum(sum(other.counts) for other in wave))
                 for wave in waves
                 for job in wave
             }
-            async with Fleet(lambda role, done: _advance(bars, tasks[role], done)) as fleet:
+            async with Fleet(lambda role, done: shown.update(tasks[role], completed=done)) as fleet:
                 for wave in waves:
                     await fleet.prepare(wave)
                 return await fleet.run()
@@ -234,19 +234,3 @@ def shares(total: int, parts: int) -> list[int]:
         return []
     share, rest = divmod(total, parts)
     return [share + 1] * rest + [share] * (parts - rest)
-
-
-def _progress(disable: bool) -> Progress:  # noqa: FBT001 - rich's own word
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=err,
-        transient=True,
-        disable=disable,
-    )
-
-
-def _advance(bars: Progress, task: TaskID, done: int) -> None:
-    bars.update(task, completed=done)

@@ -4,7 +4,7 @@ import base64
 import json
 import sys
 from collections.abc import AsyncIterator
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import stan_client
 import typer
@@ -14,6 +14,7 @@ from stan.cli.support.args import Channel, at_time, checked_channel, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, out, run
 from stan.cli.support.options import injected
 from stan.cli.support.output import clean, write
+from stan.cli.support.proto_json import message_document
 from stan.cli.support.session import is_unknown, no_channel, session
 from stan.units import format_time
 
@@ -104,7 +105,7 @@ async def _messages(
 
 def _show(message: stan_client.Message, shape: str) -> None:
     if shape == "full":
-        write([json.dumps(document(message), ensure_ascii=False)])
+        write([json.dumps(message_document(message, {"time": format_time(message.timestamp_ns)}), ensure_ascii=False)])
     elif shape == "raw":
         sys.stdout.buffer.write(message.data)
         sys.stdout.buffer.flush()
@@ -129,20 +130,3 @@ def _payload(data: bytes, shape: str) -> list[str]:
         except ValueError:
             pass
     return [clean(line) for line in text.splitlines() or [""]] if out.is_terminal else [text]
-
-
-def document(message: stan_client.Message) -> dict[str, Any]:
-    """A message as one JSON object: `data` if the payload is UTF-8, else `data_base64`."""
-    shown: dict[str, Any] = {
-        "sequence": message.sequence,
-        "channel": message.channel,
-        "timestamp_ns": message.timestamp_ns,
-        "time": format_time(message.timestamp_ns),
-    }
-    if message.reply:
-        shown["reply"] = message.reply
-    try:
-        shown["data"] = message.data.decode()
-    except UnicodeDecodeError:
-        shown["data_base64"] = base64.b64encode(message.data).decode()
-    return shown

@@ -44,18 +44,7 @@ def fields_of(
     tls_key: Annotated[Text, typer.Option(help="File of its key.")] = None,
 ) -> "ContextFields":
     """What is told of a context; "" takes a field back."""
-    given = {
-        "server": server,
-        "cluster_id": cluster_id,
-        "creds": creds,
-        "nkey": nkey,
-        "user": user,
-        "password": password,
-        "token": token,
-        "tls_ca": tls_ca,
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-    }
+    given: dict[str, str | None] = dict(locals())
     told: dict[str, str] = {}
     for key, value in given.items():
         if value is None:

@@ -11,11 +11,11 @@ import os
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 from stan_client.connection import CONNECT_FAILURES, ClientConnection
 from stan_client.inbox import Inbox
@@ -27,11 +27,12 @@ from stan.cli.support.common import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
-    err,
+    fail,
     group_of_commands,
     out,
 )
 from stan.cli.support.contexts import without_secrets
+from stan.cli.support.progress import bars
 from stan.config import RAFT_GROUPS_ALONE
 from stan.errors import StanError
 from stan.migration.crypto import CIPHERS
@@ -80,9 +81,9 @@ def stan_filestore(
     Sequences, timestamps, durables and queue groups with what is pending stay as they are.
     """
     if encryption_cipher and encryption_cipher.upper() not in CIPHERS:
-        _fail("encryption cipher not supported", EXIT_USAGE)
+        fail("encryption cipher not supported", EXIT_USAGE)
     if (to is None) != dry_run:
-        _fail("give either --to NEWDIR or --dry-run", EXIT_USAGE)
+        fail("give either --to NEWDIR or --dry-run", EXIT_USAGE)
     plan = MigrationPlan(
         source=directory,
         target=to,
@@ -97,9 +98,9 @@ def stan_filestore(
     try:
         report = _move(plan)
     except (StanError, OSError) as error:
-        _fail(str(error), EXIT_FAILED)
+        fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
-        _fail("Interrupted; the new directory is not a store. The same command begins again.", EXIT_INTERRUPTED)
+        fail("Interrupted; the new directory is not a store. The same command begins again.", EXIT_INTERRUPTED)
     if as_json:
         sys.stdout.write(json.dumps(_facts(report), indent=2) + "\n")
     else:
@@ -109,14 +110,7 @@ def stan_filestore(
 
 def _move(plan: MigrationPlan) -> MigrationReport:
     """Do it, with a bar on a terminal."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=err, disable=not err.is_terminal, transient=True) as bar:
+    with bars(DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()) as bar:
         task = bar.add_task("Reading" if plan.target is None else "Moving", total=None)
         return move(plan, lambda total: bar.update(task, total=total), lambda size: bar.advance(task, size))
 
@@ -137,11 +131,6 @@ async def _ask(server: str, cluster_id: str) -> OldServerCheck:
     if answer is None or answer.nobody:
         return OldServerCheck(told=f"no server of cluster {cluster_id} answers at {where}")
     return OldServerCheck(f"a server of cluster {cluster_id} answers at {where}")
-
-
-def _fail(text: str, code: int) -> NoReturn:
-    err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(code)
 
 
 def _facts(report: MigrationReport) -> dict[str, object]:

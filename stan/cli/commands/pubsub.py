@@ -5,7 +5,6 @@ is acked after it was written out. Never buffers a whole channel or a whole inpu
 """
 
 import asyncio
-import base64
 import io
 import json
 import sys
@@ -31,6 +30,7 @@ from stan.cli.support.common import (
     stop_on_signals,
 )
 from stan.cli.support.options import injected
+from stan.cli.support.proto_json import message_document
 from stan.types import SECOND
 from stan.units import duration_ns, number
 
@@ -336,7 +336,8 @@ async def _show(subscription: stan_client.Subscription, job: Listening, stop: as
 
 def _write(message: stan_client.Message, *, as_json: bool) -> None:
     if as_json:
-        line = json.dumps(describe(message), ensure_ascii=False).encode("utf-8", "surrogateescape")
+        repeats = {"redelivered": message.redelivered, "redelivery_count": message.redelivery_count}
+        line = json.dumps(message_document(message, repeats), ensure_ascii=False).encode("utf-8", "surrogateescape")
         sys.stdout.buffer.write(line + b"\n")
     elif out.is_terminal:
         when = datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC).astimezone().isoformat(" ", "milliseconds")
@@ -347,21 +348,3 @@ def _write(message: stan_client.Message, *, as_json: bool) -> None:
     else:
         sys.stdout.buffer.write(message.data + b"\n")
     sys.stdout.buffer.flush()
-
-
-def describe(message: stan_client.Message) -> dict[str, str | int | bool]:
-    """A message as --json shows it: `data` when the payload is UTF-8, else `data_base64`."""
-    shown: dict[str, str | int | bool] = {
-        "sequence": message.sequence,
-        "channel": message.channel,
-        "timestamp_ns": message.timestamp_ns,
-        "redelivered": message.redelivered,
-        "redelivery_count": message.redelivery_count,
-    }
-    if message.reply:
-        shown["reply"] = message.reply
-    try:
-        shown["data"] = message.data.decode()
-    except UnicodeDecodeError:
-        shown["data_base64"] = base64.b64encode(message.data).decode()
-    return shown

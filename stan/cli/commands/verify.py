@@ -13,15 +13,15 @@ from typing import Annotated, Any, Final
 
 import stan_client
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from stan_client.session import text_of
 
 from stan import limits
 from stan.cli.support.args import checked_channel
-from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, err, run
+from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, run
 from stan.cli.support.groups import groups_of, odd_hashes, odd_words
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
+from stan.cli.support.progress import bar
 from stan.cli.support.session import no_channel, session
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import counted, format_size
@@ -114,15 +114,13 @@ async def _verify(target: Target, channel: str, view: View) -> int:
             for group in node.groups:
                 holders.setdefault(group.group, []).append(node.node)
         room = asyncio.Semaphore(limits.VERIFIES_UNDER_WAY_MAX)
-        with _bar() as bar:
-            task = bar.add_task(
-                "Verifying", total=sum(one.messages * len(holders.get(one.group, "x")) for one in found)
-            )
+        total = sum(one.messages * len(holders.get(one.group, "x")) for one in found)
+        with bar("Verifying", total) as advance:
 
             async def one(status: pb.ChannelStatus) -> Verdict:
                 nodes_of = holders.get(status.group) or [""]
                 async with room:
-                    return await verified(direct, status, nodes_of, lambda count: bar.advance(task, count))
+                    return await verified(direct, status, nodes_of, advance)
 
             verdicts = await asyncio.gather(*map(one, found))
     odd = {group.number: odd_words(group) for group in groups_of(nodes) if odd_hashes(group)}
@@ -132,11 +130,6 @@ async def _verify(target: Target, channel: str, view: View) -> int:
         )
     show(verdicts_table(verdicts, nodes.missing, odd), view)
     return 0 if all(verdict.ok for verdict in verdicts) and not nodes.missing and not odd else EXIT_FAILED
-
-
-def _bar() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    return Progress(*columns, console=err, transient=True, disable=not err.is_terminal)
 
 
 async def verified(

@@ -65,20 +65,9 @@ def target_of(
     tls_key: Annotated[File, _option("--tls-key", help="Its key.", envvar="STAN_TLS_KEY")] = None,
 ) -> Target:
     """Which cluster, as whom: see the module's text. Raises CliError: no such context, or options that cannot be together."""
-    given = {
-        "server": server,
-        "cluster_id": cluster_id,
-        "creds": creds,
-        "nkey": nkey,
-        "user": user,
-        "password": password,
-        "token": token,
-        "tls_ca": tls_ca,
-        "tls_cert": tls_cert,
-        "tls_key": tls_key,
-    }
-    explicit = {key: str(value) for key, value in given.items() if value}
-    return resolved(explicit, context)
+    given = dict(locals())  # by the names of the parameters, which are those of a context's fields
+    del given["context"]
+    return resolved({key: str(value) for key, value in given.items() if value}, context)
 
 
 def resolved(explicit: dict[str, str], context: str | None = None) -> Target:

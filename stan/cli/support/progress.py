@@ -1,17 +1,22 @@
-"""A bar for long work: on a terminal only, on stderr, gone when the work is done."""
+"""Bars for long work: on a terminal only, on stderr, gone when the work is done."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from stan.cli.support.common import err
+
+
+def bars(*columns: ProgressColumn) -> Progress:
+    """Bars with *columns* behind them, none yet."""
+    named = (TextColumn("{task.description}"), BarColumn())
+    return Progress(*named, *columns, console=err, transient=True, disable=not err.is_terminal)
 
 
 @contextmanager
 def bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """What is called with each amount that is done, of *total*; None: not known."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as progress:
+    with bars(MofNCompleteColumn(), TimeRemainingColumn()) as progress:
         task = progress.add_task(what, total=total)
         yield lambda count: progress.advance(task, count)

@@ -3,10 +3,12 @@
 So the names stay as long as the protocol's do. Optional fields that are not set are null; enum values are words in lower case.
 """
 
+import base64
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
+from stan_client import Message
 from stan_client.session import text_of
 
 HEX: Final = frozenset({"state_hash"})
@@ -17,6 +19,18 @@ def document_of(message: Any) -> dict[str, Any]:
     """A message of admin_pb2 as a JSON document."""
     kind: Any = type(message)
     return {name: read(getattr(message, name), message) for name, read in _readers(kind)}
+
+
+def message_document(message: Message, more: dict[str, Any]) -> dict[str, Any]:
+    """A message of a channel as a JSON document: `data` if the payload is UTF-8, else `data_base64`."""
+    shown = {"sequence": message.sequence, "channel": message.channel, "timestamp_ns": message.timestamp_ns, **more}
+    if message.reply:
+        shown["reply"] = message.reply
+    try:
+        shown["data"] = message.data.decode()
+    except UnicodeDecodeError:
+        shown["data_base64"] = base64.b64encode(message.data).decode()
+    return shown
 
 
 @lru_cache(maxsize=64)
