@@ -241,10 +241,10 @@ def test_file_of_another_format_is_refused(store, tmp_path):
 
 
 def test_place_beyond_four_billion_entries_is_found(store):
-    log = store.log
-    log._before = (GAP + 5, 1)
-    assert log._index_of((GAP + 3) % GAP) == GAP + 3
-    log._before = (0, 0)
+    terms = store.log._terms
+    terms.before = (GAP + 5, 1)
+    assert terms.index_of((GAP + 3) % GAP) == GAP + 3
+    terms.before = (0, 0)
 
 
 # --- what people see ------------------------------------------------------------------------------------------------------
