@@ -98,7 +98,6 @@ MANY_FIELDS = {
     "stan.core.publishing.channels.LiveChannel": 15,
     "stan.core.state.group.Cursor": 16,
     "stan.core.state.group.GroupMachine": 16,
-    "stan.core.state.group.Subscription": 13,
     "stan.edge.cluster.node.ClusterNode": 24,
     "stan.edge.nats.gateway.Gateway": 25,
     "stan.edge.storage.groupfiles.GroupFiles": 13,

@@ -228,7 +228,7 @@ class _CursorSeries:
         unacked = [runs for runs in unacked if runs]
         self._lag.add_metric(label, max(0, index.last_sequence - max(last_sent, index.first_sequence - 1)))
         self._pending.add_metric(label, sum(map(len, unacked)))
-        self._window.add_metric(label, sum(sub.max_in_flight for sub in cursor.members))
+        self._window.add_metric(label, sum(sub.settings.max_in_flight for sub in cursor.members))
         self._members.add_metric(label, len(cursor.members))
         oldest = min((runs.first for runs in unacked), default=0)
         refs = (

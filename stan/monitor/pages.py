@@ -264,9 +264,9 @@ async def _subscriptions(members: list[CursorMember], depth: int, time_slice: Co
 
 def _subscription(member: CursorMember) -> Json:
     cursor, sub = member.cursor, member.sub
-    asked = cursor if sub is None else sub
+    asked = member.settings
     found: Json = {
-        "client_id": shown(asked.client_id),
+        "client_id": shown(cursor.client_id if sub is None else sub.client_id),
         "inbox": shown(asked.inbox),
         "ack_inbox": "" if is_of_user(asked.ack_inbox) else shown(asked.ack_inbox),  # a page has no user to show it to
     }

@@ -13,7 +13,7 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
 from stan.core.boundary.view import BrokerView, GroupView
-from stan.core.state.group import Cursor, Subscription
+from stan.core.state.group import Cursor, Subscription, SubscriptionSettings
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 from stan.edge.nats.embedded import EmbeddedNats
@@ -32,9 +32,9 @@ class CursorMember(NamedTuple):
     pending: int
 
     @property
-    def max_in_flight(self) -> int:
-        """The window: messages that may be unacknowledged at once."""
-        return self.cursor.max_in_flight if self.sub is None else self.sub.max_in_flight
+    def settings(self) -> SubscriptionSettings:
+        """Settings of the subscription; of an offline cursor, those of its last subscription."""
+        return self.cursor.last_member.settings if self.sub is None else self.sub.settings
 
 
 class NodeView:

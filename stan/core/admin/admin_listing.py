@@ -257,6 +257,7 @@ class AdminListing:
         windows = [] if live is None else [member.window for member in live.members]
         lowest = min((runs.first for runs in (owed, *windows) if runs), default=last_sent + 1)
         durable_name, queue_group = names(cursor)
+        settings = cursor.settings
         shown = pb.CursorStatus(
             channel=info.name,
             cursor_id=cursor.cursor_id,
@@ -276,15 +277,12 @@ class AdminListing:
                 max(last_sent + 1, index.first_sequence),
                 index.last_sequence,
             ),
-            max_in_flight=cursor.max_in_flight,
-            ack_wait_s=cursor.ack_wait_s,
+            max_in_flight=settings.max_in_flight,
+            ack_wait_s=settings.ack_wait_s,
             first_sequence=index.first_sequence,
             last_sequence=index.last_sequence,
-            inbox=cursor.inbox,
+            inbox=settings.inbox,
         )
-        if cursor.members:
-            newest = cursor.members[-1]
-            shown.max_in_flight, shown.ack_wait_s, shown.inbox = newest.max_in_flight, newest.ack_wait_s, newest.inbox
         self._add_runs(shown, owed, windows)
         if live is not None:
             self._add_live(shown, live)
@@ -307,9 +305,9 @@ class AdminListing:
         return pb.MemberStatus(
             client_id=sub.client_id,
             subscription_id=sub.subscription_id,
-            inbox=sub.inbox,
-            max_in_flight=sub.max_in_flight,
-            ack_wait_s=sub.ack_wait_s,
+            inbox=sub.settings.inbox,
+            max_in_flight=sub.settings.max_in_flight,
+            ack_wait_s=sub.settings.ack_wait_s,
             pending=len(member.window),
             last_sent=reached,
             stalled=not member.open_slots,

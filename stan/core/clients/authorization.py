@@ -52,7 +52,7 @@ class PermissionAuthorizer:
 
     def may_ack(self, user: bytes, sub: Subscription) -> bool:
         """True if acks of *user* count for the subscription; always True without users."""
-        return not self.with_users or user.decode("utf-8", "replace") == user_of(sub.inbox)
+        return not self.with_users or user.decode("utf-8", "replace") == user_of(sub.settings.inbox)
 
     def own(self, subject: str) -> str:
         """The subject on which this server itself asks what clients ask on *subject*, of itself and the other nodes; with users

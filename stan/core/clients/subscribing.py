@@ -78,8 +78,8 @@ class Subscribing:
         exists."""
         _, made = group.joined.get((request.client_id, request.inbox), (0, 0))
         sub = group.machine.subscriptions.get(made)
-        if sub is not None and (sub.client_id, sub.inbox) == (request.client_id, request.inbox):
-            self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+        if sub is not None and (sub.client_id, sub.settings.inbox) == (request.client_id, request.inbox):
+            self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString())
         return made != 0
 
     def _check(
@@ -195,7 +195,7 @@ class Subscribing:
             self._refuse(reply, errors.UNKNOWN_CLIENT)
             self.context.end(channel.info.group, sub.subscription_id)  # the client was closed meanwhile
             return
-        self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.ack_inbox).SerializeToString())
+        self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString())
         self.context.note("DBG", _describe(request, sub, start))
 
     def _refuse(self, reply: bytes, error: str) -> None:
@@ -286,8 +286,8 @@ class Subscribing:
         """Find a member by its ack inbox, else by its message inbox; members that leave already are passed over."""
         live = self.context.group_of(channel.info).dispatch.cursors.by_channel.get(channel.info.uid, {})
         members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
-        by_ack = next((m for m in members if m.sub.ack_inbox == inbox), None)
-        return by_ack or next((m for m in members if m.sub.inbox == inbox), None)
+        by_ack = next((m for m in members if m.sub.settings.ack_inbox == inbox), None)
+        return by_ack or next((m for m in members if m.sub.settings.inbox == inbox), None)
 
     def _left(self, channel: LiveChannel, member: LiveMember, reply: bytes, result: object, error: str) -> None:
         if not isinstance(result, GroupResult):
@@ -335,8 +335,8 @@ class Subscribing:
         ended, does not execute it twice."""
         now = self.context.clock.now
         joined = group.joined
-        joined.pop((sub.client_id, sub.inbox), None)
-        joined[sub.client_id, sub.inbox] = now, sub.subscription_id
+        joined.pop((sub.client_id, sub.settings.inbox), None)
+        joined[sub.client_id, sub.settings.inbox] = now, sub.subscription_id
         while joined[oldest := next(iter(joined))][0] < now - 2 * limits.REPLAY_REQUEST_AGE_MAX:
             del joined[oldest]
 

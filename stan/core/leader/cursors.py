@@ -27,7 +27,7 @@ class LiveMember:
     @property
     def open_slots(self) -> int:
         """Messages that may be sent now; 0 means stalled."""
-        return 0 if self.leaving else max(0, self.sub.max_in_flight - len(self.window))
+        return 0 if self.leaving else max(0, self.sub.settings.max_in_flight - len(self.window))
 
     @property
     def oldest(self) -> int:
@@ -38,7 +38,7 @@ class LiveMember:
     @property
     def ack_wait_ns(self) -> int:
         """Time from a delivery to its redelivery."""
-        return self.sub.ack_wait_s * SECOND
+        return self.sub.settings.ack_wait_s * SECOND
 
 
 @dataclass(slots=True)

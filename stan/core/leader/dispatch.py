@@ -229,7 +229,7 @@ class Dispatch:
         for lost in deliveries:
             by_inbox.setdefault(lost.inbox, []).append(Run(lost.first, lost.last))
         for live, member in self.cursors.by_subscription.values():
-            for lost_run in by_inbox.get(member.sub.inbox, ()):
+            for lost_run in by_inbox.get(member.sub.settings.inbox, ()):
                 for run in member.window.remove(lost_run.first, lost_run.last):
                     live.to_redeliver.add(Run(run.first, run.last, 0, run.count - 1))
                     live.unreported.mark(run.first, run.last)
@@ -368,7 +368,13 @@ class Dispatch:
             totals.redelivered_messages += run.size
             live.redelivered += run.size
         return Delivery(
-            member.sub.inbox, batch.records, batch.base_sequence, run.first, run.last, run.count, self.machine.group
+            member.sub.settings.inbox,
+            batch.records,
+            batch.base_sequence,
+            run.first,
+            run.last,
+            run.count,
+            self.machine.group,
         )
 
     # --- redelivery ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ holds them now.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
@@ -59,6 +59,22 @@ class CursorKind(IntEnum):
         return self in (CursorKind.QUEUE, CursorKind.DURABLE_QUEUE)
 
 
+class SubscriptionSettings(NamedTuple):
+    """Where a subscription gets its messages and is acknowledged, and the bounds that its client has asked for."""
+
+    inbox: bytes = b""
+    ack_inbox: bytes = b""
+    max_in_flight: int = 0
+    ack_wait_s: int = 0
+
+
+class LastMember(NamedTuple):
+    """What a cursor keeps of the member that left last, for as long as no member is online."""
+
+    subscription_id: int = 0  # the next member gets this id again; 0: it has been given to one already
+    settings: SubscriptionSettings = SubscriptionSettings()
+
+
 @dataclass(slots=True)
 class Subscription:
     """One online member of a cursor. `pending`: sequences sent to this member and not acked."""
@@ -67,11 +83,8 @@ class Subscription:
     cursor_id: int
     client_id: bytes
     incarnation: int
-    inbox: bytes
-    ack_inbox: bytes
+    settings: SubscriptionSettings
     ack_key: int
-    max_in_flight: int
-    ack_wait_s: int
     last_sent: int = 0
     pending: Runs = field(default_factory=Runs)
     reply: bytes = b""  # reply subject of its SubscriptionRequest
@@ -91,12 +104,7 @@ class Cursor:
     last_sent: int
     to_redeliver: Runs = field(default_factory=Runs)
     members: list[Subscription] = field(default_factory=list)
-    # Settings of the last member, shown while no member is online.
-    inbox: bytes = b""
-    ack_inbox: bytes = b""
-    max_in_flight: int = 0
-    ack_wait_s: int = 0
-    subscription_id: int = 0
+    last_member: LastMember = field(default_factory=LastMember)
     maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry records it
     start_sequence: int = 0  # earlier sequences were never sent, unless the cursor was moved; 0: unknown
     override: CursorOverride | None = None  # what an operator has changed
@@ -105,6 +113,11 @@ class Cursor:
     def paused(self) -> bool:
         """True while an operator has paused the cursor: nothing is sent."""
         return self.override is not None and self.override.paused
+
+    @property
+    def settings(self) -> SubscriptionSettings:
+        """Settings of the newest online member; while there is none, of the last one."""
+        return self.members[-1].settings if self.members else self.last_member.settings
 
     @property
     def key(self) -> tuple[int, bytes, bytes]:
@@ -239,7 +252,7 @@ class GroupMachine:
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
         made = self.subscriptions.get(self.by_reply.get(request.reply, 0)) if request.reply else None
-        if made is not None and made.inbox == request.inbox:  # the previous leader had proposed it, too
+        if made is not None and made.settings.inbox == request.inbox:  # the previous leader had proposed it, too
             return GroupResult(joined=made, again=True)
         channel = self.channel(uid)
         kind, name = kind_and_name(request.queue_group, request.durable_name)
@@ -259,24 +272,26 @@ class GroupMachine:
             cursor = Cursor(self._new_id(), uid, kind, name, request.client_id, max(0, request.start_sequence - 1))
             cursor.start_sequence = 0 if request.sent_before else request.start_sequence
             self._index_cursor(cursor)
-        resumed = cursor.subscription_id if not cursor.members else 0
+        resumed = cursor.last_member.subscription_id if not cursor.members else 0
         ack_key = request.ack_key or index
         member = Subscription(
             subscription_id=resumed or self._new_id(),
             cursor_id=cursor.cursor_id,
             client_id=request.client_id,
             incarnation=request.incarnation,
-            inbox=request.inbox,
-            ack_inbox=b"%b.%d.%d" % (request.ack_prefix or b"_INBOX." + request.nuid, self.group, ack_key),
+            settings=SubscriptionSettings(
+                inbox=request.inbox,
+                ack_inbox=b"%b.%d.%d" % (request.ack_prefix or b"_INBOX." + request.nuid, self.group, ack_key),
+                max_in_flight=request.max_in_flight,
+                ack_wait_s=request.ack_wait_s,
+            ),
             ack_key=ack_key,
             joined=index if request.ack_key else 0,
-            max_in_flight=request.max_in_flight,
-            ack_wait_s=request.ack_wait_s,
             reply=request.reply,
         )
         self._index_member(cursor, member)
         cursor.client_id = request.client_id
-        cursor.subscription_id = 0
+        cursor.last_member = cursor.last_member._replace(subscription_id=0)
         self.dirty_cursors.add(cursor.cursor_id)
         self.dirty_subscriptions.add(member.subscription_id)
         return GroupResult(joined=member, cursor=cursor, replaced=replaced)
@@ -481,9 +496,7 @@ class GroupMachine:
         for run in member.pending:
             cursor.to_redeliver.merge(Run(run.first, run.last))
         if not cursor.members:
-            cursor.inbox, cursor.ack_inbox = member.inbox, member.ack_inbox
-            cursor.max_in_flight, cursor.ack_wait_s = member.max_in_flight, member.ack_wait_s
-            cursor.subscription_id = member.subscription_id
+            cursor.last_member = LastMember(member.subscription_id, member.settings)
         self.dirty_cursors.add(cursor.cursor_id)
 
     # --- removals and restores ------------------------------------------------------------------------------------------
@@ -553,8 +566,9 @@ class GroupMachine:
         if self.restores.under_way(uid) != change.restore:
             return UNKNOWN_RESTORE
         cursor = self._found_cursor(uid, row.kind, row.name, row.client_id)
-        cursor.client_id, cursor.inbox = row.client_id, row.inbox
-        cursor.max_in_flight, cursor.ack_wait_s = row.max_in_flight, row.ack_wait_s
+        cursor.client_id, last = row.client_id, cursor.last_member
+        settings = last.settings._replace(inbox=row.inbox, max_in_flight=row.max_in_flight, ack_wait_s=row.ack_wait_s)
+        cursor.last_member = last._replace(settings=settings)
         cursor.last_sent, cursor.to_redeliver = row.last_sent, from_flat(row.to_redeliver)
         for gone in self.tombstones.within(uid, 1, row.last_sent):
             cursor.to_redeliver.remove(gone.first, gone.last)

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 
 from stan.core.base.runs import from_flat, pairs
 from stan.core.state.cursor_override import of_row
-from stan.core.state.group import Cursor, CursorKind, GroupMachine, Subscription
+from stan.core.state.group import Cursor, CursorKind, GroupMachine, LastMember, Subscription, SubscriptionSettings
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid
 
 
 def cursor_row(cursor: Cursor) -> pb.Cursor:
     """The row of one cursor."""
+    last = cursor.last_member
     return pb.Cursor(
         cursor_id=cursor.cursor_id,
         uid=cursor.uid,
@@ -22,11 +23,11 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
         client_id=cursor.client_id,
         last_sent=cursor.last_sent,
         to_redeliver=cursor.to_redeliver.flat(),
-        inbox=cursor.inbox,
-        ack_inbox=cursor.ack_inbox,
-        max_in_flight=cursor.max_in_flight,
-        ack_wait_s=cursor.ack_wait_s,
-        subscription_id=cursor.subscription_id,
+        inbox=last.settings.inbox,
+        ack_inbox=last.settings.ack_inbox,
+        max_in_flight=last.settings.max_in_flight,
+        ack_wait_s=last.settings.ack_wait_s,
+        subscription_id=last.subscription_id,
         maybe_sent_until=cursor.maybe_sent_until,
         start_sequence=cursor.start_sequence,
         override=cursor.override.row() if cursor.override is not None else None,
@@ -40,11 +41,11 @@ def subscription_row(member: Subscription) -> pb.Subscription:
         cursor_id=member.cursor_id,
         client_id=member.client_id,
         incarnation=member.incarnation,
-        inbox=member.inbox,
-        ack_inbox=member.ack_inbox,
+        inbox=member.settings.inbox,
+        ack_inbox=member.settings.ack_inbox,
         ack_key=member.ack_key,
-        max_in_flight=member.max_in_flight,
-        ack_wait_s=member.ack_wait_s,
+        max_in_flight=member.settings.max_in_flight,
+        ack_wait_s=member.settings.ack_wait_s,
         pending=member.pending.flat(),
         last_sent=member.last_sent,
         reply=member.reply,
@@ -63,17 +64,13 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
             client_id=row.client_id,
             last_sent=row.last_sent,
             to_redeliver=from_flat(row.to_redeliver),
-            inbox=row.inbox,
-            ack_inbox=row.ack_inbox,
-            max_in_flight=row.max_in_flight,
-            ack_wait_s=row.ack_wait_s,
-            subscription_id=row.subscription_id,
+            last_member=LastMember(row.subscription_id, _settings(row)),
             maybe_sent_until=row.maybe_sent_until,
             start_sequence=row.start_sequence,
             override=of_row(row.override) if row.HasField("override") else None,
         )
         machine._index_cursor(cursor)  # noqa: SLF001 - this module is the machine's other half
-        machine.next_id = max(machine.next_id, cursor.cursor_id + 1, cursor.subscription_id + 1)
+        machine.next_id = max(machine.next_id, cursor.cursor_id + 1, row.subscription_id + 1)
     for member in sorted(members, key=lambda row: row.joined or row.ack_key):
         machine._index_member(  # noqa: SLF001
             machine.cursors[member.cursor_id],
@@ -82,11 +79,8 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
                 cursor_id=member.cursor_id,
                 client_id=member.client_id,
                 incarnation=member.incarnation,
-                inbox=member.inbox,
-                ack_inbox=member.ack_inbox,
+                settings=_settings(member),
                 ack_key=member.ack_key,
-                max_in_flight=member.max_in_flight,
-                ack_wait_s=member.ack_wait_s,
                 last_sent=member.last_sent,
                 reply=member.reply,
                 joined=member.joined,
@@ -94,6 +88,10 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
             ),
         )
         machine.next_id = max(machine.next_id, member.subscription_id + 1)
+
+
+def _settings(row: pb.Cursor | pb.Subscription) -> SubscriptionSettings:
+    return SubscriptionSettings(row.inbox, row.ack_inbox, row.max_in_flight, row.ack_wait_s)
 
 
 def snapshot_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:

@@ -150,9 +150,13 @@ def test_ack_inboxes_of_users_and_members_keep_their_order(harness):
     keys = [int(inbox.rpartition(b".")[2]) for inbox in inboxes]
     assert all(inbox.startswith(b"_STAN.from.bob._STAN.ack.test-cluster.1.") for inbox in inboxes)
     assert len(set(keys)) == 8
-    members = [sub.inbox for sub in next(iter(harness.broker.context.groups[1].machine.cursors.values())).members]
+    members = [
+        sub.settings.inbox for sub in next(iter(harness.broker.context.groups[1].machine.cursors.values())).members
+    ]
     harness.restart()
-    again = [sub.inbox for sub in next(iter(harness.broker.context.groups[1].machine.cursors.values())).members]
+    again = [
+        sub.settings.inbox for sub in next(iter(harness.broker.context.groups[1].machine.cursors.values())).members
+    ]
     assert again == members
 
 

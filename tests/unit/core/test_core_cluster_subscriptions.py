@@ -56,7 +56,7 @@ def unsubscription(node, ack_inbox, reply="u", client_id="me"):
 
 
 def members(node):
-    return [sub.inbox.decode() for sub in node.broker.context.groups[1].machine.subscriptions.values()]
+    return [sub.settings.inbox.decode() for sub in node.broker.context.groups[1].machine.subscriptions.values()]
 
 
 def cursor(node):

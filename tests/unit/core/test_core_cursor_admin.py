@@ -121,7 +121,7 @@ def test_what_a_move_ahead_has_passed_is_no_repeat_later(harness):
     assert harness.received() == [(5, 0), (6, 0)]
 
     sub = harness.broker.context.groups[1].machine.subscriptions.values()
-    ack_inbox = next(iter(sub)).ack_inbox
+    ack_inbox = next(iter(sub)).settings.ack_inbox
     change(harness, "move", all=True, **DUR)
     assert harness.received() == [(1, 1), (2, 1)]
     harness.ack(ack_inbox, 1, 2)
@@ -500,7 +500,7 @@ def test_an_evicted_member_leaves_what_it_had_to_the_others(harness):
     subs = {inbox: harness.subscribe("foo", inbox, queue="q") for inbox in ("a", "b")}
     publish(harness, 4)
     machine = harness.broker.context.groups[1].machine
-    victim = next(sub for sub in machine.subscriptions.values() if sub.inbox == b"a")
+    victim = next(sub for sub in machine.subscriptions.values() if sub.settings.inbox == b"a")
     had = numbers(harness, "a")
     harness.received("b")
 

@@ -40,7 +40,7 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
         )
     for id_, sub in machine.subscriptions.items():
         found = again.subscriptions[id_]
-        assert (found.ack_inbox, found.inbox, found.pending.flat()) == (sub.ack_inbox, sub.inbox, sub.pending.flat())
+        assert (found.settings, found.pending.flat()) == (sub.settings, sub.pending.flat())
     assert again.cursors.keys() == machine.cursors.keys()
     assert again.subscriptions.keys() == machine.subscriptions.keys()
 

@@ -49,7 +49,7 @@ def check_fixture(new):
     ledger, crew, bookmark = (new.cursors[name] for name in (b"ledger", b"crew:pool", b"bookmark"))
     assert (ledger.kind, ledger.client_id, ledger.last_sent) == (CursorKind.DURABLE, b"billing", 30)
     assert flat(ledger.to_redeliver) == [*range(2, 21, 2), *range(21, 31)]
-    assert (ledger.max_in_flight, ledger.ack_wait_s) == (20, 30)
+    assert (ledger.settings.max_in_flight, ledger.settings.ack_wait_s) == (20, 30)
     assert (crew.kind, crew.last_sent) == (CursorKind.DURABLE_QUEUE, 40)
     assert ledger.start_sequence == crew.start_sequence == 0, (
         "the old server has sent what is before: moved back, they get it flagged"
