@@ -14,8 +14,8 @@ from pathlib import Path
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import snapshot_group
-from stan.edge.storage.groupfiles import snapshot_bytes, snapshot_path
 from stan.edge.storage.manifest import MIGRATING, NAME, Manifest, boot_id, lock_directory, new_nuid, write_manifest
+from stan.edge.storage.snapshot_files import snapshot_bytes, snapshot_path
 from stan.errors import StartError
 from stan.log.files.disk import OsFiles, write_durably
 from stan.log.files.filelog import FileLog

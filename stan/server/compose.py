@@ -212,7 +212,7 @@ class StandaloneProcess(BrokerProcess):
         config, log = self.config, self.log
         log.info("Recovering the state...")
         try:
-            await self.storage.load(self.broker, config.cluster_id)
+            failed = await self.storage.load(self.broker, config.cluster_id)
         except (StanError, OSError) as error:
             raise StartError(start_failure(error, config.store.place)) from error
         meta = self.broker.view.meta
@@ -224,7 +224,7 @@ class StandaloneProcess(BrokerProcess):
         elif not config.ft_group:
             await self._refuse_company(connection)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.doubt)
-        for number, fault in self.storage.failed.items():
+        for number, fault in failed.items():
             self.driver.faults.fail(number, fault)
         self.gateway.listen(ack_subjects(config, self.broker.view.nuid))
         await connection.settle()

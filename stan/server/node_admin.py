@@ -128,7 +128,7 @@ class NodeAdmin:
             applied=node.storage.applied.get(number, (0, 0))[0],  # a frozen group may have none
             trouble=trouble(node, number, group) or (f"it takes nothing: {refused}" if refused else ""),
         )
-        hashes = node.storage.state_hashes(number)
+        hashes = node.storage.rows.hashes(number)
         if hashes:
             status.hashed, status.state_hash = hashes[-1][0], hashes[-1][1].to_bytes(8, "big", signed=True)
             status.differs = node.storage.differs.get(number, "")

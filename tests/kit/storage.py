@@ -60,7 +60,7 @@ class StorageNode:
             note=lambda level, text: self.notes.append(f"{level} {text}"),
             offload=on_the_spot,
         )
-        self.storage.database = self.medium.open()
+        self.storage.rows.database = self.medium.open()
         if load:
             self.load()
         return self

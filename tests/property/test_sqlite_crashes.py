@@ -186,7 +186,7 @@ def test_state_has_every_flush_that_returned_and_none_by_half(tmp_path, power, s
 async def opened(files, path):
     """A node on such a disk, with the state in a file."""
     node = StorageNode(files=files).boot(load=False)
-    node.storage.database = await Database.open(path)
+    node.storage.rows.database = await Database.open(path)
     node.make_broker()
     try:
         await node.storage.load(node.broker, "c", replicated=True)

@@ -158,7 +158,7 @@ class SimulatedNode:
         storage = self.storage = Storage.recover(
             disk, CLUSTER, world.raft_groups, groups=groups, node_id=self.name, note=self._note, offload=in_thread
         )
-        storage.database = self.database.open()
+        storage.rows.database = self.database.open()
         self.runtime = Runtime(self)
         ticker = Runtime(self)
         self._runtimes = (self.runtime, ticker)

@@ -98,7 +98,7 @@ class ClusterDamage(ClusterWorld):
             return
         for node in rest:
             node.crash(power=draw.random() < 0.3, length=length or draw.choice((1, 2, 4)) * SECOND)
-        logs, flushed = dict(victim.storage.logs), dict(victim.storage._flushed)
+        logs, flushed = dict(victim.storage.logs), dict(victim.storage.rows.flushed)
         victim.crash(power=False, length=draw.choice((5, 50, 300)) * MILLISECOND)
         victim.cluster_node, victim.replaced = None, True  # what it has promised may be forgotten
         groups = draw.sample(sorted(logs), draw.randint(1, len(logs)))
@@ -138,7 +138,7 @@ class NodeDamage(World):
         draw = self.random
         if self.node is None or self.quiet or not self.node.link.up:
             return
-        logs, flushed = dict(self.node.storage.logs), dict(self.node.storage._flushed)
+        logs, flushed = dict(self.node.storage.logs), dict(self.node.storage.rows.flushed)
         self._node_dies("kill")
         before = {path: self.files.content(path) for path in self.files.paths()}
         for number in draw.sample(sorted(logs), draw.randint(1, len(logs))):

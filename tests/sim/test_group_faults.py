@@ -69,8 +69,8 @@ def raft(node, number):
 
 def break_rows(node, number):
     storage = node.storage
-    changes = storage._changes
-    storage._changes = lambda made, group, mark: broken() if group == number else changes(made, group, mark)
+    changes = storage.rows.changes
+    storage.rows.changes = lambda made, group, mark: broken() if group == number else changes(made, group, mark)
 
 
 def break_requests(node, number):
@@ -144,10 +144,10 @@ def test_what_an_entry_left_half_done_is_neither_written_down_nor_sent_to_others
     node = world.leader(number)
     BORDERS["an entry is applied in part"](node, number)
     world.run_for(1)
-    flushed = node.storage._flushed.get(number)
+    flushed = node.storage.rows.flushed.get(number)
     world.run_for(3)
     assert number not in node.storage.applied
-    assert node.storage._flushed.get(number) == flushed
+    assert node.storage.rows.flushed.get(number) == flushed
     assert world.finish() == []
 
 

@@ -55,7 +55,7 @@ class Node:
             tail_cache_bytes_max=2000,
         )
         self.storage = Storage.recover(disk, "test-cluster", groups, note=world.recovered, offload=_on_the_spot)
-        self.storage.database = world.database.open()
+        self.storage.rows.database = world.database.open()
         logs = self.storage.logs
         self.broker = Broker(config, lambda group, uid: logs[group].channel(uid), f"_INBOX.node{world.lives}.".encode())
         run_now(self.storage.load(self.broker, "test-cluster"))

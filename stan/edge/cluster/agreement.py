@@ -29,12 +29,12 @@ class Agreement:
         return [
             StateHash(group=number, index=index, hash=mark)
             for number in sorted(groups)
-            for index, mark in self._storage.state_hashes(number)[-TOLD_MAX:]
+            for index, mark in self._storage.rows.hashes(number)[-TOLD_MAX:]
         ]
 
     def compare(self, hellos: Mapping[str, NodeHello]) -> None:
         """Look at what others have told."""
-        mine = {number: dict(self._storage.state_hashes(number)) for number in self._storage.logs}
+        mine = {number: dict(self._storage.rows.hashes(number)) for number in self._storage.logs}
         for name, hello in hellos.items():
             for one in hello.hashes if hello.version == self._version else ():
                 number = GroupId(one.group)

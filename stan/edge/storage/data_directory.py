@@ -4,6 +4,7 @@ Promises: a change of the manifest counts once it is on the disk. Blocking; rais
 """
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,12 +16,13 @@ from stan.edge.storage.manifest import (
     Manifest,
     RecordedNodes,
     boot_id,
+    lock_directory,
     note_encrypted_from,
     open_manifest,
     write_manifest,
 )
 from stan.log.encryption import NEVER, Cipher, LogCipher
-from stan.log.files.disk import Files, OsFiles
+from stan.log.files.disk import Files, OsFiles, close_to_others
 from stan.types import GroupId, RaftIndex
 
 
@@ -42,6 +44,17 @@ class Disk:
         """A real one. Raises StartError: messages cannot be encrypted so."""
         cipher = None if encryption is None else Cipher(encryption.key, encryption.cipher)
         return cls(directory=str(directory), cipher=cipher, accepts_loss=accepts_loss)
+
+
+def claim_directory(directory: Path, note: Callable[[str, str], None]) -> int:
+    """Lock a directory, made if need be, and close it to everybody but its owner; returns the descriptor that holds the lock.
+
+    *note* gets level and text of a line if other users can still read it. Raises StartError if another process has the lock.
+    """
+    lock = lock_directory(directory)
+    if warning := close_to_others(str(directory)):
+        note("WRN", warning)
+    return lock
 
 
 class DataDirectory:

@@ -1,6 +1,6 @@
 """The directories of a node's groups: logs and snapshots, what is being received, and what is being sent.
 
-    groups/<n>/            segments and `state-<index>.snap`
+    groups/<n>/            segments, and snapshots (stan.edge.storage.snapshot_files)
     groups/<n>.incoming/   what is being received to take the place of groups/<n>; forgotten at a start
     groups/<n>.ready/      the same once it is complete: a start lets it take the place
     groups/<n>.old/        replaced, about to be removed
@@ -11,27 +11,19 @@ Blocking; raises OSError, Damage, StartError.
 """
 
 import re
-import zlib
 from collections.abc import Callable
 from pathlib import Path
-
-from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.edge.storage.data_directory import DataDirectory
 from stan.edge.storage.lost_found import LostFound
 from stan.edge.storage.raft_files import RaftFiles
-from stan.errors import Damage
-from stan.log.files.disk import Files, OsFiles, read_file, remove_directory, write_durably
+from stan.edge.storage.snapshot_files import SnapshotFiles
+from stan.log.files.disk import Files, OsFiles, remove_directory
 from stan.log.files.filelog import FileLog
 from stan.log.types import GroupLog
-from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, RaftIndex
 
-_SNAPSHOT = re.compile(r"state-(\d{20})\.snap")
-_SNAPSHOT_FRONT = b"\xc2\x3e\x04SNAP"
-_SNAPSHOT_END = b"\xcd\x3e"
-"""Tags of fields 1000 and 1001, which readers that do not know of them pass over."""
 _UNFINISHED = re.compile(r"(\d+)\.(incoming|incoming\.damaged|ready|old)")
 
 
@@ -42,6 +34,7 @@ class GroupFiles:
         disk = directory.disk
         self.files = disk.files
         self.outgoing = f"{disk.directory}/outgoing"
+        self.snapshots = SnapshotFiles(disk.files, f"{disk.directory}/groups")
         self._directory = directory
         self._groups = f"{disk.directory}/groups"
         self.lost_found = LostFound(disk.files, disk.directory)
@@ -156,24 +149,6 @@ class GroupFiles:
         if self.raft is not None:
             self.raft.mark_intact(number)
 
-    # --- snapshots ------------------------------------------------------------------------------------------------------
-
-    def snapshots(self, number: GroupId) -> list[RaftIndex]:
-        """Applied indexes of the snapshot files, oldest first."""
-        found = map(_SNAPSHOT.fullmatch, self.files.listdir(self.path(number)))
-        return sorted(RaftIndex(int(name[1])) for name in found if name)
-
-    def read_snapshot(self, number: GroupId, index: RaftIndex) -> pb.Snapshot:
-        """A snapshot file."""
-        return read_snapshot(self.files, snapshot_path(self.path(number), index))
-
-    def write_snapshot(self, number: GroupId, index: RaftIndex, content: bytes) -> None:
-        """A new snapshot file in place of the older ones."""
-        older = [other for other in self.snapshots(number) if other < index]
-        write_durably(self.files, snapshot_path(self.path(number), index), content)
-        for other in older:
-            self.files.unlink(snapshot_path(self.path(number), other))
-
 
 def groups_on_disk(directory: str, files: Files | None = None) -> list[GroupId]:
     """Groups that a data directory holds something of; none in one that is new. Makes nothing there."""
@@ -182,26 +157,3 @@ def groups_on_disk(directory: str, files: Files | None = None) -> list[GroupId]:
     except FileNotFoundError:
         return []
     return sorted(GroupId(int(name)) for name in names if name.isdigit())
-
-
-def snapshot_bytes(snapshot: pb.Snapshot) -> bytes:
-    """The content of a snapshot file: the message between two fields that it does not have, the second one with a CRC-32."""
-    content = _SNAPSHOT_FRONT + snapshot.SerializeToString()
-    return content + _SNAPSHOT_END + zlib.crc32(content).to_bytes(4, "little")
-
-
-def read_snapshot(files: Files, path: str) -> pb.Snapshot:
-    """A snapshot file; those of earlier versions hold the message alone. Raises Damage."""
-    content = read_file(files, path)
-    checked = content.startswith(_SNAPSHOT_FRONT) or content[-6:-4] == _SNAPSHOT_END
-    if not content or (checked and zlib.crc32(content[:-6]) != int.from_bytes(content[-4:], "little")):
-        raise Damage(f"{path}: wrong CRC")
-    try:
-        return pb.Snapshot.FromString(content[len(_SNAPSHOT_FRONT) : -6] if checked else content)
-    except DecodeError as error:
-        raise Damage(f"{path}: {error}") from error
-
-
-def snapshot_path(directory: str, index: RaftIndex) -> str:
-    """Name of the file with the state as of *index*."""
-    return f"{directory}/state-{index:020d}.snap"

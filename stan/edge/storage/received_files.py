@@ -7,7 +7,7 @@ sender has offered, with this node's store id in every segment. Blocking; raises
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stan.edge.storage.groupfiles import read_snapshot, snapshot_path
+from stan.edge.storage.snapshot_files import read_snapshot, snapshot_path
 from stan.edge.storage.transfer_codec import Offer, OfferedSegment
 from stan.errors import Damage
 from stan.log.encryption import NEVER, Cipher, Encryptor

@@ -61,7 +61,7 @@ class SqlStorage(Storage):
             file.fence = fence
             self = cls({number: SqlLog(file, number) for number in map(GroupId, range(config.store.raft_groups + 1))})
             self.file, self.doubt = file, doubt
-            self.database = await Database.open(source)
+            self.rows.database = await Database.open(source)
             file.make_views()
         except BaseException:
             file.close()
@@ -83,7 +83,7 @@ class SqlStorage(Storage):
     async def release(self, broker: Broker) -> None:  # noqa: ARG002 - as Storage has it
         """Let go of the entries that the flushed state covers, and delete the rows of what is not kept."""
         for number, log in list(self.logs.items()):
-            log.release(self._flushed.get(number, RaftIndex(0)))
+            log.release(self.rows.flushed.get(number, RaftIndex(0)))
             await self._offload(log.clean)
 
     async def close(self, *, clean: bool) -> None:
@@ -97,8 +97,8 @@ class SqlStorage(Storage):
             if clean:
                 self.file.note(clean="yes")
         finally:
-            if self.database is not None:
-                await self.database.close()
+            if self.rows.database is not None:
+                await self.rows.database.close()
             self.file.close()
             if self._lock is not None:
                 os.close(self._lock)

@@ -17,20 +17,20 @@ from stan.config import Config
 from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.log import ServerLog
-from stan.edge.storage.data_directory import DataDirectory, Disk
-from stan.edge.storage.groupfiles import GroupFiles, groups_on_disk, snapshot_bytes
-from stan.edge.storage.manifest import lock_directory, new_nuid, recorded_node_id
+from stan.edge.storage.data_directory import DataDirectory, Disk, claim_directory
+from stan.edge.storage.groupfiles import GroupFiles, groups_on_disk
+from stan.edge.storage.manifest import new_nuid, recorded_node_id
 from stan.edge.storage.raft_files import StoredMember, Voters
+from stan.edge.storage.snapshot_files import snapshot_bytes
+from stan.edge.storage.state_rows import StateRows
 from stan.edge.storage.transfer import Export, Receiver, Sender, goes_on
 from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
-from stan.log.files.disk import close_to_others
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import STAGING_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import SOLO_TERM
-from stan.state.changes import group_changes, meta_changes
 from stan.state.database import Changes, Database
 from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
 
@@ -58,25 +58,16 @@ class Storage:
 
     def __init__(self, logs: dict[GroupId, GroupLog], offload: Offload | None = None) -> None:
         self.logs = logs
-        self.database: Database | None = None
+        self.rows = StateRows()
         self.directory: DataDirectory | None = None
         self.doubt = False
         self.fresh = False  # this node has an empty disk and has promised nothing: no entry, no term, no vote
         self.differs: dict[GroupId, str] = {}  # groups whose state differs from other nodes', as far as they report
         self.members: dict[GroupId, StoredMember] = {}  # of a cluster's node, by group
         self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
-        self.failed: dict[GroupId, Exception] = {}  # groups of a node alone whose log the program could not replay
         self._offload: Offload = offload or in_thread
         self._note: Note = lambda _level, _text: None
         self._files: GroupFiles | None = None
-        self._flushed: dict[GroupId, RaftIndex] = {}
-        self._snapshots: dict[GroupId, RaftIndex] = {}
-        self._stale: set[GroupId] = set()  # groups whose rows are of another state
-        self._stuck: set[GroupId] = (
-            set()
-        )  # groups whose log, or the program in them, failed: their rows stay as they are
-        self._early: dict[GroupId, list[Changes]] = {}  # rows as of entries before the newest, for the next flush
-        self._unwritten: list[list[Changes]] = []
         self._receivers: dict[GroupId, Receiver] = {}
 
     # --- opening --------------------------------------------------------------------------------------------------------
@@ -103,22 +94,20 @@ class Storage:
         directory = config.store.directory
         if directory is None:
             raise StartError("for FILE stores, root directory must be specified")
-        lock = lock_directory(directory)
-        if config.cluster is not None and not node_id:
-            node_id = config.cluster.node_id or recorded_node_id(str(directory)) or new_nuid()
 
         def note(level: str, text: str) -> None:
             (log.error if level == "ERR" else log.warning)(text)
 
-        if warning := close_to_others(str(directory)):
-            note("WRN", warning)
+        lock = claim_directory(directory, note)
         try:
+            if config.cluster is not None and not node_id:
+                node_id = config.cluster.node_id or recorded_node_id(str(directory)) or new_nuid()
             disk = Disk.of(directory, config.encryption, accepts_loss=config.store.truncate_bad_eof)
             self = cls.recover(
                 disk, config.cluster_id, config.store.raft_groups, groups=groups, node_id=node_id, lock=lock, note=note
             )
             lost_found = Path(self._of_disk().lost_found.path)
-            self.database = await Database.recover(directory / "state.db", lost_found, log.error)
+            self.rows.database = await Database.recover(directory / "state.db", lost_found, log.error)
         except BaseException:
             os.close(lock)
             raise
@@ -137,7 +126,7 @@ class Storage:
         note: Note,
         offload: Offload | None = None,
     ) -> "Storage":
-        """Open everything but the database, which the caller sets before `load`. Blocking.
+        """Open everything but `rows.database`, which the caller sets before `load`. Blocking.
 
         Args:
             disk: where the directory is.
@@ -250,23 +239,28 @@ class Storage:
 
     # --- replay -----------------------------------------------------------------------------------------------------------
 
-    async def load(self, broker: Broker, cluster_id: str, *, replicated: bool = False) -> None:
+    async def load(self, broker: Broker, cluster_id: str, *, replicated: bool = False) -> dict[GroupId, Exception]:
         """Bring *broker* to the state of its logs: rows or snapshot, then every entry after them.
 
+        Returns the errors of groups whose log the program could not replay; the others can be served.
         *replicated*: nothing behind the rows or the snapshot is committed or applied, as what becomes of it is decided by the
         group's leader; a group whose state and log do not fit together begins empty.
         """
-        if self.database is not None and self.directory is not None:
-            for told in await self.database.drop_strays(self.directory.manifest.raft_groups):
+        if self.rows.database is not None and self.directory is not None:
+            for told in await self.rows.database.drop_strays(self.directory.manifest.raft_groups):
                 self._note("ERR", told)
+        failed: dict[GroupId, Exception] = {}
         await self.load_group(broker, META_GROUP, replicated=replicated)
         if broker.view.meta.info is None and not replicated:
             self._found_cluster(broker, cluster_id)
         for number in broker.view.groups:
             if number in self.logs:
-                await self.load_group(broker, number, replicated=replicated)
+                error = await self.load_group(broker, number, replicated=replicated)
+                if error is not None:
+                    failed[number] = error
                 if not replicated:
                     self._expect_known_channels(broker, number)
+        return failed
 
     def _expect_known_channels(self, broker: Broker, number: GroupId) -> None:
         """The next channel must not get the number of one whose messages are here."""
@@ -278,12 +272,15 @@ class Storage:
                 f"{BACKUP}"
             )
 
-    async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> None:
-        """Bring the broker's machine of one group, a new one, to the state of its log; see `load`."""
+    async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> Exception | None:
+        """Bring the broker's machine of one group, a new one, to the state of its log; see `load` for *replicated*.
+
+        Returns the error if the program could not replay the log; the broker knows then that the group has failed.
+        """
         snapshot, anew = await self._newest_state(number, replicated=replicated)
         broker.restore(number, snapshot, anew=anew)
         if anew:
-            self._stale.add(number)
+            self.rows.mark_stale(number)
         if snapshot.voters_index:
             self.members[number].set_voters(Voters(list(snapshot.voters), snapshot.voters_index))
         applied = RaftIndex(snapshot.applied_index)
@@ -298,24 +295,23 @@ class Storage:
             except Exception as error:  # the border of the group: the others are served
                 if number == META_GROUP:
                     raise StartError(f"the metadata cannot be replayed: {fault(error)}") from error
-                self.failed[number] = error
                 broker.fail(number, fault(error))
-                return
+                return error
             if self._accepts_loss and number != META_GROUP:
                 self._pass_over(broker, number)
         if number != META_GROUP:
             self._trim(broker, number)
+        return None
 
     async def _newest_state(self, number: GroupId, *, replicated: bool) -> tuple[pb.Snapshot, bool]:
         """The state to start from, and whether the rows are lost, or older: then they are written anew."""
         log = self.logs[number]
-        snapshot, why = await self._rows(number)
-        newest = max(self._files.snapshots(number), default=RaftIndex(0)) if self._files is not None else RaftIndex(0)
-        self._snapshots[number] = newest
+        snapshot, why = await self.rows.read(number)
+        newest = self._files.snapshots.find(number) if self._files is not None else RaftIndex(0)
         anew = bool(why)
         if snapshot.applied_index < newest <= log.last_index:
             try:
-                snapshot, anew = self._of_disk().read_snapshot(number, newest), True
+                snapshot, anew = self._of_disk().snapshots.read(number, newest), True
             except Damage as error:
                 why += f"{error}; "
         applied = snapshot.applied_index
@@ -334,15 +330,6 @@ class Storage:
         await self._begin_empty(number, why)
         return pb.Snapshot(), False
 
-    async def _rows(self, number: GroupId) -> tuple[pb.Snapshot, str]:
-        """The state that the rows tell, and what is wrong with them: then it is an empty one."""
-        if self.database is None:
-            return pb.Snapshot(), ""
-        try:
-            return await self.database.snapshot(number), ""
-        except Damage as error:
-            return pb.Snapshot(), f"{error}; "
-
     def _remedy(self, *, lost: bool) -> str:
         """What to do if a group cannot be loaded; *lost*: for want of its newest entries."""
         if self._files is None:
@@ -360,15 +347,8 @@ class Storage:
         self._note("ERR", f"{why}; moved to {aside}, this node gets the group's messages from others again")
         self._in_directory().note_encrypted(number)
         self._open_log(number)
-        self._snapshots[number] = RaftIndex(0)
-        await self._forget_rows(number)
-
-    async def _forget_rows(self, number: GroupId) -> None:
-        self._early.pop(number, None)
-        if self.database is not None:
-            changes = Changes()
-            changes.clear(number)
-            await self.database.flush(changes)
+        files.snapshots.newest[number] = RaftIndex(0)
+        await self.rows.delete(number)
 
     def _replay(self, broker: Broker, number: GroupId, applied: RaftIndex) -> None:
         log = self.logs[number]
@@ -437,11 +417,11 @@ class Storage:
         The state never leads the log: what is applied is looked at before the logs are synced. A group whose log fails holds
         up no other one; its rows stay as they are, and Frozen is raised once the others are written.
         """
-        marks = {number: mark for number, mark in self.applied.items() if mark[0] != self._flushed.get(number)}
+        marks = {number: mark for number, mark in self.applied.items() if mark[0] != self.rows.flushed.get(number)}
         changes: dict[GroupId, list[Changes]] = {}
         for number, mark in marks.items():
             try:
-                changes[number] = [*self._early.pop(number, ()), self._changes(broker, number, mark)]
+                changes[number] = self.rows.take_changes(broker, number, mark)
             except Exception as error:  # noqa: BLE001 - the border of the group, whose rows stay as they are
                 self._fail(broker, number, error)
         failed = None
@@ -453,7 +433,7 @@ class Storage:
                 changes.pop(number, None)
                 if self.logs.get(number) is log:
                     failed = error
-                    self._stuck.add(number)
+                    self.rows.freeze(number)
                     await self._doubt_next()
         await self._write_rows(changes, marks)
         if failed is not None:
@@ -462,7 +442,7 @@ class Storage:
     def _fail(self, broker: Broker, number: GroupId, error: Exception) -> None:
         """Write nothing more of a group in which the program failed; the driver freezes the group."""
         self.applied.pop(number, None)
-        self._stuck.add(number)
+        self.rows.freeze(number)
         broker.step_fault(number, error)
 
     async def _doubt_next(self) -> None:
@@ -475,56 +455,28 @@ class Storage:
     async def _write_rows(
         self, changes: dict[GroupId, list[Changes]], marks: dict[GroupId, tuple[RaftIndex, Term]]
     ) -> None:
-        if self.database is None:
-            return
-        together = [one for number, changed in changes.items() if number not in self._stuck for one in changed]
-        if together:
-            self._unwritten.append(together)
-        while self._unwritten:
-            await self.database.flush(*self._unwritten[0])
-            del self._unwritten[0]
-        for number in changes:
-            if number not in self._stuck and number in self.applied:
-                self._flushed[number] = marks[number][0]
-
-    def _changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
-        changes = Changes()
-        if number in self._stale:
-            self._stale.discard(number)
-            changes.clear(number)
-        if number == META_GROUP:
-            meta_changes(changes, broker.view.meta, mark)
-        else:
-            group_changes(changes, broker.view.groups[number].machine, mark)
-        if self.database is not None:
-            self.database.seal(changes)
-        return changes
+        await self.rows.write(changes, marks, self.applied)
 
     def hash_state(self, broker: Broker, number: GroupId) -> None:
-        """Remember the hash of a group's state as of the newest applied entry; its rows go with the next flush."""
-        if self.database is not None and number in self.applied:
-            self._early.setdefault(number, []).append(self._changes(broker, number, self.applied[number]))
-            self.database.ledger(number).keep()
-
-    def state_hashes(self, number: GroupId) -> list[tuple[RaftIndex, int]]:
-        """Hashes of a group's state, by entry, oldest first; all nodes have the same of the same entry."""
-        return [] if self.database is None else list(self.database.ledger(number).hashes())
+        """Remember the hash of a group's state as of the newest applied entry."""
+        if number in self.applied:
+            self.rows.keep_hash(broker, number, self.applied[number])
 
     async def release(self, broker: Broker) -> None:
         """Write a snapshot of each group that has sealed segments behind its flushed state, then give these segments free."""
         for number, log in list(self.logs.items()):
             if number not in self.applied:  # between install and load_group
                 continue
-            if self.database is None:
+            if self.rows.database is None:
                 log.release(self.applied[number][0])
                 continue
-            flushed = self._flushed.get(number, RaftIndex(0))
-            if self._snapshots.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
+            flushed, newest = self.rows.flushed.get(number, RaftIndex(0)), self._of_disk().snapshots.newest
+            if newest.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
                 await self._snapshot(broker, number)
             elif log.sealed_index:
                 await self._offload(log.clean)
             if self.logs.get(number) is log:
-                log.release(min(flushed, self._snapshots[number]))
+                log.release(min(flushed, newest[number]))
 
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
         """The state as of now in a file, so that a lost database can be made again."""
@@ -534,11 +486,10 @@ class Storage:
         except Exception as error:  # noqa: BLE001 - the border of the group
             self._fail(broker, number, error)
             return
-        index = RaftIndex(snapshot.applied_index)
-        if self._files is not None:
-            await self._offload(partial(self._files.write_snapshot, number, index, snapshot_bytes(snapshot)))
+        index, snapshots = RaftIndex(snapshot.applied_index), self._of_disk().snapshots
+        await self._offload(partial(snapshots.write, number, index, snapshot_bytes(snapshot)))
         if self.logs.get(number) is log:
-            self._snapshots[number] = index
+            snapshots.newest[number] = index
 
     def state_of(self, broker: Broker, number: GroupId) -> pb.Snapshot:
         """The whole state of a group as of now."""
@@ -599,34 +550,33 @@ class Storage:
         with suppress(Frozen):  # what it held is in the other one
             old.close()
         self.applied.pop(number, None)
-        self._early.pop(number, None)
+        self.rows.forget_changes(number)
         files.take_place(number, keep_old=not (fits and self.is_intact(number)))
         self._in_directory().note_encrypted(number)
         self._open_log(number)
-        self._stuck.discard(number)
-        self._snapshots[number] = offer.index
+        self.rows.unfreeze(number)
+        files.snapshots.newest[number] = offer.index
         return self.logs[number]
 
     # --- groups and nodes that come and go ----------------------------------------------------------------------------------
 
     async def begin_group(self, number: GroupId) -> None:
         """Hold another group, anew; `load_group` into a new machine comes next."""
-        await self._forget_rows(number)
+        await self.rows.delete(number)
         self._open_group(number)
 
     async def end_group(self, number: GroupId) -> str:
         """Stop holding a group that nothing uses anymore; returns the directory into which its files were moved aside."""
-        log = self.logs.pop(number)
-        for known in (self.applied, self._flushed, self._snapshots, self._receivers):
+        log, files = self.logs.pop(number), self._of_disk()
+        for known in (self.applied, files.snapshots.newest, self._receivers):
             known.pop(number, None)
-        self._stale -= {number}
-        self._stuck -= {number}
+        self.rows.forget(number)
         with suppress(Frozen):
             log.close()
         self.members.pop(number).hard_state.close()
-        await self._forget_rows(number)
+        await self.rows.delete(number)
         self._in_directory().note_encrypted(number)
-        return self._of_disk().retire(number)
+        return files.retire(number)
 
     # --- closing ----------------------------------------------------------------------------------------------------------
 
@@ -636,7 +586,7 @@ class Storage:
             log.close()
         for member in self.members.values():
             member.hard_state.close()
-        if self.database is not None:
-            await self.database.close()
+        if self.rows.database is not None:
+            await self.rows.database.close()
         if self.directory is not None:
             self.directory.close(clean=clean)

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from stan import limits
-from stan.edge.storage.groupfiles import snapshot_bytes
 from stan.edge.storage.received_files import ReceivedFiles
+from stan.edge.storage.snapshot_files import snapshot_bytes
 from stan.edge.storage.transfer_codec import LENGTH, OFFER, Header, Offer, OfferedSegment, Status, Verb, decode, encode
 from stan.errors import Damage, NotNow, StanError
 from stan.log.encryption import Cipher

@@ -13,8 +13,8 @@ import pytest
 from stan.config import ClusterConfig, Config, EncryptionConfig, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.edge.log import ServerLog
-from stan.edge.storage.groupfiles import read_snapshot, snapshot_bytes
 from stan.edge.storage.raft_files import Voters
+from stan.edge.storage.snapshot_files import read_snapshot, snapshot_bytes
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.log.files.disk import OsFiles
@@ -72,7 +72,7 @@ class Directory:
         log.sync()
         self.catch_up()
         state = storage.state_of(self.broker, ONE)
-        storage._of_disk().write_snapshot(ONE, state.applied_index, snapshot_bytes(state))
+        storage._of_disk().snapshots.write(ONE, state.applied_index, snapshot_bytes(state))
         if self.clustered:
             for number in (0, 1):
                 storage.members[GroupId(number)].hard_state.save(3, "a")

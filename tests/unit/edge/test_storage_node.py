@@ -121,7 +121,7 @@ def test_snapshot_file_newer_than_the_rows_replaces_them_whole(node):
     node.change(leave=pb.Leave(uid=7, subscription_id=member.subscription_id, unsubscribe=True))
     node.subscribe("here", term=2)
     node.trim(10, term=2)
-    node.storage._flushed[1] = node.log.sealed_index  # as if these rows were on their way
+    node.storage.rows.flushed[1] = node.log.sealed_index  # as if these rows were on their way
     node.release()
     before = node.state()
     node.close()
@@ -145,7 +145,7 @@ def test_rows_newer_than_the_snapshot_file_are_used(node):
     node.subscribe("later")
     before = node.state()
     assert again(node).state() == before
-    assert not node.storage._stale
+    assert not node.storage.rows._stale
 
 
 @pytest.mark.parametrize("which", [0, 2, -2])
@@ -278,7 +278,7 @@ def test_server_alone_refuses_state_and_log_that_do_not_fit():
     storage = node.storage
     changes = Changes()
     changes.put("applied", 1, 99, 1, 1)
-    run_now(storage.database.flush(changes))
+    run_now(storage.rows.database.flush(changes))
     with pytest.raises(Damage, match=r"the state stands at entry 99.*from a backup"):
         run_now(storage.load(node.broker, "c"))
 

@@ -84,7 +84,7 @@ def test_empty_member_gets_everything(a, b):
     b.flush()
     b.close()
     assert_equal(a, b.boot())
-    assert not b.storage._stale
+    assert not b.storage.rows._stale
 
 
 def test_what_was_received_is_there_after_a_power_loss_before_the_first_flush(a, b):
@@ -490,7 +490,7 @@ def test_flush_between_install_and_load_writes_nothing_of_the_group(a, b):
     assert ONE not in b.storage.applied
     b.flush()
     b.release()
-    b.storage._of_disk().write_snapshot(ONE, 2, rows.SerializeToString())  # a release that began before
+    b.storage._of_disk().snapshots.write(ONE, 2, rows.SerializeToString())  # a release that began before
     assert run_now(b.medium.open().snapshot(1)) == rows
     b.load_again()
     b.flush()

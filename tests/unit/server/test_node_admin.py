@@ -83,7 +83,7 @@ class Rig:
                 is_intact=lambda _: True,
                 applied={0: (5, 3), 1: (5, 3)},
                 differs={},
-                state_hashes=lambda _: [(4, -2)],
+                rows=SimpleNamespace(hashes=lambda _: [(4, -2)]),
             ),
             runtime=SimpleNamespace(now=lambda: 100, wall=lambda: 200, soon=self.soon.append),
         )

@@ -322,16 +322,16 @@ def test_hash_of_the_state_tells_its_rows_however_they_came_about(node):
         if one.index % 7 == 0:
             other.flush()
     other.flush()
-    assert node.storage.state_hashes(1)[-1] == other.storage.state_hashes(1)[-1]
+    assert node.storage.rows.hashes(1)[-1] == other.storage.rows.hashes(1)[-1]
     node.close()
-    assert node.boot().storage.state_hashes(1)[-1] == other.storage.state_hashes(1)[-1]
+    assert node.boot().storage.rows.hashes(1)[-1] == other.storage.rows.hashes(1)[-1]
 
     (cursor, _) = other.broker.context.groups[1].machine.cursors.values()
     cursor.last_sent ^= 32
     for each in (node, other):
         each.change(progress=[pb.Progress(cursor_id=cursor.cursor_id, acked=[21, 21])])
         each.flush()
-    mine, theirs = node.storage.state_hashes(1)[-1], other.storage.state_hashes(1)[-1]
+    mine, theirs = node.storage.rows.hashes(1)[-1], other.storage.rows.hashes(1)[-1]
     assert mine[0] == theirs[0]
     assert mine[1] != theirs[1]
     other.medium.close()
@@ -347,7 +347,7 @@ def test_hash_as_of_an_entry_in_between_is_remembered(node):
     for one in node.entries()[:3]:
         other.write([one])
     other.flush()
-    assert other.storage.state_hashes(1)[-1] in node.storage.state_hashes(1)
+    assert other.storage.rows.hashes(1)[-1] in node.storage.rows.hashes(1)
     before = node.state()
     node.close()
     assert node.boot().state() == before

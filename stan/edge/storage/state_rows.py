@@ -1,0 +1,121 @@
+"""The rows of the groups' states in the database: what has changed since they were written, and as of which entry they are.
+
+Promises: a group's rows are written for one entry as a whole. Of a frozen group nothing more is written.
+"""
+
+from collections.abc import Container
+
+from stan.core.broker import Broker
+from stan.core.context import META_GROUP
+from stan.errors import Damage
+from stan.protocol.proto import entries_pb2 as pb
+from stan.state.changes import group_changes, meta_changes
+from stan.state.database import Changes, Database
+from stan.types import GroupId, RaftIndex, Term
+
+
+class StateRows:
+    """The rows of all groups; without a database (None, as with the memory store) nothing is written."""
+
+    def __init__(self) -> None:
+        self.database: Database | None = None
+        self.flushed: dict[GroupId, RaftIndex] = {}  # the entry as of which a group's rows were last written
+        self._stale: set[GroupId] = set()  # groups whose rows are of another state: all of them are written anew
+        self._frozen: set[GroupId] = (
+            set()
+        )  # groups whose log, or the program in them, failed: their rows stay as they are
+        self._early: dict[GroupId, list[Changes]] = {}  # rows as of entries before the newest, for the next flush
+        self._unwritten: list[list[Changes]] = []
+
+    async def read(self, number: GroupId) -> tuple[pb.Snapshot, str]:
+        """The state that a group's rows tell, and what is wrong with them: then it is an empty one."""
+        if self.database is None:
+            return pb.Snapshot(), ""
+        try:
+            return await self.database.snapshot(number), ""
+        except Damage as error:
+            return pb.Snapshot(), f"{error}; "
+
+    def mark_stale(self, number: GroupId) -> None:
+        """Let the next flush write all rows of a group anew, as those in the database are of another state."""
+        self._stale.add(number)
+
+    # --- what has changed -------------------------------------------------------------------------------------------------
+
+    def changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
+        """The rows of a group that have changed, as of the entry *mark*; they count as taken."""
+        changes = Changes()
+        if number in self._stale:
+            self._stale.discard(number)
+            changes.clear(number)
+        if number == META_GROUP:
+            meta_changes(changes, broker.view.meta, mark)
+        else:
+            group_changes(changes, broker.view.groups[number].machine, mark)
+        if self.database is not None:
+            self.database.seal(changes)
+        return changes
+
+    def take_changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> list[Changes]:
+        """All changes for the next flush: those of `keep_hash` first, then the ones up to *mark*."""
+        return [*self._early.pop(number, ()), self.changes(broker, number, mark)]
+
+    def keep_hash(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> None:
+        """Remember the hash of a group's state as of the entry *mark*; its rows go with the next flush."""
+        if self.database is not None:
+            self._early.setdefault(number, []).append(self.changes(broker, number, mark))
+            self.database.ledger(number).keep()
+
+    def hashes(self, number: GroupId) -> list[tuple[RaftIndex, int]]:
+        """Hashes of a group's state, by entry, oldest first; all nodes have the same of the same entry."""
+        return [] if self.database is None else list(self.database.ledger(number).hashes())
+
+    # --- writing ----------------------------------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        changes: dict[GroupId, list[Changes]],
+        marks: dict[GroupId, tuple[RaftIndex, Term]],
+        applied: Container[GroupId],
+    ) -> None:
+        """Write changes by group, as of *marks*, after those that an earlier attempt could not write.
+
+        A group that is not in *applied* once they are written has another state by then.
+        """
+        if self.database is None:
+            return
+        together = [one for number, changed in changes.items() if number not in self._frozen for one in changed]
+        if together:
+            self._unwritten.append(together)
+        while self._unwritten:
+            await self.database.flush(*self._unwritten[0])
+            del self._unwritten[0]
+        for number in changes:
+            if number not in self._frozen and number in applied:
+                self.flushed[number] = marks[number][0]
+
+    def freeze(self, number: GroupId) -> None:
+        """Write nothing more of a group."""
+        self._frozen.add(number)
+
+    def unfreeze(self, number: GroupId) -> None:
+        """Write a group's rows again: another log has taken the place of the one that failed."""
+        self._frozen.discard(number)
+
+    def forget_changes(self, number: GroupId) -> None:
+        """Write nothing of the state that a group had until now."""
+        self._early.pop(number, None)
+
+    async def delete(self, number: GroupId) -> None:
+        """Delete all rows of a group."""
+        self.forget_changes(number)
+        if self.database is not None:
+            changes = Changes()
+            changes.clear(number)
+            await self.database.flush(changes)
+
+    def forget(self, number: GroupId) -> None:
+        """A group is no longer on this node."""
+        self.flushed.pop(number, None)
+        self._stale.discard(number)
+        self._frozen.discard(number)
