@@ -223,7 +223,7 @@ class StandaloneProcess(BrokerProcess):
             await self._partitioning.check()
         elif not config.ft_group:
             await self._refuse_company(connection)
-        self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.doubt)
+        self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.unconfirmed)
         for number, fault in failed.items():
             self.driver.faults.fail(number, fault)
         self.gateway.listen(ack_subjects(config, self.broker.view.nuid))

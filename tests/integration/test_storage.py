@@ -147,15 +147,15 @@ def test_manifest_tells_power_loss_from_a_killed_process(tmp_path):
     directory = str(tmp_path)
     first = open_manifest(directory, "c", 1)
     assert first.fresh
-    assert not first.doubt
+    assert not first.power_lost
     second = open_manifest(directory, "c", 1)
     assert not second.fresh
-    assert second.doubt is (boot_id() == "")
+    assert second.power_lost is (boot_id() == "")
 
     write_manifest(directory, Manifest("c", 1, first.manifest.store_id, "another boot", clean=False))
-    assert open_manifest(directory, "c", 1).doubt
+    assert open_manifest(directory, "c", 1).power_lost
     write_manifest(directory, Manifest("c", 1, first.manifest.store_id, "another boot", clean=True))
-    assert not open_manifest(directory, "c", 1).doubt
+    assert not open_manifest(directory, "c", 1).power_lost
 
 
 def test_manifest_that_cannot_be_right_is_refused_by_name(tmp_path):

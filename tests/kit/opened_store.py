@@ -24,7 +24,7 @@ class Opened:
         broker = Broker(self.config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
         try:
             await storage.load(broker, self.config.cluster_id)
-            self.doubt = storage.doubt
+            self.unconfirmed = storage.unconfirmed
             for name, info in broker.context.meta.channels.items():
                 log, machine = storage.logs[info.group], broker.context.groups[info.group].machine
                 index = log.channel(info.uid)

@@ -79,7 +79,7 @@ class Node:
         self.gateway.connection = self.link
         self.connection = None  # of a real process
         self.log = SimpleNamespace(error=world.trace)
-        self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.doubt)
+        self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.unconfirmed)
         self.link.connect()
         self._flush_soon()
 

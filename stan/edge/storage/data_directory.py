@@ -93,7 +93,7 @@ class DataDirectory:
             store_id=disk.store_id,
             cipher=disk.cipher,
         )
-        return cls(disk, opened.manifest, boot=boot, power_lost=opened.doubt, lock=lock)
+        return cls(disk, opened.manifest, boot=boot, power_lost=opened.power_lost, lock=lock)
 
     def write(self, manifest: Manifest) -> None:
         """Replace the manifest durably."""

@@ -68,7 +68,7 @@ class Opened(NamedTuple):
     """What opening a directory's manifest tells."""
 
     manifest: Manifest
-    doubt: bool  # power may have been lost since the directory was last used: messages may be out that the log knows not of
+    power_lost: bool  # maybe, since the directory was last used: deliveries may have left that the log does not record
     fresh: bool  # there was none before
 
 
@@ -121,18 +121,18 @@ def open_manifest(
         if cipher is not None:
             note_encrypted_from(manifest, cipher, {})
         write_manifest(directory, manifest, files)
-        return Opened(manifest, doubt=False, fresh=True)
+        return Opened(manifest, power_lost=False, fresh=True)
     manifest = read_manifest(directory, files)
     _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
     _refuse_other_key(manifest, f"{directory}/{NAME}", cipher)
     if cipher is not None and not manifest.encryption:
         manifest.encryption = cipher.check(None)  # what is there stays as it is, what comes is encrypted
     same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
-    doubt = not manifest.clean and not same_boot
+    power_lost = not manifest.clean and not same_boot
     manifest.clean = False
-    manifest.boot_id = "" if doubt else boot  # until the logs are in order: see Storage.recover
+    manifest.boot_id = "" if power_lost else boot  # until the logs are in order: see Storage.recover
     write_manifest(directory, manifest, files)
-    return Opened(manifest, doubt, fresh=False)
+    return Opened(manifest, power_lost, fresh=False)
 
 
 def refuse_foreign(directory: str, names: list[str]) -> None:

@@ -57,10 +57,10 @@ class SqlStorage(Storage):
             os.close(lock)
             raise
         try:
-            doubt = _take_over(file, config)
+            unconfirmed = _take_over(file, config)
             file.fence = fence
             self = cls({number: SqlLog(file, number) for number in map(GroupId, range(config.store.raft_groups + 1))})
-            self.file, self.doubt = file, doubt
+            self.file, self.unconfirmed = file, unconfirmed
             self.rows.database = await Database.open(source)
             file.make_views()
         except BaseException:
@@ -106,9 +106,10 @@ class SqlStorage(Storage):
 
 
 def _take_over(file: SqlFile, config: Config) -> bool:
-    """Make sure whose file it is, and mark it as in use; whether it was not closed in order when it was used last.
+    """Mark the file as in use; returns True if the server that used it last did not close it in order.
 
-    Then more may have been sent than the log tells: what nobody waits for is in memory until the next transaction.
+    Deliveries may then have left that the log does not record: entries that nobody waits for stay in memory until the next
+    transaction. Raises StartError if the file is of another cluster, or has another number of groups.
     """
     known, groups = file.value("cluster_id"), file.value("raft_groups")
     if known and known != config.cluster_id:
@@ -117,6 +118,6 @@ def _take_over(file: SqlFile, config: Config) -> bool:
         )
     if groups and groups != str(config.store.raft_groups):
         raise StartError(f"{file.path} was made with {groups} channel group(s), not {config.store.raft_groups}")
-    doubt = file.value("clean") == "no"
+    unconfirmed = file.value("clean") == "no"
     file.note(cluster_id=config.cluster_id, raft_groups=str(config.store.raft_groups), clean="no")
-    return doubt
+    return unconfirmed

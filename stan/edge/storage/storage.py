@@ -60,7 +60,7 @@ class Storage:
         self.logs = logs
         self.rows = StateRows()
         self.directory: DataDirectory | None = None
-        self.doubt = False
+        self.unconfirmed = False  # deliveries may have left that the logs do not record; see Broker.lead
         self.fresh = False  # this node has an empty disk and has promised nothing: no entry, no term, no vote
         self.differs: dict[GroupId, str] = {}  # groups whose state differs from other nodes', as far as they report
         self.members: dict[GroupId, StoredMember] = {}  # of a cluster's node, by group
@@ -145,7 +145,7 @@ class Storage:
         directory = DataDirectory.open(disk, cluster_id, raft_groups, node_id=node_id, lock=lock)
         files = GroupFiles(directory)
         self = cls({}, offload)
-        self.directory, self.doubt, self._files, self._note = directory, directory.power_lost, files, note
+        self.directory, self.unconfirmed, self._files, self._note = directory, directory.power_lost, files, note
         for text in files.tidy():
             note("WRN", text)
         for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
@@ -190,7 +190,7 @@ class Storage:
             self.members[number].hard_state.mark_amnesiac()
             more = "this node has no vote in the group until it holds again what the others hold"
         elif self._accepts_loss:
-            self.doubt = True
+            self.unconfirmed = True
             more = "it goes on without them, and sequences of messages that are lost may be given out again"
         else:
             raise StartError(f"group {number}: {what}; nothing was changed: {REMEDY}")
@@ -434,7 +434,7 @@ class Storage:
                 if self.logs.get(number) is log:
                     failed = error
                     self.rows.freeze(number)
-                    await self._doubt_next()
+                    await self._forget_boot()
         await self._write_rows(changes, marks)
         if failed is not None:
             raise failed
@@ -445,8 +445,8 @@ class Storage:
         self.rows.freeze(number)
         broker.step_fault(number, error)
 
-    async def _doubt_next(self) -> None:
-        """What was sent while a log failed may be told nowhere: the next life takes it that way, as after a loss of power."""
+    async def _forget_boot(self) -> None:
+        """A log failed, so deliveries may have left that it does not record: the next start behaves as after a loss of power."""
         if self.directory is None or not self.directory.manifest.boot_id:
             return
         with suppress(OSError):  # on such a disk this may fail, too, and is tried again

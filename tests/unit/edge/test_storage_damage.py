@@ -141,9 +141,9 @@ def test_start_that_is_cut_short_after_a_loss_of_power_does_not_make_the_next_on
         node.boot()
     node.files.faults.clear()
     kill(node).boot()
-    assert node.storage.doubt
+    assert node.storage.unconfirmed
     assert not node.storage.members[ONE].hard_state.amnesiac
-    assert not kill(node).boot().storage.doubt
+    assert not kill(node).boot().storage.unconfirmed
 
 
 # --- a server alone ----------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_server_alone_goes_on_without_what_is_lost_if_it_is_told_to(alone, harm)
     alone.accepts_loss = True
     alone.boot()
     assert [base for base, *_ in alone.messages()] == [1, 3]
-    assert alone.storage.doubt, "more was sent than the log tells"
+    assert alone.storage.unconfirmed, "more was sent than the log tells"
     aside = [path for path in alone.files.paths() if path.startswith("/a/lost+found/")]
     assert [alone.files.content(path) for path in aside] == ([damaged] if len(damaged) == len(whole) else [])
     assert any("sequences of messages that are lost may be given out again" in line for line in alone.notes)

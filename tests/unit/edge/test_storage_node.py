@@ -63,13 +63,13 @@ def test_after_a_log_failed_the_next_life_doubts_what_was_sent(node):
     again(node).publish(2)
     node.flush()
     node.close(clean=False)
-    assert not node.boot().storage.doubt
+    assert not node.boot().storage.unconfirmed
     node.log.append([entry(node.log.last_index + 1)])
     node.files.fail("fdatasync", 0, errno.EIO)
     with pytest.raises(Frozen):
         node.flush()
     node.files.open_files.clear()  # killed
-    assert node.boot().storage.doubt
+    assert node.boot().storage.unconfirmed
 
 
 def test_stop_on_a_full_disk_is_not_in_order_and_no_error(node):

@@ -69,7 +69,7 @@ def test_plain_store_is_moved_with_sequences_times_and_positions(tmp_path, raft_
     assert report.clients == ["loader", "billing", "worker-1", "worker-2", "reader"]
     new = Opened(tmp_path / "new", raft_groups)
     check_fixture(new)
-    assert not new.doubt
+    assert not new.unconfirmed
     assert new.messages[b"notes"][0].number(5) == 1795191688417695169
 
 
