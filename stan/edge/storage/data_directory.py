@@ -28,7 +28,7 @@ from stan.types import GroupId, RaftIndex
 
 @dataclass(frozen=True, kw_only=True)
 class Disk:
-    """Where a node keeps its things, and on what; the defaults are for real ones, the rest is a simulation's."""
+    """Where a node keeps its files, and how; the defaults are those of a real disk, a simulation sets others."""
 
     directory: str
     files: Files = field(default_factory=OsFiles)
@@ -41,7 +41,7 @@ class Disk:
 
     @classmethod
     def of(cls, directory: Path, encryption: EncryptionConfig | None, *, accepts_loss: bool = False) -> "Disk":
-        """A real one. Raises StartError: messages cannot be encrypted so."""
+        """The real disk, as the settings say. Raises StartError if messages cannot be encrypted like that."""
         cipher = None if encryption is None else Cipher(encryption.key, encryption.cipher)
         return cls(directory=str(directory), cipher=cipher, accepts_loss=accepts_loss)
 
@@ -148,7 +148,7 @@ class DataDirectory:
     def close(self, *, clean: bool) -> None:
         """Unlock the directory; *clean* when all that was written is durable and flushed."""
         if clean:
-            with suppress(OSError):  # where there is no room it was not closed in order
+            with suppress(OSError):  # on a full disk the directory counts as not closed in order
                 self.write(replace(self.manifest, clean=True))
         if self._lock is not None:
             os.close(self._lock)

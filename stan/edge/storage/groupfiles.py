@@ -6,7 +6,8 @@
     groups/<n>.old/        replaced, about to be removed
     outgoing/<session>/    links to what is being sent to another node; forgotten at a start
 
-Promises: a crash at any point leaves a group as it was or as it was to become; nothing is deleted but what is superseded.
+Promises: a crash at any point leaves a group as it was or as it was to become; a file is deleted only when another one has
+replaced it.
 Blocking; raises OSError, Damage, StartError.
 """
 
@@ -44,13 +45,13 @@ class GroupFiles:
         self.raft = RaftFiles(disk.files, disk.directory, self.lost_found) if clustered else None
 
     def path(self, number: GroupId, ending: str = "") -> str:
-        """Directory of a group; *ending* as in the module's picture."""
+        """Directory of a group; *ending*: "", ".incoming", ".ready" or ".old", as the module's docstring says."""
         return f"{self._groups}/{number}{ending}"
 
     # --- start --------------------------------------------------------------------------------------------------------
 
     def tidy(self) -> list[str]:
-        """Finish or forget what a crash left half done; returns what is worth a line."""
+        """Finish or remove what a crash has left half done; returns texts for the operator."""
         self.files.makedirs(self._groups)
         texts = []
         for name in sorted(self.files.listdir(self._groups)):
@@ -73,10 +74,11 @@ class GroupFiles:
     def open_log(
         self, number: GroupId, on_damage: Callable[[], None], on_loss: Callable[[str], None]
     ) -> tuple[FileLog, list[str]]:
-        """The log of a group, made if need be, and what its recovery has to say.
+        """Open the log of a group, made if need be; returns it with the texts of its recovery for the operator.
 
-        *on_damage* has to mark it; that is taken back if no entry is missing between others. A server alone has nobody to get
-        them from. *on_loss*: see FileLog.open.
+        *on_damage* is called as FileLog.open says, and has to mark the log as damaged; a server alone, which could get its
+        entries from nobody, does without. If no entry is missing between others, a new mark is removed again. *on_loss* is called
+        with a text if entries are lost that had been written.
         """
         raft, disk = self.raft, self._directory.disk
         marked = raft is not None and not raft.is_intact(number)
@@ -94,7 +96,7 @@ class GroupFiles:
             cipher=self._directory.log_cipher(number),
         )
         if raft is not None and not marked and not report.quarantined:
-            raft.mark_intact(number)  # a file was damaged, but what is left is a beginning of the log
+            raft.mark_intact(number)  # a file was damaged, but the log has all entries up to its last one
         return log, report.texts
 
     # --- replacing ------------------------------------------------------------------------------------------------------
@@ -104,16 +106,16 @@ class GroupFiles:
         return self.lost_found.put(self.path(number), f"group-{number}")
 
     def retire(self, number: GroupId) -> str:
-        """Move all that a node has of a group, whose log is closed, to lost+found; returns where its messages went.
+        """Move all that a node has of a group, whose log is closed, to lost+found; returns the new directory of its log.
 
-        The promises go first: a log without them is that of a node which may have promised anything, and knows it.
+        The hard state goes first: after a crash in between, a log without it is that of an amnesiac member.
         """
         if self.raft is not None:
             self.raft.retire(number)
         return self.set_aside(number)
 
     def carry_over(self, number: GroupId, old: GroupLog) -> None:
-        """Append to what is incoming the entries that the group's log has behind it: what was acknowledged stays so."""
+        """Append to the received log the entries that the group's own log has after it, as they may have been acknowledged."""
         path, store_id = Path(self.path(number, ".incoming")), self._directory.manifest.store_bytes
         cipher = self._directory.log_cipher(number)
         log, _ = FileLog.open(path, number, store_id, files=self.files, cipher=cipher)
@@ -125,12 +127,12 @@ class GroupFiles:
         self.files.sync_directory(self.path(number, ".incoming"))
 
     def make_ready(self, number: GroupId) -> None:
-        """What is incoming is whole and durable: from here on it will take the group's place, whatever happens."""
+        """Mark the received log, which is complete and durable: from here on it takes the group's place even after a crash."""
         self.files.rename(self.path(number, ".incoming"), self.path(number, ".ready"))
         self.files.sync_directory(self._groups)
 
     def take_place(self, number: GroupId, *, keep_old: bool) -> None:
-        """Let what is ready be the group, whose log is closed; what it replaces is removed or kept in lost+found."""
+        """Let the log that is ready replace the group's log, which is closed and is then removed, or kept in lost+found."""
         self._take_place(number, keep_old=keep_old)
         old = self.path(number, ".old")
         if not keep_old:
@@ -151,7 +153,7 @@ class GroupFiles:
 
 
 def groups_on_disk(directory: str, files: Files | None = None) -> list[GroupId]:
-    """Groups that a data directory holds something of; none in one that is new. Makes nothing there."""
+    """Groups of which a data directory has files; none if it is new. Changes nothing in it."""
     try:
         names = (files or OsFiles()).listdir(f"{directory}/groups")
     except FileNotFoundError:

@@ -1,6 +1,6 @@
-"""The data directory's identity card: whose data this is, and whether it was closed in an orderly way.
+"""The manifest of a data directory, `stan.json`: whose data this is, and whether it was closed in order.
 
-`stan.json` is replaced as a whole (write, fsync, rename, fsync of the directory), so a crash leaves the old or the new one.
+The file is replaced as a whole (write, fsync, rename, fsync of the directory), so a crash leaves the old or the new one.
 """
 
 import contextlib
@@ -39,12 +39,12 @@ class RecordedNodes:
     version: int = 0  # of the names; 0: none was added or removed
     founders: list[str] = field(default_factory=list)  # nodes by which the groups here were begun
     replicas: int = 0  # of each group
-    belongs: bool = False  # this node is one of them, or was and is still needed
+    belongs: bool = False  # this node is one of the nodes, or was one and is still needed
 
 
 @dataclass(slots=True)
 class Manifest:
-    """What `stan.json` says."""
+    """The content of `stan.json`."""
 
     cluster_id: str
     raft_groups: int
@@ -54,8 +54,8 @@ class Manifest:
     node_id: str = ""  # of a node of a cluster; "" for a server alone
     format: int = FORMAT
     nodes: RecordedNodes = field(default_factory=RecordedNodes)
-    encryption: str = ""  # what the key is recognized by; "": nothing here is encrypted
-    # From which entry on everything is encrypted in its place, by group; 1 if it is not in here. None: nowhere yet.
+    encryption: str = ""  # recognizes the key, and covers `sealed_from`; "": nothing here is encrypted
+    # By group, the entry from which on each batch is encrypted in its place; 1 for groups that are not here. None: no log is yet.
     sealed_from: dict[str, int] | None = None
 
     @property
@@ -65,15 +65,15 @@ class Manifest:
 
 
 class Opened(NamedTuple):
-    """What opening a directory's manifest tells."""
+    """A directory's manifest, and what opening it has found out."""
 
     manifest: Manifest
     power_lost: bool  # maybe, since the directory was last used: deliveries may have left that the log does not record
-    fresh: bool  # there was none before
+    fresh: bool  # the directory had no manifest
 
 
 def boot_id() -> str:
-    """Changes with every boot of the machine; "" where the system does not tell."""
+    """An id of this boot of the machine; "" where the system has none."""
     with contextlib.suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""
@@ -126,7 +126,7 @@ def open_manifest(
     _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
     _refuse_other_key(manifest, f"{directory}/{NAME}", cipher)
     if cipher is not None and not manifest.encryption:
-        manifest.encryption = cipher.check(None)  # what is there stays as it is, what comes is encrypted
+        manifest.encryption = cipher.check(None)  # batches that are there stay in clear, new ones are encrypted
     same_boot = bool(manifest.boot_id) and manifest.boot_id == boot
     power_lost = not manifest.clean and not same_boot
     manifest.clean = False
@@ -136,7 +136,7 @@ def open_manifest(
 
 
 def refuse_foreign(directory: str, names: list[str]) -> None:
-    """Raise StartError or Damage if *directory*, without a manifest, holds what must not be taken for an empty one."""
+    """Raise StartError or Damage if *directory* has no manifest but holds data that must not be overlooked."""
     if any(name in names for name in OLD_STORE_FILES):
         raise StartError(
             f"{directory} holds the file store of a NATS Streaming Server, which has another format; "
@@ -178,7 +178,7 @@ def _refuse_other_key(manifest: Manifest, path: str, cipher: Cipher | None) -> N
 
 
 def note_encrypted_from(manifest: Manifest, cipher: Cipher, since: dict[str, int]) -> None:
-    """Note from which entries on everything is encrypted, so that nobody without the key can change it."""
+    """Note from which entry on each log is encrypted, under a checksum that nobody can make without the key."""
     manifest.sealed_from = since
     manifest.encryption = cipher.check(_sealed_note(manifest))
 
@@ -190,7 +190,7 @@ def _sealed_note(manifest: Manifest) -> bytes | None:
 
 
 def read_manifest(directory: str, files: Files | None = None) -> Manifest:
-    """What `stan.json` says. Raises Damage; FileNotFoundError if there is none."""
+    """Read `stan.json`. Raises Damage; StartError if it has another format; FileNotFoundError if there is none."""
     path = f"{directory}/{NAME}"
     try:
         found = read_document(files or OsFiles(), path)
@@ -204,7 +204,7 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
 
 
 def recorded_nodes(directory: str, files: Files | None = None) -> RecordedNodes:
-    """Which nodes the directory knows of; version 0 if it tells of none. Raises Damage, StartError."""
+    """The nodes that the directory's manifest names; version 0 if it names none. Raises Damage, StartError."""
     try:
         return read_manifest(directory, files).nodes
     except FileNotFoundError:
@@ -212,7 +212,7 @@ def recorded_nodes(directory: str, files: Files | None = None) -> RecordedNodes:
 
 
 def recorded_node_id(directory: str, files: Files | None = None) -> str:
-    """Which node the directory belongs to; "" if it tells of none. Raises Damage, StartError."""
+    """The node that the directory belongs to; "" without a manifest, or alone. Raises Damage, StartError."""
     try:
         return read_manifest(directory, files).node_id
     except FileNotFoundError:
@@ -222,7 +222,9 @@ def recorded_node_id(directory: str, files: Files | None = None) -> str:
 def write_manifest(directory: str, manifest: Manifest, files: Files | None = None) -> None:
     """Replace `stan.json` durably."""
     told = asdict(manifest)
-    if not manifest.encryption:  # earlier versions do not know it, and must not open what is encrypted
+    if (
+        not manifest.encryption
+    ):  # earlier versions refuse a manifest with this field, as they must if logs are encrypted
         del told["encryption"]
     if manifest.sealed_from is None:
         del told["sealed_from"]
@@ -230,7 +232,7 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
 
 
 def read_document(files: Files, path: str) -> dict[str, Any]:
-    """What `write_document` wrote; earlier versions wrote no checksum. Raises ValueError, TypeError, FileNotFoundError."""
+    """Read what `write_document` wrote; earlier versions wrote no checksum. Raises ValueError, TypeError, FileNotFoundError."""
     told = dict(json.loads(read_file(files, path)))
     mark = told.pop(_CHECKSUM, None)
     if mark is not None and mark != _checksum(told):
@@ -255,7 +257,10 @@ def lock_directory(directory: Path) -> int:
 
 
 def lock_file(path: Path, store: Path) -> int:
-    """The same of *store*, by the lock of the file at *path*."""
+    """Make sure that no other process uses *store*, by the lock of the file at *path*; returns its descriptor.
+
+    Raises StartError if another process has the lock.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

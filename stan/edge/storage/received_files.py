@@ -1,7 +1,7 @@
 """The files of a group that is being received from another node, in a directory of their own, until they take its place.
 
-Promises: what was written completely and was never cleaned is kept for the next attempt; nothing passes `finish` but what the
-sender has offered, with this node's store id in every segment. Blocking; raises OSError and Damage.
+Promises: complete segments that no cleaner has rewritten are kept for the next attempt; `finish` returns only if the files are
+what the sender has offered, with this node's store id in each segment. Blocking; raises OSError and Damage.
 """
 
 from dataclasses import dataclass, field, replace
@@ -39,9 +39,9 @@ class ReceivedFiles:
     Args:
         files: where they are kept.
         directory: of their own, made by `expect`.
-        group: which one.
+        group: its number.
         store_id: of this node's logs; replaces the sender's.
-        cipher: of this node's logs; has to open what the sender has encrypted.
+        cipher: of this node's logs; has to decrypt what the sender has encrypted.
     """
 
     def __init__(self, files: Files, directory: str, group: GroupId, store_id: bytes, cipher: Cipher | None) -> None:
@@ -73,7 +73,7 @@ class ReceivedFiles:
         paths += [f"{self._directory}/{segment_name(part.first_index)}" for part in offer.segments]
         lengths = [offer.state_bytes, *(part.length for part in offer.segments)]
         wanted: dict[str, OfferedSegment | None] = dict(zip(paths, (None, *offer.segments), strict=True))
-        # Two nodes clean at different times, but what was never cleaned is the same wherever it comes from.
+        # Two nodes clean at different times, but a segment that was never cleaned is the same on all nodes.
         same = {
             path for path, part in self._complete.items() if part and not part.generation and wanted.get(path) == part
         }
@@ -137,7 +137,7 @@ class ReceivedFiles:
             raise
 
     def _reencrypt(self, offer: Offer) -> None:
-        """What the sender has encrypted is bound to its store: bind it to this one. Raises Damage."""
+        """Encrypt anew what the sender has encrypted, as the ciphertext is bound to the sender's store. Raises Damage."""
         if self._cipher is None:
             return
         state = read_snapshot(self._files, snapshot_path(self._directory, offer.index))

@@ -17,7 +17,7 @@ from stan.types import GroupId, RaftIndex
 _SNAPSHOT = re.compile(r"state-(\d{20})\.snap")
 _SNAPSHOT_FRONT = b"\xc2\x3e\x04SNAP"
 _SNAPSHOT_END = b"\xcd\x3e"
-"""Tags of fields 1000 and 1001, which readers that do not know of them pass over."""
+"""Tags of fields 1000 and 1001, which earlier versions skip as unknown fields."""
 
 
 class SnapshotFiles:
@@ -60,7 +60,7 @@ def snapshot_bytes(snapshot: pb.Snapshot) -> bytes:
 
 
 def read_snapshot(files: Files, path: str) -> pb.Snapshot:
-    """A snapshot file; those of earlier versions hold the message alone. Raises Damage."""
+    """Read a snapshot file; earlier versions wrote the message without a CRC. Raises Damage."""
     content = read_file(files, path)
     checked = content.startswith(_SNAPSHOT_FRONT) or content[-6:-4] == _SNAPSHOT_END
     if not content or (checked and zlib.crc32(content[:-6]) != int.from_bytes(content[-4:], "little")):

@@ -1,7 +1,7 @@
-"""What a node alone keeps with `-st sql`: everything in one SQLite file, the logs of its groups beside the rows of its state.
+"""Storage of a server alone with `-st sql`: one SQLite file with the logs of its groups and the rows of its state.
 
-Beside the file are SQLite's own (`-wal`, `-shm`) and `<file>.lock`. There are no snapshots: a state that is flushed lies in the
-same file as the log, and is lost with it.
+Beside it are SQLite's own files (`-wal`, `-shm`) and `<file>.lock`. There are no snapshots: the flushed state is in the same file
+as the log, and would be lost with it.
 """
 
 import os
@@ -24,12 +24,12 @@ SHARED = ".ft"
 
 
 def lock_path(source: Path) -> Path:
-    """The file whose lock tells that a server uses *source*."""
+    """The file that a server which uses *source* has locked."""
     return source.with_name(f"{source.name}.lock")
 
 
 def shared_path(source: Path) -> Path:
-    """Where a fault tolerance group keeps what was in *source*."""
+    """The directory in which a fault tolerance group keeps the content of *source*."""
     return source.with_name(source.name + SHARED)
 
 
@@ -81,7 +81,7 @@ class SqlStorage(Storage):
             raise NotNow(f"{self.file.path}: {error}") from error
 
     async def release(self, broker: Broker) -> None:  # noqa: ARG002 - as Storage has it
-        """Let go of the entries that the flushed state covers, and delete the rows of what is not kept."""
+        """Release the entries that the flushed state covers, and let the logs delete rows that nothing needs."""
         for number, log in list(self.logs.items()):
             log.release(self.rows.flushed.get(number, RaftIndex(0)))
             await self._offload(log.clean)

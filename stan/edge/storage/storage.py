@@ -1,8 +1,8 @@
-"""Storage of a node: one log per group and the state database; opening, replaying, flushing, closing.
+"""Storage of a node: one log per group, and the state database; opening, replaying, flushing, transfer, closing.
 
-Layout of a data directory: `stan.json` (manifest), `lock`, `state.db`, `groups/<number>/` (segments and snapshots),
-`raft/<number>/` (term and vote of a cluster's node), `lost+found/` (what could not be used; nothing is ever deleted because
-something else is missing).
+A data directory holds `stan.json` (the manifest), `lock`, `state.db`, `groups/<number>/` (segments and snapshots),
+`raft/<number>/` (what a cluster node's Raft members must not forget) and `lost+found/` (files that could not be used). No file is
+ever deleted because another one is missing.
 """
 
 import asyncio
@@ -54,17 +54,17 @@ async def in_thread(call: Callable[[], object]) -> object:
 
 
 class Storage:
-    """Logs by group, and the database; None with the memory store."""
+    """The log of each group, the rows of the groups' states, and with the file store the data directory that holds them."""
 
     def __init__(self, logs: dict[GroupId, GroupLog], offload: Offload | None = None) -> None:
         self.logs = logs
         self.rows = StateRows()
         self.directory: DataDirectory | None = None
         self.unconfirmed = False  # deliveries may have left that the logs do not record; see Broker.lead
-        self.fresh = False  # this node has an empty disk and has promised nothing: no entry, no term, no vote
-        self.differs: dict[GroupId, str] = {}  # groups whose state differs from other nodes', as far as they report
-        self.members: dict[GroupId, StoredMember] = {}  # of a cluster's node, by group
-        self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # kept up to date by the driver
+        self.fresh = False  # when it was opened, it held no entry, no term and no vote: the node has promised nothing
+        self.differs: dict[GroupId, str] = {}  # text for each group whose state differs from that of other nodes
+        self.members: dict[GroupId, StoredMember] = {}  # only a node of a cluster has them
+        self.applied: dict[GroupId, tuple[RaftIndex, Term]] = {}  # newest applied entry; the driver keeps it up to date
         self._offload: Offload = offload or in_thread
         self._note: Note = lambda _level, _text: None
         self._files: GroupFiles | None = None
@@ -76,11 +76,11 @@ class Storage:
     async def open(
         cls, config: Config, log: ServerLog, *, groups: Seq[GroupId] | None = None, node_id: str = ""
     ) -> "Storage":
-        """Open what `config.store` says.
+        """Open the store that `config.store` names.
 
         Args:
             config: settings.
-            log: gets a line for everything that was not in order.
+            log: gets a line for each thing that was not in order.
             groups: those that this node is a member of; by default all.
             node_id: name in the cluster; by default what the settings say, else what the directory says, else a new one.
 
@@ -135,8 +135,8 @@ class Storage:
             groups: those that this node is a member of; by default all.
             node_id: name in the cluster; "" for a server alone.
             lock: descriptor of the directory's locked file, closed with the storage.
-            note: gets a line for everything that was not in order.
-            offload: runs what blocks; by default in a thread.
+            note: gets a line for each thing that was not in order.
+            offload: runs a blocking call; by default in a thread.
 
         Raises:
             StartError: the directory is not ours, or cannot be used.
@@ -168,14 +168,17 @@ class Storage:
             self._expect_committed(number)
 
     def _encrypt_from_now_on(self, directory: DataDirectory, held: Seq[GroupId]) -> None:
-        """What is in the logs was written before, maybe in clear; from here on each batch is encrypted in its place."""
+        """Encrypt each batch that is appended from here on; those that the logs already hold may be in clear."""
         directory.note_encrypted_after({n: self.logs[n].last_index if n in self.logs else None for n in held})
         for number, log in self.logs.items():
             if isinstance(log, FileLog):
                 log.sealed_from(RaftIndex((log.last_index if number in held else 0) + 1))
 
     def _expect_committed(self, number: GroupId) -> None:
-        """What was known to be committed was in the log, if not on the disk: a loss of power may have taken it, nothing else."""
+        """Notice a log that ends before an entry which is known to be committed.
+
+        The log held that entry, but need not have synced it: a loss of power may have taken it. Without one, entries are lost.
+        """
         state, last = self.members[number].hard_state, self.logs[number].last_index
         if state.commit_hint <= last:
             return
@@ -185,7 +188,11 @@ class Storage:
             self._lost(number, f"the log ends with entry {last}, {state.commit_hint} was committed here")
 
     def _lost(self, number: GroupId, what: str) -> None:
-        """Entries of a log that were written are gone: others have them, or an operator has to know."""
+        """Deal with a log that has lost entries which had been written.
+
+        A member of a cluster has no vote until it has them again. A server alone refuses to start with StartError, unless the
+        operator has accepted the loss.
+        """
         if self.node_id:
             self.members[number].hard_state.mark_amnesiac()
             more = "this node has no vote in the group until it holds again what the others hold"
@@ -200,7 +207,7 @@ class Storage:
         member, opening = self.members.get(number), True
 
         def damaged() -> None:
-            """Damage is about to be moved away, or was found by a reader in any thread."""
+            """A damaged file is about to be moved away, or a reader has found damage; the reader may be in any thread."""
             if member is not None:
                 if opening:
                     member.hard_state.mark_amnesiac()
@@ -242,9 +249,9 @@ class Storage:
     async def load(self, broker: Broker, cluster_id: str, *, replicated: bool = False) -> dict[GroupId, Exception]:
         """Bring *broker* to the state of its logs: rows or snapshot, then every entry after them.
 
-        Returns the errors of groups whose log the program could not replay; the others can be served.
-        *replicated*: nothing behind the rows or the snapshot is committed or applied, as what becomes of it is decided by the
-        group's leader; a group whose state and log do not fit together begins empty.
+        *replicated*: the later entries are neither committed nor applied, as the group's leader decides what becomes of them;
+        a group whose state and log do not fit together begins empty. Returns the errors of the groups whose log the program
+        could not replay; the other groups can be served.
         """
         if self.rows.database is not None and self.directory is not None:
             for told in await self.rows.database.drop_strays(self.directory.manifest.raft_groups):
@@ -263,7 +270,7 @@ class Storage:
         return failed
 
     def _expect_known_channels(self, broker: Broker, number: GroupId) -> None:
-        """The next channel must not get the number of one whose messages are here."""
+        """Raise Damage if the log has messages of a channel that the metadata has lost: the next channel would get its number."""
         log, next_uid = self.logs[number], broker.view.meta.next_uid
         unknown = [u for u in log.channels() if next_uid <= u < STAGING_UID and log.channel(u).last_sequence]
         if unknown:
@@ -273,9 +280,9 @@ class Storage:
             )
 
     async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> Exception | None:
-        """Bring the broker's machine of one group, a new one, to the state of its log; see `load` for *replicated*.
+        """Bring the broker's machine of one group, which must be new, to the state of its log; *replicated* as in `load`.
 
-        Returns the error if the program could not replay the log; the broker knows then that the group has failed.
+        Returns the error if the program could not replay the log; the broker has then been told that the group failed.
         """
         snapshot, anew = await self._newest_state(number, replicated=replicated)
         broker.restore(number, snapshot, anew=anew)
@@ -304,7 +311,11 @@ class Storage:
         return None
 
     async def _newest_state(self, number: GroupId, *, replicated: bool) -> tuple[pb.Snapshot, bool]:
-        """The state to start from, and whether the rows are lost, or older: then they are written anew."""
+        """Find the state to start from: the rows, or the newest snapshot if the rows are lost or older.
+
+        The second value is True if all rows have to be written anew. Raises Damage if state and log do not fit together; a
+        replicated group begins empty then.
+        """
         log = self.logs[number]
         snapshot, why = await self.rows.read(number)
         newest = self._files.snapshots.find(number) if self._files is not None else RaftIndex(0)
@@ -331,13 +342,13 @@ class Storage:
         return pb.Snapshot(), False
 
     def _remedy(self, *, lost: bool) -> str:
-        """What to do if a group cannot be loaded; *lost*: for want of its newest entries."""
+        """What an operator can do about a group that cannot be loaded; *lost*: because its newest entries are missing."""
         if self._files is None:
             return "restore the file from a backup"
         return REMEDY if lost else BACKUP
 
     async def _begin_empty(self, number: GroupId, why: str) -> None:
-        """Put a group's log aside and forget its rows; other nodes have what it held."""
+        """Move a group's log to lost+found, begin it empty, and delete the group's rows; other nodes have what it held."""
         files = self._of_disk()
         self.members[number].hard_state.mark_amnesiac()
         self.logs[number].close()
@@ -351,6 +362,7 @@ class Storage:
         await self.rows.delete(number)
 
     def _replay(self, broker: Broker, number: GroupId, applied: RaftIndex) -> None:
+        """Apply the entries after *applied*: a server alone has committed all that its log holds."""
         log = self.logs[number]
         log.commit(log.last_index)
         at = RaftIndex(applied + 1)
@@ -364,7 +376,10 @@ class Storage:
         self.applied[number] = (RaftIndex(max(applied, log.last_index)), term)
 
     def _pass_over(self, broker: Broker, number: GroupId) -> None:
-        """Sequences that somebody knows of, and that the log has lost, are not given out again: they stay unused."""
+        """Skip the sequences of messages that the log has lost and that a cursor knows of, so that no new message gets them.
+
+        In their place the log gets a batch without records, and a removal of its sequences.
+        """
         log, machine = self.logs[number], broker.view.groups[number].machine
         known: dict[ChannelUid, int] = {}
         for cursor in machine.cursors.values():
@@ -384,7 +399,7 @@ class Storage:
                 self._append(broker, number, kind, body)
 
     def _append(self, broker: Broker, number: GroupId, kind: Kind, body: bytes) -> None:
-        """Write an entry of a server alone, before it serves anybody."""
+        """Append, sync, commit and apply an entry of a server alone, before it serves clients."""
         log = self.logs[number]
         index = RaftIndex(log.last_index + 1)
         log.append([Entry(index, SOLO_TERM, kind, body)])
@@ -394,7 +409,7 @@ class Storage:
         self.applied[number] = (index, SOLO_TERM)
 
     def _found_cluster(self, broker: Broker, cluster_id: str) -> None:
-        """The first entry of all: who we are."""
+        """Write the first entry of the metadata, which gives a new server its identity."""
         info = pb.ClusterInfo(
             cluster_id=cluster_id.encode(), raft_groups=len(broker.view.groups), nuid=new_nuid().encode()
         )
@@ -402,6 +417,7 @@ class Storage:
         self._append(broker, META_GROUP, Kind.META, body)
 
     def _trim(self, broker: Broker, number: GroupId) -> None:
+        """Trim and drop the channels of a group's log as far as its loaded state has removed their messages."""
         machine = broker.view.groups[number].machine
         for uid, channel in machine.channels.items():
             if channel.first_sequence:
@@ -412,10 +428,10 @@ class Storage:
     # --- flushing ---------------------------------------------------------------------------------------------------------
 
     async def flush(self, broker: Broker) -> None:
-        """Make everything written durable, then the rows that changed; then let go of what the logs no longer need.
+        """Sync the logs, then write the rows that have changed to the database.
 
-        The state never leads the log: what is applied is looked at before the logs are synced. A group whose log fails holds
-        up no other one; its rows stay as they are, and Frozen is raised once the others are written.
+        Rows are never ahead of the log: they are taken before the logs are synced. A group whose log fails does not hold up the
+        other groups: its rows stay as they are, and Frozen is raised once the rows of the others are written.
         """
         marks = {number: mark for number, mark in self.applied.items() if mark[0] != self.rows.flushed.get(number)}
         changes: dict[GroupId, list[Changes]] = {}
@@ -463,7 +479,10 @@ class Storage:
             self.rows.keep_hash(broker, number, self.applied[number])
 
     async def release(self, broker: Broker) -> None:
-        """Write a snapshot of each group that has sealed segments behind its flushed state, then give these segments free."""
+        """Let the logs delete or clean sealed segments that the flushed state covers.
+
+        A group whose newest snapshot is older than its sealed segments gets a new snapshot first.
+        """
         for number, log in list(self.logs.items()):
             if number not in self.applied:  # between install and load_group
                 continue
@@ -479,7 +498,7 @@ class Storage:
                 log.release(min(flushed, newest[number]))
 
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
-        """The state as of now in a file, so that a lost database can be made again."""
+        """Write a snapshot of a group's state as of now, from which a lost database can be made again."""
         log = self.logs[number]
         try:
             snapshot = self.state_of(broker, number)
@@ -492,7 +511,7 @@ class Storage:
             snapshots.newest[number] = index
 
     def state_of(self, broker: Broker, number: GroupId) -> pb.Snapshot:
-        """The whole state of a group as of now."""
+        """The whole state of a group as of its newest applied entry."""
         index, term = self.applied[number]
         snapshot = pb.Snapshot(applied_index=index, applied_term=term)
         if number in self.members:
@@ -505,7 +524,7 @@ class Storage:
     # --- transfer ---------------------------------------------------------------------------------------------------------
 
     def sender(self, broker: Broker, now: Callable[[], Nanos]) -> Sender:
-        """What answers other members' requests for groups; see edge.transfer."""
+        """Make the sender that answers other nodes' requests for groups of this node."""
         files, data = self._of_disk(), self._in_directory()
 
         def export(number: GroupId, directory: str) -> Export:
@@ -521,7 +540,7 @@ class Storage:
         return Sender(files.files, files.outgoing, export, now)
 
     def receiver(self, number: GroupId) -> Receiver:
-        """What gets a group from another member, for `install`; the same one until that is done."""
+        """Return the receiver that gets a group from another node, for `install`; the same one until that is done."""
         files = self._of_disk()
         if number not in self._receivers:
             store_id, cipher = self._in_directory().manifest.store_bytes, self._in_directory().disk.cipher
@@ -529,10 +548,10 @@ class Storage:
         return self._receivers[number]
 
     def install(self, number: GroupId) -> GroupLog:
-        """Let what was received and finished take the place of a group's log; `load_group` into a new machine comes next.
+        """Let the log that was received take the place of a group's log; `load_group` into a new machine comes next.
 
-        Until then the group has no applied index. Blocking. Raises NotNow and has changed nothing if what was received does not
-        fit what the log holds; after OSError or Damage the group is of no use until a restart.
+        Until then the group has no applied index. Blocking. Raises NotNow, and has changed nothing, if the received log is not
+        finished or does not fit what the old log holds; after OSError or Damage the group is of no use until a restart.
         """
         files, receiver, old = self._of_disk(), self._receivers[number], self.logs[number]
         offer = receiver.offer
@@ -547,7 +566,7 @@ class Storage:
                 raise
         files.make_ready(number)
         del self._receivers[number]
-        with suppress(Frozen):  # what it held is in the other one
+        with suppress(Frozen):  # the new log has what it held
             old.close()
         self.applied.pop(number, None)
         self.rows.forget_changes(number)
@@ -561,7 +580,7 @@ class Storage:
     # --- groups and nodes that come and go ----------------------------------------------------------------------------------
 
     async def begin_group(self, number: GroupId) -> None:
-        """Hold another group, anew; `load_group` into a new machine comes next."""
+        """Hold another group, without entries and rows; `load_group` into a new machine comes next."""
         await self.rows.delete(number)
         self._open_group(number)
 

@@ -5,12 +5,12 @@
     read(part, offset) …   →     bytes of the offer (part 0), of the state (part 1), of the segments (2 …)
     close(session)         →     removes the links
 
-The receiver asks, several reads at a time; every answer names what it answers, so that late and repeated ones do no harm and
-whoever drives it may send any request again. What is offered is a committed prefix of the log and never changes. Message
-bodies are in segments only, and holes between segments arrive as they are.
+The receiver has several reads outstanding at a time. Each answer names its request, so late and repeated answers do no harm, and
+the caller may send any request again. What is offered is a committed prefix of the log and never changes. Message bodies are in
+segments only, and holes between segments arrive as they are.
 
-Promises: nothing is taken for received but what was sent (a CRC on every answer, and on every entry once more at the end);
-what is received lies aside until `Storage.install`. No clock, no network, no tasks in here.
+Promises: what counts as received is what was sent (each answer has a CRC, and each entry is verified once more at the end);
+the received files stay in a directory of their own until `Storage.install`. No clock, no network, no tasks in here.
 """
 
 from collections.abc import Callable, Iterator
@@ -55,7 +55,7 @@ class Sender:
 
     Args:
         files: where the files are.
-        directory: for the links of sessions; what is in there is forgotten at a start.
+        directory: for the links of sessions; a start removes what is in there.
         export: links a group's files into a directory, or raises NotNow.
         now: monotonic time.
     """
@@ -74,7 +74,7 @@ class Sender:
         self._sessions: dict[int, _Session] = {}
 
     def handle(self, request: bytes) -> bytes:
-        """The answer to a request; b"" for what is none."""
+        """The answer to a request; b"" if the bytes are not a request."""
         decoded = decode(request)
         if decoded is None:
             return b""
@@ -135,7 +135,7 @@ class Sender:
         return session
 
     def expire(self) -> None:
-        """End the sessions that nobody asked for during a lease."""
+        """End the sessions without a request for TRANSFER_LEASE."""
         now = self._now()
         for number in [number for number, session in self._sessions.items() if session.deadline <= now]:
             self._end(number)
@@ -156,7 +156,7 @@ class Sender:
 
 
 class TransferStep(NamedTuple):
-    """What comes next: requests to send; then, once, that all is here or why it cannot be."""
+    """What the caller has to do next: send requests; *done* and *failed* come once, at the end."""
 
     requests: list[bytes]
     done: bool = False
@@ -170,7 +170,7 @@ class ChunkRequests:
     """The requests of a receiver in one session: what is still to be asked for, and which requests are not answered yet."""
 
     def __init__(self, group: GroupId, chunk_bytes: int) -> None:
-        """*chunk_bytes*: asked for at once."""
+        """*chunk_bytes*: content that one request asks for."""
         self.chunk_bytes = chunk_bytes
         self._group = group
         self._session = 0
@@ -232,16 +232,18 @@ class ChunkRequests:
 
 
 class Receiver:
-    """One group on its way here: `begin`, `take` until it is done, `finish`, then Storage.install.
+    """Receives one group: `begin`, `take` until it is done, `finish`, then Storage.install.
 
-    After a failure `begin` goes on with what is complete. `take` writes to the disk and may run in a worker thread, one call at
-    a time. Args:
-        files: where it is kept.
+    After a failure, `begin` keeps the files that are complete. `take` writes to the disk and may run in a worker thread, one call
+    at a time.
+
+    Args:
+        files: where the group is kept.
         directory: of its own, made by `take`.
-        group: which one.
+        group: its number.
         store_id: of this node's logs; replaces the sender's.
-        cipher: of this node's logs; has to open what the sender has encrypted.
-        chunk_bytes: asked for at once; an answer is a little longer.
+        cipher: of this node's logs; has to decrypt what the sender has encrypted.
+        chunk_bytes: content that one request asks for; an answer is a little longer.
     """
 
     def __init__(
@@ -263,17 +265,17 @@ class Receiver:
         self._offer_missing = 0
 
     def begin(self, session: int) -> list[bytes]:
-        """Start or start again; *session* is a new random number of 64 bits. Returns the requests to send."""
+        """Begin, or begin again; *session* is a new random number of 64 bits. Returns the requests to send."""
         self._received.forget_incomplete()
         self.offer, self.finished = None, False
         return [self._requests.begin(session)]
 
     def repeat(self) -> list[bytes]:
-        """All requests that are not answered: what to send after a while of silence."""
+        """All requests that are not answered, to be sent again if no answer comes for a while."""
         return self._requests.outstanding()
 
     def take(self, answer: bytes) -> TransferStep:
-        """An answer has come; any bytes will do, only those that were asked for change anything."""
+        """Take an answer; bytes that answer none of the outstanding requests change nothing."""
         decoded = decode(answer)
         if decoded is None:
             return NOTHING
@@ -330,11 +332,11 @@ class Receiver:
         self._requests.plan(missing)
 
     def finish(self) -> None:
-        """Make everything durable and verify every entry. Blocking, for a worker thread; nothing else is called meanwhile.
+        """Make everything durable and verify every entry. Blocking, for a worker thread; no other method is called meanwhile.
 
         Raises:
             NotNow: not everything was received.
-            Damage: it is not what was offered; `begin` starts from nothing.
+            Damage: what was received is not what was offered; the next `begin` starts from nothing.
             OSError: the disk refuses.
         """
         if self.offer is None or not self._received.is_complete:

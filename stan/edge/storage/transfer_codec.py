@@ -1,6 +1,6 @@
 """The messages of a transfer: requests, answers, and the offer. Fixed layouts, little-endian, a CRC-32 behind everything.
 
-Promises: what is read back is what was sent; an offer that is read back makes sense.
+Promises: `decode` returns only what was sent; an offer that was decoded makes sense: its numbers fit together.
 """
 
 import zlib
@@ -31,7 +31,7 @@ class Verb(IntEnum):
 
 
 class Status(IntEnum):
-    """What an answer is: what was asked for, or why not, as text."""
+    """Whether an answer has the content that was asked for, or says as text why not."""
 
     FINE = 0
     REFUSED = 1
@@ -56,7 +56,7 @@ def encode(words: Header, content: bytes = b"") -> bytes:
 
 
 def decode(data: bytes) -> tuple[Header, memoryview] | None:
-    """Read one back, its content without a copy; None if it is not what was sent."""
+    """Decode a request or an answer, its content without a copy; None if these are not the bytes that were sent."""
     if len(data) < _HEADER.size + _CRC.size:
         return None
     view = memoryview(data)
@@ -85,13 +85,13 @@ class Offer:
     segments: tuple[OfferedSegment, ...]
 
     def encode(self) -> bytes:
-        """As it travels."""
+        """The offer as bytes."""
         front = OFFER.pack(self.group, self.index, self.term, self.first_index, self.state_bytes, len(self.segments))
         return front + b"".join(_SEGMENT.pack(*part) for part in self.segments)
 
     @classmethod
     def decode(cls, data: bytes) -> "Offer":
-        """Read one back; raises Damage if it makes no sense."""
+        """The inverse of `encode`; raises Damage if the offer makes no sense."""
         try:
             group, index, term, first_index, state_bytes, count = OFFER.unpack_from(data)
             segments = tuple(OfferedSegment(*part) for part in _SEGMENT.iter_unpack(data[OFFER.size :]))
