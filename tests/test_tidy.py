@@ -83,7 +83,7 @@ COMPOSED = {
     "stan.core.broker.parts": 19,
     "stan.core.broker.broker": 15,
     "stan.server.compose": 27,
-    "stan.edge.cluster.node": 23,
+    "stan.edge.cluster.node": 21,
     "stan.edge.storage.storage": 15,
     "stan.server.main": 15,
 }

@@ -299,7 +299,7 @@ class ClusterProcess(BrokerProcess):
         """
         cluster_node, log = self.cluster_node, self.log
         log.info(
-            f"Cluster node {cluster_node.me}, voters: {', '.join(cluster_node.reconfiguration.names)}, groups of channels: "
+            f"Cluster node {self.storage.node_id}, voters: {', '.join(cluster_node.reconfiguration.names)}, groups of channels: "
             f"{self.config.store.raft_groups}"
         )
         log.info("Recovering the state...")

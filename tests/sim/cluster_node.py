@@ -355,7 +355,11 @@ class SimulatedNode:
 
     def _watch(self):
         cluster_node, world = self.cluster_node, self.world
-        commit, send, ready = cluster_node.broker.step_committed, cluster_node.mux.send, cluster_node.broker.ready
+        commit, send, ready = (
+            cluster_node.broker.step_committed,
+            cluster_node.copies.links.mux.send,
+            cluster_node.broker.ready,
+        )
 
         def committed(group, index, kind, body):
             if kind == Kind.RECORDS:
@@ -380,7 +384,7 @@ class SimulatedNode:
 
         cluster_node.broker.ready = ready_to_send
         cluster_node.broker.step_committed = committed
-        cluster_node.mux.send = sent
+        cluster_node.copies.links.mux.send = sent
 
     @property
     def well(self):

@@ -27,6 +27,7 @@ class GroupSync:
 
     def __init__(self, node: Host) -> None:
         self._node = node
+        self._me = node.storage.node_id
         self._sender: Sender | None = None
         self._hinted: dict[tuple[GroupId, str], Nanos] = {}  # when a lagging member was last told
         self._receiver: Receiver | None = None
@@ -36,8 +37,8 @@ class GroupSync:
         self._busy = False  # what was received is being verified or taken into use
         subjects = node.broker.view.subjects
         self._prefix = subjects.node
-        node.gateway.subscribe(f"{self._prefix}.{node.me}.transfer", self._requested)
-        node.gateway.subscribe(f"{self._prefix}.{node.me}.received", self._answered)
+        node.gateway.subscribe(f"{self._prefix}.{self._me}.transfer", self._requested)
+        node.gateway.subscribe(f"{self._prefix}.{self._me}.received", self._answered)
 
     # --- for others ---------------------------------------------------------------------------------------------------------
 
@@ -47,7 +48,7 @@ class GroupSync:
         key = group.group, peer
         if now - self._hinted.get(key, Nanos(0)) >= limits.TRANSFER_HINT_INTERVAL:
             self._hinted[key] = now
-            hint = _HINT.pack(_HINT_VERB, group.group) + self._node.me.encode()
+            hint = _HINT.pack(_HINT_VERB, group.group) + self._me.encode()
             self._send(f"{self._prefix}.{peer}.transfer", hint)
 
     def _requested(self, frame: Frame) -> None:
@@ -97,13 +98,13 @@ class GroupSync:
         node = self._node
         for number, member in node.storage.members.items():
             source = next((name for name, known in node.membership.nodes.items() if number in known.hello.led), None)
-            if not member.intact and number in node.groups and source is not None and source != node.me:
+            if not member.intact and number in node.groups and source is not None and source != self._me:
                 self._receive(number, source)
                 return
 
     def _ask(self, requests: list[bytes]) -> None:
         self._asked_at = self._node.environment.runtime.now()
-        reply = f"{self._prefix}.{self._node.me}.received"
+        reply = f"{self._prefix}.{self._me}.received"
         for request in requests:
             self._send(f"{self._prefix}.{self._source}.transfer", request, reply)
 
@@ -135,7 +136,7 @@ class GroupSync:
             self._give_up(str(problem))
             return
         self._busy = True
-        self._node.replace_group(receiver.group, self._replaced)
+        self._node.copies.replace(receiver.group, self._replaced)
 
     def _replaced(self, problem: Exception | None) -> None:
         self._busy = False

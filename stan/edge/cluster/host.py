@@ -4,7 +4,6 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import NamedTuple, Protocol
 
-from stan.config import ClusterConfig, Config
 from stan.core.broker.broker import Broker
 from stan.edge.cluster.membership import Membership
 from stan.edge.driver import Driver
@@ -13,8 +12,9 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.edge.storage.storage import Storage
 from stan.raft.group import RaftGroup
+from stan.raft.placement import Placement
 from stan.raft.scheduler import SchedulerRuntime
-from stan.types import GroupId
+from stan.types import GroupId, Nanos
 
 Done = Callable[[Exception | None], None]
 """Called with the error, or None if there was none."""
@@ -33,26 +33,57 @@ class Environment(NamedTuple):
     ended: Callable[[], None] = lambda: None  # this node is not needed anymore
 
 
-class GroupReceiver(Protocol):
-    """The part that receives groups from other nodes."""
+class KeepsCopies(Protocol):
+    """The part that begins, replaces and ends copies of groups."""
+
+    def begin(self, number: GroupId, done: Done) -> None:
+        """Begin to hold a group, with an empty log."""
+
+    def replace(self, number: GroupId, done: Done) -> None:
+        """Replace this node's copy of a group by the copy that was received from another node."""
+
+    def end(self, number: GroupId, done: Done) -> None:
+        """Stop holding a group, which this node must not lead."""
+
+
+class PlacesGroups(Protocol):
+    """The part that knows on which nodes each group belongs."""
+
+    placement: dict[GroupId, Placement]
+
+    def first_voters(self, number: GroupId) -> tuple[str, ...]:
+        """Voters of a group while its log names none."""
+
+    def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
+        """Names of the nodes that get a copy of a group without a vote."""
+
+    def peers(self, now: Nanos) -> list[str]:
+        """Nodes to have a link with, sorted."""
+
+
+class ReceivesGroups(Protocol):
+    """The part that exchanges copies of groups with other nodes."""
 
     def receives(self, number: GroupId) -> bool:
         """True while a group is being received."""
+
+    def needs_snapshot(self, group: RaftGroup, peer: str) -> None:
+        """The peer lacks entries that this leader's log no longer has."""
 
 
 class HandsOver(Protocol):
     """The part that hands leaderships to other nodes."""
 
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
-        """Let another voter lead a group, if this one does still."""
+        """Hand a group's leadership to another voter, if this node still leads it."""
+
+    def lag_of_voters(self, number: GroupId) -> dict[str, int]:
+        """Entries that each voter within reach lacks of a group that this node leads."""
 
 
 class Host(Protocol):
-    """The cluster node as its reconfiguration and its group sync see it."""
+    """The cluster node as its parts see it, and through it each other."""
 
-    me: str
-    config: Config
-    cluster: ClusterConfig
     environment: Environment
     broker: Broker
     gateway: Gateway
@@ -63,21 +94,20 @@ class Host(Protocol):
 
     @property
     def leaderships(self) -> Leaderships:
-        """What this node leads."""
+        """The groups that this node leads."""
 
     @property
-    def group_sync(self) -> GroupReceiver:
-        """What it receives."""
+    def copies(self) -> KeepsCopies:
+        """The groups that this node holds."""
 
-    def replace_group(self, number: GroupId, done: Done) -> None:
-        """Take part in a group with what was received of it instead of what this node had."""
+    @property
+    def reconfiguration(self) -> PlacesGroups:
+        """Where the groups belong."""
 
-    def begin_group(self, number: GroupId, done: Done) -> None:
-        """Hold a group from now on, empty at first."""
-
-    def end_group(self, number: GroupId, done: Done) -> None:
-        """Stop holding a group, which this node must not lead."""
+    @property
+    def group_sync(self) -> ReceivesGroups:
+        """The groups that this node receives."""
 
     @property
     def handovers(self) -> HandsOver:
-        """What it gives to others."""
+        """The leaderships that this node hands to others."""

@@ -69,6 +69,7 @@ class Membership:
         self._random = random
         self._notes: list[str] = []
         self._noted_rival = 0
+        self._connected = True
         self.announce(now)
         self._judge(now)
 
@@ -145,6 +146,12 @@ class Membership:
         self._began = self._next_hello = now
         self._listen_until = Nanos(now + limits.HELLO_LISTEN)
         self._listened = False
+
+    def connection_is(self, now: Nanos, *, up: bool) -> None:
+        """Whether the connection is up now; once it is up again, `announce`."""
+        if up and not self._connected:
+            self.announce(now)
+        self._connected = up
 
     def tick(self, now: Nanos) -> list[bytes]:
         """Hellos to broadcast. Costs nothing before `next_tick`."""

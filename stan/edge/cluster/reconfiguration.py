@@ -11,6 +11,7 @@ been so for a while; what is closed is put aside. A node that was removed ends w
 from functools import partial
 
 from stan import limits
+from stan.config import ClusterConfig
 from stan.core.context import META_GROUP
 from stan.edge.cluster.host import Host
 from stan.edge.cluster.membership import difference
@@ -25,10 +26,14 @@ from stan.types import GroupId, Nanos
 class Reconfiguration:
     """The reconfiguration as one node carries it out."""
 
-    def __init__(self, node: Host) -> None:
-        cluster, storage = node.cluster, node.storage
+    def __init__(self, node: Host, cluster: ClusterConfig, raft_groups: int) -> None:
+        """Begin with the nodes of the settings *cluster*; *raft_groups*: number of the groups of channels."""
+        storage = node.storage
         self._node = node
-        self.names = cluster.voters(node.me)
+        self._me = storage.node_id
+        self._raft_groups = raft_groups
+        self._replicas = cluster.replicas
+        self.names = cluster.voters(self._me)
         self.version = cluster.nodes_version  # 0: the names are those of the settings
         self.placement: dict[GroupId, Placement] = {}
         self._is_replica = cluster.replica  # keeps copies without belonging to the nodes
@@ -36,25 +41,23 @@ class Reconfiguration:
         self._idle_since: dict[GroupId, Nanos] = {}  # nobody counts on the copy here
         kept = storage.directory.manifest.nodes if storage.directory is not None else manifest.RecordedNodes()
         known = kept.founders or (() if self.version else self.names)
-        self._founders = tuple(known) or tuple(name for name in self.names if name != node.me)
+        self._founders = tuple(known) or tuple(name for name in self.names if name != self._me)
         self._place()
 
     def _place(self) -> None:
-        node = self._node
         self.placement.clear()
-        self.placement.update(place(node.config.store.raft_groups, self.names, node.cluster.replicas))
+        self.placement.update(place(self._raft_groups, self.names, self._replicas))
 
     # --- what is so -----------------------------------------------------------------------------------------------------------
 
     @property
     def is_removed(self) -> bool:
         """True if this node was removed from the cluster's nodes."""
-        return bool(self.version) and self._node.me not in self.names and not self._is_replica
+        return bool(self.version) and self._me not in self.names and not self._is_replica
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
         """Who votes in a group while its log tells of nobody: by what it was begun with, or not this node if it came later."""
-        config, cluster = self._node.config, self._node.cluster
-        return place(config.store.raft_groups, self._founders, cluster.replicas)[number].voters
+        return place(self._raft_groups, self._founders, self._replicas)[number].voters
 
     def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
         """Names of the nodes that get a copy of a group without a vote."""
@@ -69,7 +72,7 @@ class Reconfiguration:
         names = {hello.node for hello in there if not difference(membership.me, hello)}
         for group in self._node.groups.values():
             names.update(group.members)
-        return sorted((names | set(self.names)) - {self._node.me})
+        return sorted((names | set(self.names)) - {self._me})
 
     def under_way(self) -> str:
         """Why another change of the nodes has to wait; "" if every group is where the last one wants it."""
@@ -96,7 +99,7 @@ class Reconfiguration:
         node, nodes = self._node, self._node.broker.view.meta.nodes
         if nodes.version > self.version:
             self.names, self.version = tuple(nodes.names), nodes.version
-            self._is_replica = self._is_replica and node.me not in self.names
+            self._is_replica = self._is_replica and self._me not in self.names
             node.environment.note(
                 "INF", f"the nodes of the cluster are {', '.join(self.names)} (version {self.version})"
             )
@@ -109,8 +112,7 @@ class Reconfiguration:
 
     def _keep_nodes(self, *, belongs: bool) -> bool:
         """Write down who the nodes are; False if the disk does not take it, so that it is tried again."""
-        founders, replicas = list(self._founders), self._node.cluster.replicas
-        nodes = manifest.RecordedNodes(list(self.names), self.version, founders, replicas, belongs)
+        nodes = manifest.RecordedNodes(list(self.names), self.version, list(self._founders), self._replicas, belongs)
         directory = self._node.storage.directory
         if directory is None:
             return True
@@ -133,12 +135,12 @@ class Reconfiguration:
         for number in sorted(node.leaderships.led):
             self._migrate(number, now)
         for number, placed in self.placement.items():
-            if node.me in placed.voters and number not in node.storage.logs and number not in self._busy:
+            if self._me in placed.voters and number not in node.storage.logs and number not in self._busy:
                 self._busy.add(number)
-                node.begin_group(number, partial(self._done, number))
+                node.copies.begin(number, partial(self._done, number))
         for number in [number for number in node.groups if self._is_useless(number, now)]:
             self._busy.add(number)
-            node.end_group(number, partial(self._done, number))
+            node.copies.end(number, partial(self._done, number))
         self._leave()
 
     def _done(self, number: GroupId, problem: Exception | None) -> None:
@@ -154,12 +156,12 @@ class Reconfiguration:
             return
         lag, alive = group.lag(), node.membership.alive_since(now)
         seen = ReconfigurationView(
-            node.me,
+            self._me,
             frozenset(group.members),
             self.placement[number].voters,
             frozenset(alive),
             frozenset(name for name, missing in lag.items() if missing <= limits.BALANCE_LAG_MAX),
-            frozenset({node.me, *group.counting()}),
+            frozenset({self._me, *group.counting()}),
         )
         found = next_step(seen)
         if found is None:
@@ -167,7 +169,7 @@ class Reconfiguration:
         if found.successor:
             node.handovers.hand_over(number, found.successor)
             return
-        others = (found.voters & seen.voters & seen.alive) - {node.me}
+        others = (found.voters & seen.voters & seen.alive) - {self._me}
         if others and all(now - alive[name] < limits.BALANCE_SETTLE for name in others):
             return  # who came that lately would not take over, and this node leads no more once the voters have changed
         try:
@@ -186,8 +188,8 @@ class Reconfiguration:
         node = self._node
         leader = node.membership.led_by(number, now)
         agreed = leader is not None and leader.nodes_version == self.version and number not in leader.walking
-        kept = number == META_GROUP or self._is_replica or node.me in self.placement[number].voters
-        held = CopyView(placed=kept, votes=node.me in node.groups[number].members, agreed=agreed)
+        kept = number == META_GROUP or self._is_replica or self._me in self.placement[number].voters
+        held = CopyView(placed=kept, votes=self._me in node.groups[number].members, agreed=agreed)
         if (
             not may_close(held)
             or number in self._busy
@@ -204,9 +206,9 @@ class Reconfiguration:
         if not self.is_removed or self._busy or set(node.storage.logs) != {META_GROUP}:
             return
         meta = node.groups.get(META_GROUP)
-        if meta is None or node.me in meta.members or meta.change_under_way or not self._keep_nodes(belongs=False):
+        if meta is None or self._me in meta.members or meta.change_under_way or not self._keep_nodes(belongs=False):
             return
         node.environment.note(
-            "INF", f"node {node.me} was removed from the cluster and is in no group any more: it ends"
+            "INF", f"node {self._me} was removed from the cluster and is in no group any more: it ends"
         )
         node.environment.ended()

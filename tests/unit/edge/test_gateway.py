@@ -8,7 +8,7 @@ from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.core.broker.broker import Broker
-from stan.edge.cluster.node import ClusterNode
+from stan.edge.cluster.links import PeerLinks
 from stan.edge.nats.gateway import Gateway
 from stan.errors import FAULT
 from stan.invariant import InvariantError
@@ -233,11 +233,9 @@ def test_what_nats_complains_about_again_and_again_is_told_once():
 
 def test_links_that_somebody_resets_again_and_again_fill_no_log():
     made, notes = gateway()
-    cluster = SimpleNamespace(raft_logging=False)
-    member = SimpleNamespace(
-        gateway=made, cluster=cluster, environment=SimpleNamespace(note=lambda *note: notes.append(note))
-    )
+    note = lambda *note: notes.append(note)  # noqa: E731
+    links = SimpleNamespace(_complain=made.complain, _note=note, _raft_logging=False)
     for _ in range(1000):
-        ClusterNode._debug(member, "WRN", "link to b is reset: a frame that is none")
-        ClusterNode._debug(member, "INF", "link to b is up")
+        PeerLinks._noted(links, "WRN", "link to b is reset: a frame that is none")
+        PeerLinks._noted(links, "INF", "link to b is up")
     assert [note for note in notes if note[0] != "DBG"] == [("WRN", "link to b is reset: a frame that is none")]

@@ -20,10 +20,10 @@ class Rig:
         )
         self.member = SimpleNamespace(
             environment=environment,
-            me="n1",
+            storage=SimpleNamespace(node_id="n1"),
             broker=SimpleNamespace(view=SimpleNamespace(subjects=SimpleNamespace(node="node"))),
             gateway=SimpleNamespace(subscribe=lambda _subject, _heard: None, complain=environment.note),
-            replace_group=lambda number, done: self.replacing.append((number, done)),
+            copies=SimpleNamespace(replace=lambda number, done: self.replacing.append((number, done))),
         )
         self.group_sync = GroupSync(self.member)
         receiver = SimpleNamespace(group=1, finish=lambda: None)

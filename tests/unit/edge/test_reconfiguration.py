@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from stan import limits
-from stan.config import ClusterConfig, Config, StoreConfig
+from stan.config import ClusterConfig
 from stan.core.state.meta import MetaMachine
 from stan.edge.cluster.membership import Membership
 from stan.edge.cluster.reconfiguration import Reconfiguration
@@ -51,11 +51,11 @@ class FakeMember:
     def __init__(self, me="a", peers=ABC, held=range(GROUPS + 1), led=(), **cluster):
         self.me = me
         self.cluster = ClusterConfig(node_id=me, peers=peers, **cluster)
-        self.config = Config(cluster=self.cluster, store=StoreConfig(raft_groups=GROUPS))
         self.now = 100 * SECOND
         self.ended = self.disk_fails = False
         self.notes, self.begun, self.closed, self.handed = [], [], [], []
         self.storage = SimpleNamespace(
+            node_id=me,
             directory=SimpleNamespace(manifest=Manifest("town", GROUPS, "ab" * 16), note_nodes=self.keep),
             logs=dict.fromkeys(held),
         )
@@ -63,14 +63,14 @@ class FakeMember:
         self.broker.view.meta.info = pb.ClusterInfo()
         runtime = SimpleNamespace(now=lambda: self.now, soon=lambda call: call())
         self.environment = SimpleNamespace(
-            runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.end, crashed=self.crash
+            runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.leave, crashed=self.crash
         )
         self.driver = SimpleNamespace(turns=SimpleNamespace(stopped=False))
-        self.handovers = self
+        self.handovers = self.copies = self
         self.leaderships = SimpleNamespace(led=dict.fromkeys(led, 0))
         self.group_sync = SimpleNamespace(receives=lambda number: number == self.incoming)
         self.incoming = None
-        self.reconfiguration = Reconfiguration(self)
+        self.reconfiguration = Reconfiguration(self, self.cluster, GROUPS)
         hello = NodeHello(node=me, cluster_id="town", instance=1, voters=self.reconfiguration.names, fresh=False)
         self.membership = Membership(hello, self.now, Random(1))
         self.membership.me.replica = self.cluster.replica
@@ -81,7 +81,7 @@ class FakeMember:
             raise OSError("no room")
         self.storage.directory.manifest.nodes = nodes
 
-    def end(self):
+    def leave(self):
         self.ended = True
 
     def crash(self, error):
@@ -90,13 +90,13 @@ class FakeMember:
     def hand_over(self, number, to):
         self.handed.append((number, to))
 
-    def begin_group(self, number, done):
+    def begin(self, number, done):
         self.begun.append(number)
         self.storage.logs[number] = None
         self.groups[number] = FakeGroup(number, ())
         done(None)
 
-    def end_group(self, number, done):
+    def end(self, number, done):
         self.closed.append(number)
         del self.storage.logs[number], self.groups[number]
         done(None)

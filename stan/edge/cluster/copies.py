@@ -1,0 +1,251 @@
+"""Copies of groups on a node of a cluster: they begin, are replaced, change their voters, and end.
+
+    begin: an empty log ─────────────┐
+    replace: another node's copy ────┼──► a Raft member ──► end: the files are moved aside
+    configured: other voters ────────┘
+
+A copy's Raft member is made from the log, the hard state and the voters in the storage. Where one of them changes other than by
+the member itself, a new member takes its place. Promises: a new copy's member leads only after this node has listened to clients
+for LISTEN_BEFORE_LEADING; while a copy is replaced or closed, no member of it runs.
+"""
+
+from functools import partial
+
+import stan
+from stan import limits
+from stan.core.context import META_GROUP
+from stan.edge.cluster.agreement import Agreement
+from stan.edge.cluster.host import Done, Host
+from stan.edge.cluster.links import PeerLinks
+from stan.edge.storage.raft_files import Voters
+from stan.errors import NotNow
+from stan.raft.configuration import decode
+from stan.raft.group import GroupPorts, RaftGroup
+from stan.types import GroupId, Nanos, RaftIndex
+
+NEVER = Nanos(1 << 63)
+
+
+class GroupCopies:
+    """The copies on one node; `node.groups` has their Raft members."""
+
+    def __init__(self, node: Host, links: PeerLinks) -> None:
+        self._node = node
+        self.links = links
+        self.agreement = Agreement(node.storage, node.environment.note, stan.__version__)
+        self.founded = False  # the cluster is new, and its groups were founded
+        self._incomplete: set[GroupId] = set()  # groups in which this node has no vote or cannot lead, as last logged
+        self._replacing: set[GroupId] = set()
+
+    def _make(self, number: GroupId) -> RaftGroup:
+        """Make and keep the Raft member of this node in a group, from the log, hard state and voters in the storage."""
+        node = self._node
+        environment, storage = node.environment, node.storage
+        member = storage.members[number]
+        node.broker.step_loaded(number, storage.logs[number].last_index)
+        group = node.groups[number] = RaftGroup(
+            number,
+            storage.node_id,
+            member.voters.names or node.reconfiguration.first_voters(number),
+            storage.logs[number],
+            member.hard_state,
+            GroupPorts(
+                self.links.mux.send,
+                environment.runtime.now,
+                environment.random,
+                node.leaderships.scheduler.wake,
+                environment.note,
+                node.group_sync.needs_snapshot,
+                self.links.mux.listens_since,
+            ),
+            applied=storage.applied[number][0],
+            sync=node.broker.view.config.store.sync,
+            intact=member.intact,
+            configured=member.voters.index,
+        )
+        return group
+
+    # --- start ------------------------------------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Make the members of all groups, from the state that was loaded."""
+        for number in sorted(self._node.storage.logs):
+            group = self._make(number)
+            if not self._needs_no_clients(number):
+                group.not_before = NEVER  # until this node listens to clients
+
+    def _needs_no_clients(self, number: GroupId) -> bool:
+        """True if the group may be led before this node listens to clients.
+
+        Only the metadata group, as long as it lacks the cluster's identity: no node listens to clients before a leader has
+        written the identity. A node with an empty disk waits until the cluster turns out to be new."""
+        node = self._node
+        return number == META_GROUP and node.broker.view.meta.info is None and not node.storage.fresh
+
+    def found(self) -> None:
+        """The cluster is new, so this node may vote with its empty disk."""
+        node = self._node
+        self.founded = True
+        node.environment.note("INF", "the cluster is new: every node begins with an empty disk")
+        for number, group in node.groups.items():
+            group.not_before = Nanos(0) if number == META_GROUP else NEVER  # holds only after a leader was met
+            group.found(first=node.reconfiguration.placement[number].preferred == node.storage.node_id)
+
+    def listen(self, now: Nanos) -> None:
+        """This node begins to listen to clients: it may lead soon; in a new cluster at once, as nobody led before."""
+        for group in self._node.groups.values():
+            group.not_before = Nanos(0 if self.founded else now + limits.LISTEN_BEFORE_LEADING)
+
+    # --- copies that come and go --------------------------------------------------------------------------------------------
+
+    def begin(self, number: GroupId, done: Done) -> None:
+        """Begin to hold a group, with an empty log."""
+
+        def begun(problem: Exception | None) -> None:
+            if problem is None:
+                self._node.environment.note("INF", f"group {number}: is held here from now on")
+                self._run_new(number)
+            done(problem)
+
+        self._node.environment.run(self._begin(number), begun)
+
+    async def _begin(self, number: GroupId) -> None:
+        node = self._node
+        await node.storage.begin_group(number)
+        others = [name for name in node.reconfiguration.first_voters(number) if name != node.storage.node_id]
+        node.storage.members[number].set_voters(Voters(others))  # with an empty log this node must not vote
+        node.broker.reset(number)
+        await node.storage.load_group(node.broker, number, replicated=True)
+
+    def replace(self, number: GroupId, done: Done) -> None:
+        """Replace this node's copy of a group by the copy that was received from another node."""
+
+        def put_in(problem: Exception | None) -> None:
+            if not isinstance(problem, Exception) or isinstance(problem, NotNow):
+                self._run_new(number)
+            self._replacing.discard(number)
+            done(problem)
+
+        self._replacing.add(number)
+        self._node.leaderships.leave(number)
+        self._close(number)
+        self._node.environment.run(self._replace(number), put_in)
+
+    async def _replace(self, number: GroupId) -> None:
+        node = self._node
+        node.storage.install(number)
+        node.broker.reset(number)
+        await node.storage.load_group(node.broker, number, replicated=True)
+        node.broker.was_reset(number)
+        node.gateway.forget_replay(number)
+
+    def _run_new(self, number: GroupId) -> None:
+        """Make the Raft member of a new copy, and let it run.
+
+        Publishes heard until now cannot be told apart from those in its log, so the member leads only after it has listened to
+        clients for LISTEN_BEFORE_LEADING."""
+        node = self._node
+        group = self._make(number)
+        hears_no_clients = number != META_GROUP and not node.gateway.listens
+        group.listen_until(
+            NEVER if hears_no_clients else Nanos(node.environment.runtime.now() + limits.LISTEN_BEFORE_LEADING)
+        )
+        node.leaderships.scheduler.add(group)
+        node.driver.turns.wake()
+
+    def end(self, number: GroupId, done: Done) -> None:
+        """Stop holding a group, which this node must not lead; its files are moved aside."""
+        self._close(number)
+        self._node.environment.run(self._end(number), done)
+
+    async def _end(self, number: GroupId) -> None:
+        node = self._node
+        node.broker.drop(number)
+        aside = await node.storage.end_group(number)
+        node.environment.note("INF", f"group {number}: is not held here any more, what it was is in {aside}")
+
+    def _close(self, number: GroupId) -> None:
+        self._node.leaderships.scheduler.remove(number)
+        del self._node.groups[number]
+
+    # --- voters -------------------------------------------------------------------------------------------------------------
+
+    def configured(self, number: GroupId, index: RaftIndex, body: bytes) -> None:
+        """A committed entry changes the voters of a group: store them, and make a new Raft member after this turn.
+
+        A leader waits VOTERS_TOLD first, so that the followers learn of the commit, and then hands the leadership over: its new
+        member would not be the leader.
+        """
+        node = self._node
+        node.storage.members[number].set_voters(Voters(list(decode(body)), index))
+        soon = node.environment.runtime.soon
+        if not node.groups[number].leads:  # not `leaderships.led`: a leader that has just been elected is not in it yet
+            soon(partial(self._reconfigure, number))
+            return
+        at = Nanos(node.environment.runtime.now() + limits.VOTERS_TOLD)
+        node.broker.step_alarm(at, lambda _now: soon(partial(self._yield, number)))
+
+    def _yield(self, number: GroupId, asked: frozenset[str] = frozenset()) -> None:
+        """Ask the new voters one after the other to take over, until one does; then go on as a new member.
+
+        *asked*: the voters that were asked already."""
+        node = self._node
+        group = node.groups.get(number)
+        if group is None or group.reconfigured is None:
+            return
+        able = set(group.reconfigured[1]) - asked
+        lag = {peer: missing for peer, missing in node.handovers.lag_of_voters(number).items() if peer in able}
+        now, preferred = node.environment.runtime.now(), node.reconfiguration.placement[number].preferred
+        since = node.membership.alive_since(now)
+        if group.leads and lag:
+            # Nodes that came lately may refuse.
+            lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}
+            to = min(lag, key=lambda peer: (peer in lately, lag[peer], peer != preferred))
+            again = partial(self._yield, number, asked | {to})
+            group.transfer(to, lambda _done: node.environment.runtime.soon(again), limits.VOTERS_SUCCESSION)
+        else:
+            self._reconfigure(number)
+
+    def _reconfigure(self, number: GroupId) -> None:
+        node = self._node
+        old = node.groups.get(number)
+        if old is None or old.reconfigured is None or old.failed or node.driver.turns.stopped:
+            return
+        node.leaderships.leave(number)
+        node.leaderships.scheduler.remove(number)
+        group = self._make(number)
+        group.listen_until(old.not_before)
+        node.leaderships.scheduler.add(group)
+        self._set_observers(number)
+        node.environment.note("INF", f"group {number}: its voters are {', '.join(group.members)}")
+        node.driver.turns.wake()
+
+    def _set_observers(self, number: GroupId) -> None:
+        group = self._node.groups[number]
+        group.set_observers(self._node.reconfiguration.observers(number, frozenset(group.members)))
+
+    # --- the other nodes ------------------------------------------------------------------------------------------------------
+
+    def observe(self) -> None:
+        """Update links and observers to the nodes that belong to the cluster now."""
+        node = self._node
+        self.links.add(node.reconfiguration.peers(node.environment.runtime.now()))
+        for number in node.groups:
+            self._set_observers(number)
+
+    def note_incomplete(self) -> None:
+        """Log the groups in which this node has no vote or cannot lead, because it lost entries or votes; log when that ends."""
+        node = self._node
+        me = node.storage.node_id
+        lacking = {
+            number
+            for number, group in node.groups.items()
+            if me in group.members and not (group.votes and node.storage.is_intact(number))
+        }
+        lacking |= self._replacing & self._incomplete
+        if lacking != self._incomplete and not node.membership.is_new:
+            for number in sorted(lacking - self._incomplete):
+                node.environment.note("INF", f"group {number}: is not whole")
+            for number in sorted(self._incomplete - lacking):
+                node.environment.note("INF", f"group {number}: is whole again")
+        self._incomplete = lacking
