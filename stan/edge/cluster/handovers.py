@@ -23,8 +23,8 @@ class Handovers:
         self._is_up = is_up
         self._transfer_cooldowns: dict[GroupId, Nanos] = {}  # until when
 
-    def in_transfer_cooldown(self, now: Nanos) -> list[GroupId]:
-        """Groups that nobody moves for balance's sake."""
+    def handed_over_lately(self, now: Nanos) -> list[GroupId]:
+        """Groups that an operator had this node hand over within TRANSFER_COOLDOWN; the other nodes hear of them in its hellos."""
         return [number for number, until in self._transfer_cooldowns.items() if until > now]
 
     def spread(self, now: Nanos) -> None:

@@ -116,7 +116,7 @@ class Membership:
         return sorted(hello.node for hello in self._hellos(now) if group in hello.held)
 
     def in_transfer_cooldown(self, now: Nanos) -> set[GroupId]:
-        """Groups whose leadership some node was asked to hand over recently."""
+        """Groups that an operator had some live node hand over recently: no node moves them for balance's sake."""
         return {GroupId(number) for hello in self._hellos(now) for number in hello.resting}
 
     def led_by(self, group: GroupId, now: Nanos) -> NodeHello | None:

@@ -195,7 +195,7 @@ class ClusterNode:
             identity=info.nuid if info is not None else None,
             fresh=self.membership.me.fresh and not any(group.votes for group in self.groups.values()),
             led=self.leaderships.led,
-            resting=self.handovers.in_transfer_cooldown(now),
+            resting=self.handovers.handed_over_lately(now),
             hashes=self.copies.agreement.told(self.groups),
         )
         self.copies.agreement.compare({name: known.hello for name, known in self.membership.nodes.items()})
