@@ -1,6 +1,7 @@
-"""Looking record batches up in a group's log and taking them from memory: what every reader does before it asks the disk.
+"""Batch look-up: where record batches lie in a group's log, and those that are in memory. Readers do this before they read the
+disk.
 
-Pure look-ups, for the event loop. A place that was given out may be gone when it is read (StaleRef): look it up again.
+No IO: runs on the event loop. A segment may be rewritten between look-up and read (StaleRef): then look the batch up again.
 """
 
 from collections.abc import Sequence as Seq
@@ -15,8 +16,10 @@ LOOKUP_ATTEMPTS = 3
 
 
 def refs_of_runs(index: ChannelIndex, runs: Seq[tuple[int, int]], bytes_max: int) -> list[BatchRef]:
-    """Where the batches with the messages [first, last] of each run lie; bounded in bytes and number, and then without a gap:
-    what is missing before the last one of them does not exist."""
+    """Places of the batches with the messages [first, last] of each run, cut off after *bytes_max* bytes or BATCHES_PER_READ_MAX
+    batches.
+
+    Only the end is cut off: messages that are missing before the last of these batches do not exist."""
     refs: list[BatchRef] = []
     size = 0
     for first, last in runs:
@@ -37,8 +40,9 @@ def refs_of_runs(index: ChannelIndex, runs: Seq[tuple[int, int]], bytes_max: int
 def refs_that_fill(
     index: ChannelIndex, first: Sequence, last: Sequence, bytes_max: int, batches_max: int
 ) -> list[BatchRef]:
-    """Where the batches lie that hold *bytes_max* bytes of the messages [first, last], if there are as many: only a part of the
-    first and of the last batch may be among them."""
+    """Places of the batches from the one with message *first* on, until they have *bytes_max* bytes or reach *last*.
+
+    There are at most *batches_max* batches. The first one, which may begin with earlier messages, is not counted in bytes."""
     refs = index.refs(first, first, 0, 1)
     start = Sequence(refs[-1].base_sequence + refs[-1].count) if refs else first
     while start <= last and len(refs) < batches_max:

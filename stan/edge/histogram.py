@@ -1,4 +1,4 @@
-"""How long something takes, counted in classes: cheap enough to be told of every time, by any thread."""
+"""Histograms of durations: cheap enough to add every duration, from any thread."""
 
 import threading
 from bisect import bisect_left
@@ -11,7 +11,7 @@ SYNC_BOUNDS = (
     *(bound * MILLISECOND for bound in (1, 2, 5, 10, 25, 50, 100, 250, 500)),
     *(bound * SECOND for bound in (1, 2, 5)),
 )
-"""Classes of the time of a sync, ns."""
+"""Upper bounds of the classes for the duration of a sync, ns."""
 
 
 class Histogram:
@@ -24,11 +24,11 @@ class Histogram:
         self._lock = threading.Lock()
 
     def add(self, duration: int) -> None:
-        """Something took *duration*, ns."""
+        """Count one *duration*, ns."""
         with self._lock:
             self._counts[bisect_left(self.bounds, duration)] += 1
             self.sum += duration
 
     def cumulative(self) -> list[int]:
-        """How many were no longer than each bound, and at last how many there were."""
+        """For each bound, how many durations were at most that long; then the number of all."""
         return list(accumulate(self._counts))

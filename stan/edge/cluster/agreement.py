@@ -12,7 +12,7 @@ from stan.protocol.proto.node_pb2 import NodeHello, StateHash
 from stan.types import GroupId, RaftIndex
 
 TOLD_MAX = 2
-"""Hashes of a group in a hello: of the newest state, and of the newest entry that everybody takes the hash at."""
+"""Hashes of a group in a hello: of its newest state, and as of the newest entry at which all nodes take a hash."""
 
 
 class Agreement:
@@ -33,7 +33,7 @@ class Agreement:
         ]
 
     def compare(self, hellos: Mapping[str, NodeHello]) -> None:
-        """Look at what others have told."""
+        """Compare this node's state hashes with those in the other nodes' newest hellos, by node."""
         mine = {number: dict(self._storage.rows.hashes(number)) for number in self._storage.logs}
         for name, hello in hellos.items():
             for one in hello.hashes if hello.version == self._version else ():

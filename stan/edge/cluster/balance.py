@@ -1,8 +1,9 @@
-"""Which leaderships this node should hand to whom, now. No IO, no clock.
+"""Balance: which leaderships this node should hand over now, and to which nodes. No IO, no clock.
 
-Promises: every node that sees the same nodes wants the same leader for each group, so handing over comes to an end; nothing is
-handed to a node that is away, draining, not a voter, or behind. Without need little is handed over at a time, and nothing that
-has just begun; a node that drains waits for nothing. A handover that does not happen is asked for again less and less often.
+Promises: all nodes that see the same live nodes want the same leader for each group, so handing over comes to an end; no group is
+handed to a node that is away, draining, not a voter, or behind. For balance's sake at most BALANCE_MOVES_MAX groups are handed
+over at a time, none whose leadership has just begun; a node that drains hands all over at once. A handover that did not happen
+is tried again after a growing wait.
 """
 
 from collections import Counter
@@ -34,11 +35,11 @@ class _Try:
 
     to: str
     at: Nanos
-    wait: int  # until it is asked for again
+    wait: int  # ns until it is tried again
 
 
 class Balance:
-    """Of one node."""
+    """The decisions of one node, which remembers what it has tried."""
 
     def __init__(self, me: str, placement: Mapping[GroupId, Placement]) -> None:
         self._me = me
@@ -54,17 +55,17 @@ class Balance:
         draining: Collection[str],
         lag: Mapping[GroupId, Mapping[str, int]],
     ) -> list[tuple[GroupId, str]]:
-        """Handovers to begin now. To be asked often: what is under way is not named again.
+        """Handovers to begin now, as (group, node). Call often: a handover is not named again before its time.
 
         Args:
             now: monotonic.
             led: groups that this node leads, and since when.
-            alive: nodes that are there, and since when without a break; see Membership.alive_since.
-            draining: nodes that want to lead nothing, maybe this one.
-            lag: for each group led how many entries each other voter lacks; who is not named is not known to have any.
+            alive: live nodes, and since when without a break; see Membership.alive_since.
+            draining: nodes that want to lead no group; may include this one.
+            lag: for each group led, how many entries each other voter lacks; a voter that is left out gets no leadership.
         """
         for group in [group for group in led if group in self._tries and led[group] > self._tries[group].at]:
-            del self._tries[group]  # it was taken over and came back
+            del self._tries[group]  # the other node took over, and leadership came back
         if self._me in draining:
             return self._drain(now, led, set(alive) - set(draining), lag)
         settled = {node for node, since in alive.items() if now - since >= limits.BALANCE_SETTLE}
@@ -86,7 +87,7 @@ class Balance:
     def _drain(
         self, now: Nanos, led: Mapping[GroupId, Nanos], available: set[str], lag: Mapping[GroupId, Mapping[str, int]]
     ) -> list[tuple[GroupId, str]]:
-        """Everything at once, each to where it belongs once we are gone, else to the voter that is least behind."""
+        """Handovers of all groups at once: each to its leader among the *available* nodes, else to the voter least behind."""
         wanted = leaders(self._placement, available)
         found = []
         for group in sorted(led):
@@ -103,7 +104,7 @@ class Balance:
         return found
 
     def _try(self, now: Nanos, group: GroupId, to: str) -> bool:
-        """Note that the group is handed over now; False if that was tried too lately."""
+        """Note that the group is handed over now; False if the last try is too recent."""
         tried, wait = self._tries.get(group), limits.BALANCE_RETRY_MIN
         if tried is not None:
             again = tried.to == to

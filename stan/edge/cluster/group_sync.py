@@ -1,10 +1,10 @@
-"""State and messages of a group for a member that lags behind the leader's log: who asks whom, and when again.
+"""Group sync: a member that lacks entries which the leader's log no longer has receives the group's state and messages instead.
 
     leader ── hint: this group, from me ──► member ── requests ──► leader ── answers ──► member: finish, install, take part again
 
-What travels and what becomes of it is the matter of stan.edge.storage.transfer and of the storage. Promises: one group is
-received at a time; whatever is lost on the way is asked for again; a transfer that goes nowhere is given up, and the leader's
-next hint begins it anew. Subjects: `<node>.transfer` takes hints and requests, `<node>.received` answers.
+The format of the transfer is in stan.edge.storage.transfer, the files are the storage's. Promises: one group is received at a
+time; requests whose answers are lost are repeated; a transfer that fails or gets no answer is given up, and the leader's next
+hint begins it anew. Subjects: `<node>.transfer` takes hints and requests, `<node>.received` answers.
 """
 
 from struct import Struct
@@ -19,7 +19,7 @@ from stan.raft.group import RaftGroup
 from stan.types import GroupId, Nanos
 
 _HINT = Struct("<BH")
-_HINT_VERB = 0  # a request of a transfer begins with its version, which is above
+_HINT_VERB = 0  # tells hints from requests, which begin with the version of their format, 1 or more
 
 
 class GroupSync:
@@ -29,7 +29,7 @@ class GroupSync:
         self._node = node
         self._me = node.storage.node_id
         self._sender: Sender | None = None
-        self._hinted: dict[tuple[GroupId, str], Nanos] = {}  # when a lagging member was last told
+        self._hinted: dict[tuple[GroupId, str], Nanos] = {}  # by group and peer: time of the last hint
         self._receiver: Receiver | None = None
         self._source = ""
         self._answered_at = Nanos(0)  # the newest answer
@@ -94,7 +94,7 @@ class GroupSync:
         self._ask(self._receiver.begin(self._node.environment.random.getrandbits(64)))
 
     def _repair_incomplete_logs(self) -> None:
-        """A log that has lost entries may lack nothing that a leader would notice: it is received anew from who leads."""
+        """Receive a group whose log here has lost entries anew from its leader, which may notice nothing of the loss."""
         node = self._node
         for number, member in node.storage.members.items():
             source = next((name for name, known in node.membership.nodes.items() if number in known.hello.led), None)
@@ -158,7 +158,7 @@ class GroupSync:
     # --- time ---------------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Nanos) -> None:
-        """Tell and ask again."""
+        """Repeat hints to members that lag, and requests that were not answered; give up a transfer without answers."""
         if self._sender is not None:
             self._sender.expire()
         for group in self._node.groups.values():  # one that was just elected may be unable to lead without that peer

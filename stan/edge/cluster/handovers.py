@@ -1,7 +1,7 @@
-"""Leaderships that this node hands to others: for balance, because it drains, or because somebody says so.
+"""Leaderships that this node hands to other nodes: to balance the load, because it drains, or because an operator says so.
 
-Which ones, and to whom, balance decides. Promises: a group whose voters change, or that an operator had handed over lately, is
-not moved for balance's sake; each handover begins between two turns.
+Which groups go to which nodes is decided in stan.edge.cluster.balance. Promises: a group whose voters change is not handed over;
+a group that an operator had handed over lately is not moved for balance's sake; each handover begins between two turns.
 """
 
 from collections.abc import Callable
@@ -14,21 +14,22 @@ from stan.types import GroupId, Nanos
 
 
 class Handovers:
-    """Of one node. *is_up*: whether messages reach a peer."""
+    """The handovers of one node."""
 
     def __init__(self, node: Host, balance: Balance, is_up: Callable[[str], bool]) -> None:
-        self.drained: Callable[[], None] | None = None  # called while this node leads nothing
+        """*is_up*: True if messages reach a peer."""
+        self.drained: Callable[[], None] | None = None  # called with each `spread` while this node leads no group
         self._node = node
         self._balance = balance
         self._is_up = is_up
-        self._transfer_cooldowns: dict[GroupId, Nanos] = {}  # until when
+        self._transfer_cooldowns: dict[GroupId, Nanos] = {}  # until when, by group
 
     def handed_over_lately(self, now: Nanos) -> list[GroupId]:
-        """Groups that an operator had this node hand over within TRANSFER_COOLDOWN; the other nodes hear of them in its hellos."""
+        """Groups that an operator had this node hand over within TRANSFER_COOLDOWN; its hellos name them to the other nodes."""
         return [number for number, until in self._transfer_cooldowns.items() if until > now]
 
     def spread(self, now: Nanos) -> None:
-        """Begin what is due."""
+        """Begin the handovers that are due: to balance the load, or of all groups if this node drains."""
         node = self._node
         if not node.leaderships.led:
             if self.drained is not None:
@@ -45,18 +46,20 @@ class Handovers:
         }
         lag = {number: self.lag_of_voters(number) for number in led}
         moves = self._balance.moves(now, led, node.membership.alive_since(now), node.membership.draining(now), lag)
-        for number, to in moves:  # between two turns, so that none is half in the old role
+        for number, to in moves:  # between two turns, so that no turn changes a role halfway
             node.environment.runtime.soon(partial(self.hand_over, number, to))
 
     def lag_of_voters(self, number: GroupId) -> dict[str, int]:
-        """Of those who are there and can catch up by entries alone: who needs the state first takes its time, and so would a
-        handover."""
+        """Entries that each voter lacks of a group that this node leads.
+
+        Left out are voters that messages do not reach, and those that need the group's state first: receiving it takes time, and
+        so would the handover."""
         group = self._node.groups[number]
         able = set(filter(self._is_up, group.members)) - set(group.followers_needing_snapshot())
         return {peer: missing for peer, missing in group.lag().items() if peer in able}
 
     def start_transfer_cooldown(self, number: GroupId) -> None:
-        """An operator had the group handed over: for a while nobody moves it for the balance's sake."""
+        """An operator had the group handed over: no node moves it for balance's sake within TRANSFER_COOLDOWN."""
         now = self._node.environment.runtime.now()
         self._transfer_cooldowns[number] = Nanos(now + limits.TRANSFER_COOLDOWN)
         self._node.membership.update(now, resting=[*self._transfer_cooldowns])
@@ -64,7 +67,7 @@ class Handovers:
     def hand_over(self, number: GroupId, to: str, told: Callable[[bool], None] | None = None) -> None:
         """Hand a group's leadership to another voter, if this node still leads it; *told* gets True if it does not lead anymore.
 
-        Not while its voters change: who takes over would have to hand over, too."""
+        Not while its voters change: the new leader would have to hand the group over, too."""
         node = self._node
         if number not in node.leaderships.led or number not in node.groups:
             if told is not None:

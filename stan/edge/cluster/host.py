@@ -29,8 +29,8 @@ class Environment(NamedTuple):
     note: Callable[[str, str], None]
     crashed: Callable[[BaseException], None]
     listening: Callable[[], None]  # clients are served from now on
-    run: Callable[[Coroutine[None, None, None], Done], None]  # to its end; not from inside the call
-    ended: Callable[[], None] = lambda: None  # this node is not needed anymore
+    run: Callable[[Coroutine[None, None, None], Done], None]  # runs a coroutine to its end, after the call has returned
+    ended: Callable[[], None] = lambda: None  # this node was removed from the cluster, and no group needs it
 
 
 class KeepsCopies(Protocol):

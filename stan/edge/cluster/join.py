@@ -1,4 +1,4 @@
-"""Asking a running cluster what it is, before a node that was told nothing about it takes part (STAN-SPEC 9.7)."""
+"""Joining: a node that knows only the cluster's id asks the running cluster for its settings before it starts (STAN-SPEC 9.7)."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,8 @@ _HELLO_SID, _NO_SID = 1, -1
 
 
 def remembered(config: Config, node_id: str, warn: Callable[[str], None], files: Files | None = None) -> Config:
-    """The settings of a node, with the nodes that its directory knows of, once one was added or removed. Raises StanError."""
+    """The settings of a node. Once nodes were added or removed, those that its directory has recorded replace the configured
+    ones. Raises StanError."""
     cluster, directory = config.cluster, config.store.directory
     if cluster is None or directory is None:
         return config
@@ -51,7 +52,9 @@ def remembered(config: Config, node_id: str, warn: Callable[[str], None], files:
 async def joined(
     config: Config, urls: tuple[str, ...], node_id: str, error: Callable[[str], None], stop: asyncio.Event
 ) -> Config | None:
-    """The settings of a node that joins, with what the cluster says about itself; None: *stop* came first. Raises StartError."""
+    """The settings of a node that joins, completed by those that the cluster's nodes announce; None if *stop* came first.
+
+    Raises StartError: NATS cannot be reached, no node of the cluster was heard, or the cluster refuses this node."""
     if config.cluster is None:
         return config
     settings = await _SettingsRequest(config, node_id).ask(urls, error, stop)
@@ -71,7 +74,7 @@ async def joined(
 
 
 class _SettingsRequest:
-    """One short life of a connection that hears what nodes say about themselves."""
+    """Listens to the nodes' hellos over a connection of its own, until they agree about the settings."""
 
     def __init__(self, config: Config, node_id: str) -> None:
         ticker = Ticker()
@@ -89,7 +92,7 @@ class _SettingsRequest:
         self._rest = b""
 
     async def ask(self, urls: tuple[str, ...], error: Callable[[str], None], stop: asyncio.Event) -> Settings | None:
-        """What the cluster is; None if nobody says so in time, or until *stop*."""
+        """The cluster's settings; None if no node announces them within JOIN_PATIENCE, or before *stop*. Raises StartError."""
 
         def nothing() -> None:
             """Connections come and go; hellos are repeated."""

@@ -42,7 +42,7 @@ class PeerInfo:
 
 
 class Settings(NamedTuple):
-    """What must be the same on all nodes."""
+    """Settings that must be the same on all nodes."""
 
     voters: tuple[str, ...]  # sorted
     raft_groups: int
@@ -138,7 +138,7 @@ class Membership:
 
     @property
     def next_tick(self) -> Nanos:
-        """When `tick` has something to do."""
+        """Time from which on `tick` has something to do."""
         return self._next_hello if self._listened else min(self._next_hello, self._listen_until)
 
     def announce(self, now: Nanos) -> None:
@@ -148,7 +148,7 @@ class Membership:
         self._listened = False
 
     def connection_is(self, now: Nanos, *, up: bool) -> None:
-        """Whether the connection is up now; once it is up again, `announce`."""
+        """Note if the connection is up; call `announce` when it is up again."""
         if up and not self._connected:
             self.announce(now)
         self._connected = up

@@ -1,11 +1,11 @@
-"""Groups move when a node is added or removed while the cluster runs: what one node does about it.
+"""Reconfiguration: when a node is added or removed while the cluster runs, groups move; each node does its part.
 
     metadata: nodes, version ─► placement ─► groups that this node leads: one step of the migration at a time
-                                        └──► groups that it holds: opened when placed here, closed when nobody counts on them
+                                        └──► groups that it holds: begun when placed here, closed when no longer needed
 
-The decisions are those of stan.edge.cluster.reconfiguration_plan. Promises: of a group that it leads a node changes one voter at
-a time; a copy is closed only when no configuration names this node, its leader goes by the same nodes and is done, and that has
-been so for a while; what is closed is put aside. A node that was removed ends when it is needed by no group.
+The decisions are those of stan.edge.cluster.reconfiguration_plan. Promises: a leader changes one voter of its group at a time; a
+copy is closed only when no configuration names this node, the group's leader knows the same nodes and has ended the migration,
+and all that was so for COPY_PATIENCE; the files of a closed copy are moved aside. A removed node ends when no group needs it.
 """
 
 from functools import partial
@@ -36,9 +36,9 @@ class Reconfiguration:
         self.names = cluster.voters(self._me)
         self.version = cluster.nodes_version  # 0: the names are those of the settings
         self.placement: dict[GroupId, Placement] = {}
-        self._is_replica = cluster.replica  # keeps copies without belonging to the nodes
-        self._busy: set[GroupId] = set()  # being opened or closed
-        self._idle_since: dict[GroupId, Nanos] = {}  # nobody counts on the copy here
+        self._is_replica = cluster.replica  # a read replica: holds copies, but is none of the cluster's nodes
+        self._busy: set[GroupId] = set()  # groups whose copy here is being begun or closed
+        self._idle_since: dict[GroupId, Nanos] = {}  # by group: since when its copy here is not needed
         kept = storage.directory.manifest.nodes if storage.directory is not None else manifest.RecordedNodes()
         known = kept.founders or (() if self.version else self.names)
         self._founders = tuple(known) or tuple(name for name in self.names if name != self._me)
@@ -56,7 +56,7 @@ class Reconfiguration:
         return bool(self.version) and self._me not in self.names and not self._is_replica
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
-        """Who votes in a group while its log tells of nobody: by what it was begun with, or not this node if it came later."""
+        """Voters of a group while its log names none: the founders' placement, without this node if it joined later."""
         return place(self._raft_groups, self._founders, self._replicas)[number].voters
 
     def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
@@ -66,7 +66,7 @@ class Reconfiguration:
         return observers(number, voters, self.placement[number].voters, self.names, holding)
 
     def peers(self, now: Nanos) -> list[str]:
-        """Nodes to have a link with, sorted: all nodes, and who is there and belongs to the same cluster."""
+        """Nodes to have a link with, sorted: the cluster's, the groups' voters, and live nodes with the same settings."""
         membership = self._node.membership
         there = (membership.nodes[name].hello for name in membership.alive_since(now) if name in membership.nodes)
         names = {hello.node for hello in there if not difference(membership.me, hello)}
@@ -75,7 +75,7 @@ class Reconfiguration:
         return sorted((names | set(self.names)) - {self._me})
 
     def under_way(self) -> str:
-        """Why another change of the nodes has to wait; "" if every group is where the last one wants it."""
+        """Why another change of the nodes has to wait; "" if every group is where the last change placed it."""
         node, version = self._node, self._node.broker.view.meta.nodes.version
         now = node.environment.runtime.now()
         waiting = []
@@ -88,12 +88,12 @@ class Reconfiguration:
     # --- what is done -----------------------------------------------------------------------------------------------------------
 
     def tick(self, now: Nanos) -> None:
-        """Now and then."""
+        """Follow the metadata's nodes and migrate groups; call every MEMBER_TICK_INTERVAL."""
         node = self._node
         self._heed_metadata(now)
         walking = [number for number in node.leaderships.led if self._is_migrating(number)]
         node.membership.update(now, held=node.groups, walking=walking)
-        node.environment.runtime.soon(self._act)  # between two turns, so that nothing is half in an old role
+        node.environment.runtime.soon(self._act)  # between two turns, so that no turn changes a role halfway
 
     def _heed_metadata(self, now: Nanos) -> None:
         node, nodes = self._node, self._node.broker.view.meta.nodes
@@ -111,7 +111,7 @@ class Reconfiguration:
             self._keep_nodes(belongs=not self._is_replica)
 
     def _keep_nodes(self, *, belongs: bool) -> bool:
-        """Write down who the nodes are; False if the disk does not take it, so that it is tried again."""
+        """Record the cluster's nodes in the manifest; False if the disk does not take it: the next tick tries again."""
         nodes = manifest.RecordedNodes(list(self.names), self.version, list(self._founders), self._replicas, belongs)
         directory = self._node.storage.directory
         if directory is None:
@@ -171,7 +171,7 @@ class Reconfiguration:
             return
         others = (found.voters & seen.voters & seen.alive) - {self._me}
         if others and all(now - alive[name] < limits.BALANCE_SETTLE for name in others):
-            return  # who came that lately would not take over, and this node leads no more once the voters have changed
+            return  # all came so lately that they would not take over, and this node stops leading once the voters change
         try:
             self._change(group, found.voters)
         except NotNow as error:

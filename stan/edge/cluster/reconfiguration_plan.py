@@ -1,9 +1,9 @@
-"""Where a group should be and what its leader does next to get it there: one voter at a time, a learner first. Pure.
+"""The plan of a migration: what a group's leader does next to move it to the nodes where it is placed. Pure.
 
-    wanted, not there ─► observer ─► caught up ─► voter          superfluous ─► voter no more, the leader itself last
+    placed here, no voter ─► observer ─► caught up ─► voter        voter, not placed here ─► removed, the leader itself last
 
-Promises: a step changes one voter, so any two majorities of neighbouring configurations share a member; none leaves a group with
-voters of whom no majority is there and counts; who stays is there when another one is dropped.
+Promises: a step adds or removes one voter, so any two majorities of neighbouring configurations share a member; after each step
+a majority of the voters is alive and counts; a voter is removed only while all remaining voters are alive.
 """
 
 from collections.abc import Collection, Iterable
@@ -18,24 +18,24 @@ class ReconfigurationView(NamedTuple):
 
     me: str
     voters: frozenset[str]
-    target: tuple[str, ...]  # who should vote in it, the one that had better lead it first
-    alive: frozenset[str]  # nodes that are there, with this one
-    close: frozenset[str]  # members that lack next to nothing
-    counting: frozenset[str]  # members that count for a majority as soon as they vote, with this one
+    target: tuple[str, ...]  # nodes that should vote in it, the preferred leader first
+    alive: frozenset[str]  # live nodes, this one included
+    close: frozenset[str]  # members that lack at most BALANCE_LAG_MAX entries
+    counting: frozenset[str]  # members that count for a majority as soon as they vote, this one included
 
 
 class Step(NamedTuple):
-    """What to do: either a change of voters, or leadership goes to another one."""
+    """A step of a migration: either the new voters, or the node to hand the leadership to."""
 
     voters: frozenset[str] = frozenset()
     successor: str = ""
 
 
 def next_step(view: ReconfigurationView) -> Step | None:
-    """The next step; None if the group is where it belongs, or has to wait for somebody."""
+    """The next step; None if the group is where it is placed, or has to wait for a node."""
     voters, target = view.voters, frozenset(view.target)
     superfluous = sorted(voters - target)
-    for name in superfluous:  # who is away only weakens the group
+    for name in superfluous:  # first those that are away: they only weaken the group
         if name not in view.alive and _may_drop(name, view):
             return Step(voters - {name})
     missing = target - voters
@@ -65,20 +65,21 @@ def _has_majority(voters: frozenset[str], view: ReconfigurationView) -> bool:
 def observers(
     group: GroupId, voters: Collection[str], target: Collection[str], nodes: Iterable[str], holding: Iterable[str]
 ) -> list[str]:
-    """Who gets a copy of a group without a vote: who is to vote, who holds it still or for reading, of the metadata all *nodes*.
+    """Names of the nodes that get a copy of a group without a vote, sorted.
 
-    A node that holds what it need not hold gets it on, so that it hears that it has no vote any more.
+    These are nodes that are to become voters, nodes that hold a copy (read replicas, too), and for the metadata all *nodes*. A
+    node with a superfluous copy gets the entries on, so that it learns that it has no vote anymore.
     """
     names = {*target, *holding, *(nodes if group == META_GROUP else ())}
     return sorted(names.difference(voters))
 
 
 class CopyView(NamedTuple):
-    """A group as a node sees it that holds it, or should."""
+    """A node's copy of a group, as the node sees it."""
 
-    placed: bool  # the nodes in force place it here
+    placed: bool  # the placement names this node
     votes: bool  # the newest configuration known here names this node
-    agreed: bool  # its leader goes by the same nodes, and knows this copy
+    agreed: bool  # the group's leader knows the same nodes, and does not migrate the group
 
 
 def may_close(copy: CopyView) -> bool:

@@ -1,8 +1,8 @@
-"""The accounts of NATS that make it known who asks: one for the broker, one for each user (stan.protocol.user_subjects).
+"""NATS accounts by which the broker learns the user of each request: one for the broker, one for each user.
 
-Promises: a user's account hands to the broker what clients say, under that user's name alone, and gets what the broker sends to
-that user, and nothing else. Nobody in it hears or says anything in another one. For the embedded nats-server, and as text for one
-that somebody else runs. Pure.
+See stan.protocol.user_subjects for the subjects. Promises: a user's account exports its clients' messages to the broker, under
+that user's name alone, and imports what the broker sends to that user (an operator's also events), and nothing else; no client
+reaches another user's account. For the embedded nats-server, and as text for one that others run. Pure.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,11 +15,11 @@ from stan.protocol.channels import REPLIES, Subjects
 from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject
 
 _REQUESTS = ("*", "replica.*", "admin.>")
-"""What is asked behind `_STAN.x.<cluster>`; events come the other way."""
+"""Ends of the subjects of requests, behind `_STAN.x.<cluster>`; events go the other way, to the clients."""
 
 
 def accounts(config: Config, login: str) -> str:
-    """A block `accounts` for nats-server. *login*: how the broker's own user proves who it is, as nats-server reads it."""
+    """A block `accounts` for nats-server. *login*: name and credentials of the broker's own user, in nats-server's syntax."""
     permissions = config.permissions
     users = permissions.users if permissions is not None else ()
     operators = [user for user in users if permissions and permissions.allows(user.name, b"", Right.ADMIN_READ, b">")]
@@ -61,11 +61,11 @@ def _login(user: NatsUser) -> str:
 
 
 def _said(config: Config, user: NatsUser) -> Iterator[tuple[str, bool]]:
-    """What clients say, and whether the broker hears it under the user's name."""
+    """Subjects that a user's clients publish to; True if NATS adds the user's name on the way to the broker."""
     subjects = Subjects.of(config.cluster_id, config.discover_prefix)
     for subject in (f"{subjects.pub_prefix}.>", f"{ack_subject(config.cluster_id)}.>"):
         yield f"{FROM}.{user.name}.{subject}", False
-        yield subject, True  # of who was let in by a server that did not tell him to say his name
+        yield subject, True  # from clients that a server let in without telling them to name their user
     yield f"{reply_subject(config.cluster_id)}.*.*.{user.name}", False
     yield subjects.discover, True
     yield subjects.pings, True

@@ -1,7 +1,8 @@
-"""What a node asks of the whole cluster, itself included, over its own NATS connection: the requests of admin.proto and others.
+"""Requests of a node to the whole cluster, itself included, over its own NATS connection: those of admin.proto and others.
 
-Whom a request concerns answers it, the others are silent, and nobody answers while a group has no leader: silence and answers
-that say so mean "ask again". Promises: bounded patience; every request may be repeated as it is; nothing is asked unless called.
+Only the server that a request concerns answers it, and none does while a group has no leader: after silence, and after an answer
+that says so, the request is repeated. Promises: bounded patience; every request may be repeated as it is; no request is sent
+unless a method is called.
 """
 
 import asyncio
@@ -27,15 +28,15 @@ RETRY_FIRST_S: Final = 0.02
 
 
 class Port(Protocol):
-    """What it takes to ask (`Gateway`)."""
+    """The port that requests are sent by (`OwnRequests`)."""
 
     async def ask_all(self, subject: str, payload: bytes, take: Callable[[Frame], bool], timeout_s: float) -> None:
-        """Give all answers to *take* until it says that this is enough, or the time is over."""
+        """Send a request, and pass its answers to *take* until *take* returns True or *timeout_s* seconds have passed."""
 
 
 class ClusterClient:
-    """See the module's docstring. *kind* is what follows `_STAN.x.<cluster>.` in the subject, *patience_s* how long
-    a request is repeated, in seconds."""
+    """Sends requests, repeats them, and decodes their answers. *kind* is the end of a request's subject, behind
+    `_STAN.x.<cluster>.`; *patience_s* is the time, in seconds, for which a request is repeated."""
 
     def __init__(self, port: Port, cluster_id: str, patience_s: float = PATIENCE_S) -> None:
         self._port = port
@@ -43,10 +44,11 @@ class ClusterClient:
         self._prefix = f"{extension_subject(cluster_id)}."
 
     async def ask(self, kind: str, request: Message, answer: type[A]) -> A:
-        """The answer of the server that it concerns.
+        """Return the answer of the server that the request concerns.
 
         Raises:
-            Refused: for good. Unanswered: no answer in time but "ask again", or none at all.
+            Refused: the answer is an error, and repeating the request would not help.
+            Unanswered: no answer within the patience, or only such that ask for a repetition.
         """
         payload = request.SerializeToString()
         found: list[A] = []
@@ -64,10 +66,11 @@ class ClusterClient:
             await attempts.pause()
 
     async def ask_leaders(self, kind: str, request: Message, answer: type[L]) -> tuple[list[L], set[int]]:
-        """Answers of all leaders, newest last, and the groups that nobody has answered for within the patience.
+        """Return the answers of all leaders, newest last, and the groups without an answer within the patience.
 
         Raises:
-            Refused: for good. Unanswered: there was no answer at all.
+            Refused: an answer is an error, and repeating the request would not help.
+            Unanswered: no leader answered within the patience.
         """
         payload = request.SerializeToString()
         found: list[L] = []
@@ -97,7 +100,9 @@ class ClusterClient:
         wait_s: float,
         refused: list[A] | None = None,
     ) -> list[A]:
-        """Answers of all nodes, until *enough* says so or the time is over; those that only tell of an error into *refused*."""
+        """Return the nodes' answers: all that come before *enough* returns True for them, or *wait_s* seconds have passed.
+
+        Answers that only tell of an error are appended to *refused* instead. The request is not repeated."""
         found: list[A] = []
         attempts = _Attempts(kind, wait_s)
 
@@ -113,7 +118,7 @@ class ClusterClient:
 
 
 def subscribe_events(gateway: Gateway, take_in: Callable[[admin.Event], None]) -> None:
-    """Tell *take_in* what happens in the cluster from when the gateway listens; call before that."""
+    """Call *take_in* with each event of the cluster from then on that the gateway listens; call this before it does."""
 
     def take(frame: Frame) -> None:
         with contextlib.suppress(DecodeError):
@@ -123,7 +128,7 @@ def subscribe_events(gateway: Gateway, take_in: Callable[[admin.Event], None]) -
 
 
 class _Attempts(Attempts):
-    """How one request fares, and how long it may go on."""
+    """The attempts of one request: its answers so far, and the time that is left."""
 
     def __init__(self, kind: str, patience_s: float) -> None:
         super().__init__(kind, patience_s, RETRY_FIRST_S)
@@ -137,7 +142,7 @@ class _Attempts(Attempts):
         return max(0.01, min(SILENCE_S, self._until - self._clock()))
 
     def take_in(self, frame: Frame, answer: type[A], found: list[A], refused: list[A] | None = None) -> bool:
-        """Add an answer to *found* if it is one without error, and say so; else to *refused*."""
+        """Append an answer to *found* if it tells of no error, else to *refused*; returns True for *found*."""
         if frame.nobody:
             self.nobody()
             return False
@@ -161,7 +166,7 @@ class _Attempts(Attempts):
             raise Refused(self.said)
 
     async def pause(self) -> None:
-        """Before it is asked again. Raises Unanswered when the patience has ended."""
+        """Wait before the request is repeated. Raises Unanswered if the patience ends before that."""
         if self._clock() + self.pause_s >= self._until:
             text = f"{self.kind}: no answer within {self.patience_s:g} s"
             raise Unanswered(f"{text}, last: {self.said}" if self.said else text)

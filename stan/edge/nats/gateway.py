@@ -1,4 +1,12 @@
-"""NATS frames in, NATS frames out, in batches: what stands between the connection and the broker."""
+"""The gateway between the connection to NATS and the broker: NATS frames in, NATS frames out, in batches.
+
+    connection ─► read buffer ─► scan, by its scope ─► publishes, acks ─► broker
+                                       └─► other frames ─► admission ─► handlers, own requests, broker
+    broker ─► sends, rendered ─► one write to the connection
+
+Promises: a request, or a message between nodes, is handled after the publishes and acks that arrived before it, and before those
+after it; what one `send` is given leaves in one write, in its order.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Set
@@ -29,7 +37,7 @@ PENDING_BYTES_MAX = 128 * MiB
 
 
 class NatsPort(Protocol):
-    """What the gateway needs of a connection (`NatsConnection`, or the simulator's)."""
+    """The connection as the gateway sees it (`NatsConnection`, or the simulator's)."""
 
     subscriptions: dict[int, str]
 

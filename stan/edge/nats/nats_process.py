@@ -107,7 +107,7 @@ class NatsProcess:
         return self._told("monitoring")
 
     def _told(self, what: str) -> tuple[str, int] | None:
-        """Where nats-server says that it listens for something."""
+        """Host and port at which nats-server listens, for *what* of its ports file; None if the file does not tell."""
         for file in self._ports_dir.glob(f"*_{self.pid}.ports") if self._ports_dir is not None else ():
             with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
                 host, _, port = str(json.loads(file.read_text())[what][0]).rpartition("://")[2].rpartition(":")
@@ -115,11 +115,11 @@ class NatsProcess:
         return None
 
     def last_lines(self) -> str:
-        """What it logged last, oldest line first."""
+        """The newest lines of its log, oldest first."""
         return "\n".join(self._last)
 
     def on_exit(self, callback: "Callable[[], None]") -> None:
-        """Call *callback*, from another thread, when it has ended; at once if it has; at least once."""
+        """Call *callback*, from another thread, when the process has ended, or at once if it has; maybe more than once."""
         self._on_exit = callback
         if self._ended.is_set():
             callback()
@@ -176,10 +176,10 @@ class NatsProcess:
 
 
 def find_binary() -> Path:
-    """Where nats-server is: beside the Python that runs us, where pip has put it, else on PATH.
+    """Path of the nats-server program: beside the running Python, where pip puts it, else on PATH.
 
     Raises:
-        StartError: nowhere; the text names the ways out.
+        StartError: there is none; the text says what can be done.
     """
     name = "nats-server"
     for path in _candidates(name):
@@ -233,7 +233,7 @@ def arguments(config: EmbeddedConfig, secret: int | None, ports_dir: Path | None
 
 
 def local_host(host: str) -> str:
-    """Where a server that listens on *host* is reached from this machine (STAN-SPEC 12.4)."""
+    """Host by which a server that listens on *host* is reached from this machine (STAN-SPEC 12.4)."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1", "[::]": "::1"}.get(host, host)  # noqa: S104
 
 
@@ -251,7 +251,7 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 
 
 def _secret_file(config: EmbeddedConfig) -> int | None:
-    """What nats-server reads in place of the user's file, if it must not be that file; None otherwise."""
+    """Descriptor of the configuration that nats-server reads in place of the user's file; None if the flags are enough."""
     secrets = config.user or config.password or config.token or config.routes or config.listen_routes
     needed = (
         config.accounts or config.config_file is not None or config.config_text is not None or secrets or config.pages
@@ -260,7 +260,7 @@ def _secret_file(config: EmbeddedConfig) -> int | None:
 
 
 def unnamed_file(config: EmbeddedConfig) -> int:
-    """A descriptor of a file without a name, which holds what `_text` tells."""
+    """A descriptor of a file without a name, which holds the configuration for nats-server, passwords included."""
     from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import, seldom needed
 
     with TemporaryFile() as file:
@@ -270,7 +270,7 @@ def unnamed_file(config: EmbeddedConfig) -> int:
 
 
 def _text(config: EmbeddedConfig) -> bytes:
-    """The user's own configuration, and what is not in it: where its pages are, the credentials that clients need."""
+    """The user's own configuration, and what the flags add: monitoring pages, clients' credentials, routes, accounts."""
     found = b""
     if config.config_text is not None:
         found = config.config_text
@@ -282,7 +282,7 @@ def _text(config: EmbeddedConfig) -> bytes:
 
 
 def _authorization(config: EmbeddedConfig) -> bytes:
-    """What the flags ask of clients, and the user that our own connection is."""
+    """The block `authorization`: the credentials that clients need, and the user of the broker's own connection."""
     if config.user and config.own_user:
         users = ((config.user, config.password), (config.own_user, config.own_password))
         each = ", ".join(f"{{ user: {quoted(user)}, password: {quoted(password)} }}" for user, password in users)
@@ -293,7 +293,7 @@ def _authorization(config: EmbeddedConfig) -> bytes:
 
 
 def _routes(config: EmbeddedConfig) -> bytes:
-    """Where it listens for routes and which ones it has, if there are passwords among them."""
+    """The block `cluster`: where nats-server listens for routes, and its routes, if there are passwords among them."""
     if not (config.routes or config.listen_routes):
         return b""
     inside = []

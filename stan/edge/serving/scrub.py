@@ -29,7 +29,7 @@ from stan.types import GroupId, Sequence
 
 
 class Scrubber:
-    """Serves this node's `verify` requests. *node*: its name, "" alone."""
+    """Serves the `.admin.verify` requests for this node. *node*: its name; "" outside of a cluster."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class Scrubber:
 
 
 class ScrubRange(NamedTuple):
-    """What is to be read: batches, of which the messages [first, last] count."""
+    """The batches to read, of which only the messages [first, last] count, and the response so far."""
 
     response: pb.VerifyResponse
     first: Sequence
