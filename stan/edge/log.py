@@ -26,7 +26,7 @@ _FACILITY_DAEMON = 3
 _TRACE = 5
 _MARKS = {logging.INFO: "INF", logging.WARNING: "WRN", logging.ERROR: "ERR", logging.DEBUG: "DBG", _TRACE: "TRC"}
 _ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))} | {9: "\\t", 10: "\\n", 13: "\\r"}
-"""What would begin a line of its own, or speak to a terminal."""
+"""Control characters, which would begin another line or be commands to a terminal, and how the log shows them."""
 _SYSLOG_SOCKETS = ("/dev/log", "/var/run/syslog")
 
 

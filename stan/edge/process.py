@@ -18,7 +18,8 @@ from stan.types import SECOND
 
 
 class BrokerProcess:
-    """One running broker; what is special to a broker alone and to a member of a cluster is in stan.server.compose."""
+    """One running broker. Its subclasses in stan.server.compose add what is special to a standalone broker and to a cluster's
+    node."""
 
     broker: Broker
     gateway: Gateway
@@ -57,7 +58,7 @@ class BrokerProcess:
         """Hook: called when the process was asked to stop, while this node still takes part."""
 
     def note(self, level: str, line: str) -> None:
-        """A line for the log; level INF, WRN, ERR or DBG."""
+        """Write a line to the log; *level* is INF, WRN, ERR or DBG."""
         {"INF": self.log.info, "WRN": self.log.warning, "ERR": self.log.error, "DBG": self.log.debug}[level](line)
 
     def crashed(self, error: BaseException) -> None:
@@ -87,7 +88,7 @@ class BrokerProcess:
         return connection
 
     def reconfigure(self, config: Config) -> None:
-        """Heed other settings from now on, as far as a running broker can."""
+        """Apply other settings from now on: those that can change while the broker runs."""
         self.config = config
         self.log.set_levels(config.log)
         if self.connection is not None:
@@ -100,7 +101,7 @@ class BrokerProcess:
         self.driver.turns.wake()
 
     def banner(self) -> None:
-        """Say how messages are kept, and that clients are served."""
+        """Log the store, its limits, and that clients are served from now on."""
         self.serving = True
         config, log = self.config, self.log
         store, lim = config.store, config.limits
@@ -126,7 +127,7 @@ class BrokerProcess:
     # --- run and stop ---------------------------------------------------------------------------------------------------
 
     async def run(self, stop: asyncio.Event) -> bool:
-        """Until *stop*; returns whether everything is durable and flushed. A broken invariant ends it with its error."""
+        """Run until *stop*; returns True if everything is durable and flushed. Raises the error of a crash."""
         driver = self.driver
         stopping: asyncio.Future[Any] = asyncio.ensure_future(self._stopping(stop))
         flusher: asyncio.Future[Any] = asyncio.ensure_future(self._flush_for_ever(driver))
@@ -145,7 +146,7 @@ class BrokerProcess:
     async def _stopping(self, stop: asyncio.Event) -> None:
         await self.stopping(stop)
         await self.before_stop()
-        self.driver.turns.stop()  # at once: who hears that we stop, expects no answer any more
+        self.driver.turns.stop()  # at once: clients that hear of the stop expect no answer anymore
 
     async def _flush_for_ever(self, driver: Driver) -> None:
         failing = False
@@ -176,12 +177,12 @@ class BrokerProcess:
             raise failed
 
     async def _settle(self, driver: Driver) -> bool:
-        """Stop listening, finish what is on its way, write it all down."""
+        """Close the connection, apply what is committed, flush the state; returns True if nothing is left unwritten."""
         driver.turns.stop()
         if self.connection is not None:
             await self.connection.close()
         try:
-            for _ in range(2):  # the second round takes what the first one committed
+            for _ in range(2):  # the second round flushes what the first one has committed
                 await self.storage.flush(self.broker)
                 for group in self.driver.groups.values():
                     group.synced(group.log.durable_index)

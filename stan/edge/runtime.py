@@ -19,13 +19,13 @@ from stan.raft.scheduler import SchedulerRuntime
 from stan.types import MILLISECOND, Nanos, RaftIndex, WallNanos
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""A clock that goes on while the machine sleeps, because promises of other nodes, which last for some seconds, end meanwhile. On
-macOS CLOCK_MONOTONIC does."""
+"""A clock that goes on while the machine sleeps, because promises of other nodes, such as to elect no other leader during a
+lease, end meanwhile. On macOS CLOCK_MONOTONIC is such a clock."""
 SYNCERS_MAX = 4
 """Threads that sync logs."""
 SYNC_AT_ONCE_NS = 1 * MILLISECOND
-"""While syncs are faster than this they run on the event loop: handing one over to a thread and back takes about as long, and
-longer while the loop is busy."""
+"""Syncs run on the event loop while they are faster than this: the way to a thread and back takes about as long, and longer
+while the loop is busy."""
 READERS = 2
 """Threads that read records from the disk."""
 
@@ -55,7 +55,7 @@ class Runtime(SchedulerRuntime, Protocol):
 
 
 def _nothing() -> None:
-    """Before there is an alarm."""
+    """Stands for the alarm's call before an alarm was set."""
 
 
 class Ticker:
@@ -66,7 +66,7 @@ class Ticker:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = Nanos(0)
         self._alarm_call: Callable[[], None] = _nothing
-        self._rings_at = Nanos(0)  # when the timer does
+        self._rings_at = Nanos(0)  # when the timer ends, which may be before the alarm
 
     def now(self) -> Nanos:
         """Monotonic time."""
@@ -81,7 +81,7 @@ class Ticker:
         self._loop.call_soon(call)
 
     def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
-        """Call at *deadline*; replaces the alarm that was set before. One that is put off costs no new timer."""
+        """Call at *deadline*; replaces the alarm that was set before. A later deadline costs no new timer."""
         self._alarm_at, self._alarm_call = deadline, call
         if self._alarm is not None and deadline < self._rings_at:
             self._alarm.cancel()
@@ -154,14 +154,14 @@ class AsyncRuntime(Ticker):
             result: list[ReadResult] | Exception
             try:
                 result = [ReadResult(ref.base_sequence, ref.count, log.read(ref)) for ref in refs]
-            except Exception as error:  # noqa: BLE001 - somebody waits for the answer
+            except Exception as error:  # noqa: BLE001 - the caller waits for a result or an error
                 result = error
             self._loop.call_soon_threadsafe(done, result)
 
         self._readers.submit(work)
 
     def work(self, call: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Do something that takes long in a worker thread."""
+        """Run *call* in a worker thread."""
 
         def run() -> None:
             problem: Exception | None = None
@@ -174,7 +174,7 @@ class AsyncRuntime(Ticker):
         self._readers.submit(run)
 
     def close(self) -> None:
-        """Wait for what runs in threads."""
+        """Wait until the worker threads have ended."""
         self.silence()
         self._syncers.shutdown(wait=True)
         self._readers.shutdown(wait=True)

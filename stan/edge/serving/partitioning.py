@@ -1,4 +1,4 @@
-"""The exchange of channel lists among servers that share the channels of one cluster id (STAN-SPEC 11.2): each has its own.
+"""Partitioning: servers of one cluster id share the channels, and ask each other whether their lists overlap (STAN-SPEC 11.2).
 
 ask    CtrlMsg Partitioning, data: each channel as a length of 2 bytes, little-endian, and the name
 reply  the same, data: the first channel in conflict, empty if there is none
@@ -43,7 +43,7 @@ def encode_lists(names: tuple[str, ...], room: int) -> list[bytes]:
 
 
 def decode_list(data: bytes) -> list[str] | None:
-    """The names in the data of a message; None if it is no such list."""
+    """The channel names in the data of a message; None if the data is malformed."""
     found = []
     at = 0
     while at < len(data):
@@ -57,7 +57,7 @@ def decode_list(data: bytes) -> list[str] | None:
 
 
 class Partitioning:
-    """One server's part. Make it before the gateway is connected, `check` it before clients are served."""
+    """Asks and answers for one server. Make it before the gateway is connected; call `check` before clients are served."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Partitioning:
         note: Callable[[str, str], None],
         crashed: Callable[[BaseException], None],
     ) -> None:
-        """*crashed* is told of a conflict that turns up later."""
+        """*crashed*: called with the error if a conflict turns up after the start."""
         self._gateway = gateway
         self._subject = f"_STAN.part.{cluster_id}".encode()
         self._replies = f"_INBOX.{server_id}-part".encode()
@@ -77,15 +77,15 @@ class Partitioning:
         self._note = note
         self._crashed = crashed
         self._answer: asyncio.Queue[wire.CtrlMsg] = asyncio.Queue(limits.PARTITION_REPLIES_MAX)
-        self._urls: set[str] | None = None  # of the nats-servers that are known
+        self._urls: set[str] | None = None  # of the known nats-servers; None before the first INFO
         self._checking: asyncio.Task[None] | None = None
-        self._news = asyncio.Event()  # of nats-servers
+        self._news = asyncio.Event()  # set when nats-servers have joined
         gateway.subscribe(self._subject.decode(), self._asked)
         gateway.subscribe(self._replies.decode(), self._replied)
         gateway.on_info = self._informed
 
     async def check(self) -> None:
-        """Ask all others. Raises StartError if one of them has a channel of ours."""
+        """Ask all other servers. Raises StartError if one of them has a channel of this server's list."""
         while not self._answer.empty():
             self._answer.get_nowait()
         payload_max = self._gateway.connection.max_payload
@@ -98,7 +98,7 @@ class Partitioning:
                 raise StartError(f"channel {channel} causes conflict with channels on server {server}")
 
     async def _answers(self) -> Any:
-        """Replies, until none has come for a while."""
+        """Yield replies, until none has come for PARTITION_REPLY_TIMEOUT."""
         while True:
             try:
                 yield await asyncio.wait_for(self._answer.get(), limits.PARTITION_REPLY_TIMEOUT / SECOND)
@@ -109,7 +109,7 @@ class Partitioning:
         return wire.CtrlMsg(msg_type=_PARTITIONING, server_id=self._server_id, data=data).SerializeToString()
 
     def _told(self, frame: Frame) -> wire.CtrlMsg | None:
-        """What another server says; None if nobody does."""
+        """Another server's message; None if it is this server's own, or cannot be understood."""
         try:
             message = wire.CtrlMsg.FromString(frame.payload)
         except DecodeError:
@@ -141,7 +141,7 @@ class Partitioning:
     # --- later ----------------------------------------------------------------------------------------------------------------
 
     def _informed(self, info: dict[str, Any]) -> None:
-        """NATS tells which servers it consists of: those that are new may have brought a server of ours with them."""
+        """NATS names its servers: broker servers may be connected to those that are new, so check the channels again."""
         urls = set(map(str, info.get("connect_urls") or ()))
         known, self._urls = self._urls, urls
         if not urls - (known or set()):
@@ -151,7 +151,8 @@ class Partitioning:
             self._checking = asyncio.get_running_loop().create_task(self._check_again())
 
     async def _check_again(self) -> None:
-        """Now and then, as routes may not stay when they come; more news begin it anew."""
+        """Check PARTITION_CHECKS times at growing intervals, because new routes may break and be made again; more new servers
+        begin the checks anew."""
         done = 0
         try:
             while done < limits.PARTITION_CHECKS:
@@ -178,6 +179,6 @@ class Partitioning:
         return True
 
     def stop(self) -> None:
-        """Check nothing any more."""
+        """Stop the checks."""
         if self._checking is not None:
             self._checking.cancel()
