@@ -1,4 +1,8 @@
-"""The read buffer: what the connection to NATS has brought since the driver's last turn, in order of arrival. Copies nothing."""
+"""The read buffer: bytes that the connection to NATS has brought since the driver's last turn, in order of arrival.
+
+Promises: bytes of one connection are never joined with bytes of the next, so that a frame which was cut off is never completed by
+the wrong bytes.
+"""
 
 from typing import TYPE_CHECKING
 
