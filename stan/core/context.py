@@ -472,7 +472,7 @@ class BrokerContext:
         return [
             (number, subscription_id)
             for number, group in self.led()
-            for subscription_id in sorted(group.machine.by_incarnation.get(incarnation, ()))
+            for subscription_id in sorted(group.machine.subscriptions.by_incarnation.get(incarnation, ()))
         ]
 
 

@@ -25,7 +25,7 @@ from stan.migration.subscriptions import OldPosition
 from stan.protocol.entries import Kind, encode_batch
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
-from stan.state.changes import group_changes, meta_changes
+from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
 from stan.types import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term, WallNanos
 
@@ -171,9 +171,9 @@ class MigrationTarget:
 
     async def _write_rows(self, marks: dict[GroupId, RaftIndex]) -> None:
         changes = Changes()
-        meta_changes(changes, self._meta, (marks[_META], _TERM))
+        add_rows(changes, _META, self._meta.take_changed_rows(), (marks[_META], _TERM))
         for number, machine in self._machines.items():
-            group_changes(changes, machine, (marks[number], _TERM))
+            add_rows(changes, number, machine.take_changed_rows(), (marks[number], _TERM))
         database = await Database.open(self._directory / "state.db")
         try:
             await database.flush(changes)
@@ -207,7 +207,7 @@ class TargetChannel:
 
     def position(self, position: OldPosition) -> None:
         """A durable or durable group as its last member would have left it."""
-        before = set(self._machine.subscriptions)
+        before = set(self._machine.subscriptions.by_id)
         self._change(
             subscribe=pb.Subscribe(
                 uid=self._uid,
@@ -222,8 +222,8 @@ class TargetChannel:
                 nuid=self._nuid,
             )
         )
-        (member,) = set(self._machine.subscriptions) - before
-        cursor = self._machine.subscriptions[member].cursor_id
+        (member,) = set(self._machine.subscriptions.by_id) - before
+        cursor = self._machine.subscriptions.by_id[member].cursor_id
         owed = pb.Progress(cursor_id=cursor, last_sent=position.last_sent, held=[pb.Held(runs=position.runs())])
         self._change(progress=[owed], leave=pb.Leave(uid=self._uid, subscription_id=member))
 

@@ -195,8 +195,8 @@ class Pages:
         found: dict[str, list[CursorMember]] = {}
         for group in [] if state is None else list(state.groups.values()):
             machine = group.machine
-            ids = frozenset(machine.by_incarnation.get(client.incarnation, ()))
-            for cursor_id in sorted({machine.subscriptions[number].cursor_id for number in ids}):
+            ids = frozenset(machine.subscriptions.by_incarnation.get(client.incarnation, ()))
+            for cursor_id in sorted({machine.subscriptions.by_id[number].cursor_id for number in ids}):
                 cursor = machine.cursors.get(cursor_id)
                 info = None if state is None or cursor is None else state.meta.by_uid.get(cursor.uid)
                 if cursor is not None and info is not None:

@@ -158,7 +158,7 @@ class ClusterWorld(Scene):
         *_, group, key = ack_inbox.decode().split(".")
         for node in self.nodes.values():
             held = node.running and node.cluster_node.broker.context.groups.get(GroupId(int(group)))
-            for sub in held.machine.subscriptions.values() if held else ():
+            for sub in held.machine.subscriptions.by_id.values() if held else ():
                 if sub.ack_key == int(key):
                     return sub.cursor_id
         return f"of {ack_inbox}"

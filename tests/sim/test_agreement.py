@@ -40,7 +40,7 @@ def flip(world):
             if node is not leader and group is not None and group.machine.cursors:
                 cursor = next(iter(group.machine.cursors.values()))
                 cursor.last_sent |= 1 << 20
-                group.machine.dirty_cursors.add(cursor.cursor_id)
+                group.machine.dirty.cursors.add(cursor.cursor_id)
                 return node, GroupId(number)
     return None
 

@@ -157,7 +157,7 @@ class World(Scene):
             return f"of {ack_inbox}"
         *_, group, key = ack_inbox.decode().split(".")
         machine = self.node.broker.context.groups[GroupId(int(group))].machine
-        return next(s.cursor_id for s in machine.subscriptions.values() if s.ack_key == int(key))
+        return next(s.cursor_id for s in machine.subscriptions.by_id.values() if s.ack_key == int(key))
 
     # --- the run ----------------------------------------------------------------------------------------------------------
 

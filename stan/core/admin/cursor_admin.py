@@ -87,7 +87,7 @@ class CursorAdmin:
         if self._is_deleting(accepted, info):
             return
         group, number = self.context.group_of(info), accepted.request.subscription_id
-        member = group.machine.subscriptions.get(number)
+        member = group.machine.subscriptions.by_id.get(number)
         if member is None or group.machine.cursors[member.cursor_id].uid != info.uid:
             accepted.refuse(errors.unknown_subscription(number, text(info.name)))
             return

@@ -13,8 +13,8 @@ from stan.core.clients.authorization import PermissionAuthorizer
 from stan.core.context import META_GROUP, Access, BrokerContext, NatsState
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.state.group import GroupMachine
-from stan.core.state.meta import MetaMachine
+from stan.core.state.group import GroupMachine, GroupRows
+from stan.core.state.meta import MetaMachine, MetaRows
 from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import Kind, changes_of, decode_batches
@@ -69,6 +69,13 @@ def snapshot(context: BrokerContext, number: GroupId, into: pb.Snapshot) -> None
         context.meta.snapshot(into)
     else:
         snapshot_group(context.groups[number].machine, into)
+
+
+def take_changed_rows(context: BrokerContext, number: GroupId) -> MetaRows | GroupRows:
+    """Return the rows of a group's state that have changed since the last call."""
+    return (
+        context.meta.take_changed_rows() if number == META_GROUP else context.groups[number].machine.take_changed_rows()
+    )
 
 
 def replay(context: BrokerContext, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:

@@ -89,7 +89,9 @@ class Clients:
         context = self.context
         group = context.groups[number]
         known = {client.incarnation for client in context.meta.clients.values()}
-        for incarnation in sorted(set(group.machine.by_incarnation) - known - context.access.closing_clients.keys()):
+        for incarnation in sorted(
+            set(group.machine.subscriptions.by_incarnation) - known - context.access.closing_clients.keys()
+        ):
             if incarnation <= context.meta.applied:  # else this copy of the metadata is behind
                 self._note_ghosts(group, incarnation)
                 self.close_subscriptions(incarnation, number)
@@ -104,8 +106,8 @@ class Clients:
             self._close_ended(incarnation)
 
     def _note_ghosts(self, group: ChannelGroup, incarnation: int) -> None:
-        for subscription_id in sorted(group.machine.by_incarnation[incarnation]):
-            sub = group.machine.subscriptions[subscription_id]
+        for subscription_id in sorted(group.machine.subscriptions.by_incarnation[incarnation]):
+            sub = group.machine.subscriptions.by_id[subscription_id]
             if group.machine.cursors[sub.cursor_id].kind.shared:
                 who = go_quote(text(sub.client_id))
                 self.context.note("WRN", f"ghost durable queue subscriber: client {who} is not connected any more")

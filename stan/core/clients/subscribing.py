@@ -77,7 +77,7 @@ class Subscribing:
         """True if the previous leader has executed this very request. The response is sent again if the subscription still
         exists."""
         _, made = group.joined.get((request.client_id, request.inbox), (0, 0))
-        sub = group.machine.subscriptions.get(made)
+        sub = group.machine.subscriptions.by_id.get(made)
         if sub is not None and (sub.client_id, sub.settings.inbox) == (request.client_id, request.inbox):
             self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString())
         return made != 0
@@ -272,7 +272,7 @@ class Subscribing:
         if authorizer is None:
             return
         known = {client.incarnation: client for client in self.context.meta.clients.values()}
-        for sub in list(machine.subscriptions.values()):
+        for sub in list(machine.subscriptions.by_id.values()):
             cursor, client = machine.cursors[sub.cursor_id], known.get(sub.incarnation)
             info = self.context.meta.by_uid.get(cursor.uid)
             if client is None or info is None or authorizer.may_keep(client, info.name, durable=cursor.kind.durable):

@@ -150,7 +150,7 @@ class Dispatch:
 
     def set_failed_heartbeat(self, incarnation: int, *, failed: bool) -> None:
         """Heartbeats of a client fail, or work again (STAN-SPEC 3.3)."""
-        for subscription_id in self.machine.by_incarnation.get(incarnation, ()):
+        for subscription_id in self.machine.subscriptions.by_incarnation.get(incarnation, ()):
             found = self.cursors.by_subscription.get(subscription_id)
             if found is not None:
                 found[1].failed_heartbeat = failed

@@ -24,7 +24,7 @@ class StateComponent(Protocol):
     CHANGES: ClassVar[tuple[str, ...]]
     """Names of the changes of `GroupChange.change` that the component applies."""
     dirty: set[bytes]
-    """Keys of rows that have changed since they were last written; the writer empties the set."""
+    """Keys of rows that have changed since they were last taken to be written; the machine empties the set then."""
 
     def apply(self, name: str, change: Any, index: RaftIndex) -> object:
         """Apply one committed change; the result is passed to the callback of its proposal."""

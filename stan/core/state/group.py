@@ -91,6 +91,38 @@ class Subscription:
     joined: int = 0  # RaftIndex of its Subscribe entry; 0: the ack key is this index
 
 
+class Subscriptions:
+    """The online subscriptions of a group, by the keys that find them."""
+
+    __slots__ = ("by_id", "by_incarnation", "by_reply")
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Subscription] = {}
+        self.by_reply: dict[bytes, int] = {}  # reply subject of the SubscriptionRequest -> subscription id
+        self.by_incarnation: dict[int, set[int]] = {}  # incarnation of the client -> subscription ids
+
+    def add(self, member: Subscription) -> None:
+        """Add a subscription that came online."""
+        self.by_id[member.subscription_id] = member
+        self.by_incarnation.setdefault(member.incarnation, set()).add(member.subscription_id)
+        if member.reply:
+            self.by_reply[member.reply] = member.subscription_id
+
+    def remove(self, member: Subscription) -> None:
+        """Remove a subscription that ended."""
+        del self.by_id[member.subscription_id]
+        self.by_reply.pop(member.reply, None)
+        of_client = self.by_incarnation[member.incarnation]
+        of_client.discard(member.subscription_id)
+        if not of_client:
+            del self.by_incarnation[member.incarnation]
+
+    def made_by(self, request: pb.Subscribe) -> Subscription | None:
+        """The subscription that the same request has made already; None if there is none, or the request names no reply."""
+        made = self.by_id.get(self.by_reply.get(request.reply, 0)) if request.reply else None
+        return made if made is not None and made.settings.inbox == request.inbox else None
+
+
 @dataclass(slots=True)
 class Cursor:
     """A position in a channel. Invariants: G1 the members' pending sets and `to_redeliver` are disjoint; C1 last_sent never
@@ -165,21 +197,36 @@ class GroupResult:
 
 
 @dataclass(slots=True)
+class DirtyRows:
+    """Keys of rows that have changed since they were last taken to be written; components keep those of their own rows."""
+
+    cursors: set[int] = field(default_factory=set)
+    subscriptions: set[int] = field(default_factory=set)
+    channels: set[int] = field(default_factory=set)  # uids
+
+
+class GroupRows(NamedTuple):
+    """Changed rows of a group. None instead of a row: the row is gone."""
+
+    cursors: list[tuple[int, Cursor | None]]
+    subscriptions: list[tuple[int, Subscription | None]]
+    first_sequences: list[tuple[int, int | None]]  # uid and first sequence, 0 if unknown; None: the channel is dropped
+    parts: list[tuple[str, bytes, bytes | None]]  # kind of the component, key, row
+    next_id: int
+
+
+@dataclass(slots=True)
 class GroupMachine:
     """The replicated state of one channel group."""
 
     group: GroupId
     channels: dict[ChannelUid, GroupChannel] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
-    subscriptions: dict[int, Subscription] = field(default_factory=dict)
-    by_reply: dict[bytes, int] = field(default_factory=dict)  # -> subscription id
-    by_incarnation: dict[int, set[int]] = field(default_factory=dict)  # -> subscription ids
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
     dropped: set[int] = field(default_factory=set)  # uids of dropped channels that the registry may still list
     next_id: int = 1
     components: list[StateComponent] = field(default_factory=make_components)
-    dirty_cursors: set[int] = field(default_factory=set)
-    dirty_subscriptions: set[int] = field(default_factory=set)
-    dirty_channels: set[int] = field(default_factory=set)
+    dirty: DirtyRows = field(default_factory=DirtyRows)
     # Members of `components`, by name:
     transactions: Transactions = field(init=False)
     tombstones: Tombstones = field(init=False)
@@ -245,14 +292,14 @@ class GroupMachine:
         channel = self.channel(uid)
         if first_sequence > channel.first_sequence:
             channel.first_sequence = first_sequence
-            self.dirty_channels.add(uid)
+            self.dirty.channels.add(uid)
             if uid in self.tombstones.by_channel:
                 self.tombstones.trim(uid, first_sequence)
 
     def _subscribe(self, request: pb.Subscribe, index: RaftIndex) -> GroupResult:
         uid = ChannelUid(request.uid)
-        made = self.subscriptions.get(self.by_reply.get(request.reply, 0)) if request.reply else None
-        if made is not None and made.settings.inbox == request.inbox:  # the previous leader had proposed it, too
+        made = self.subscriptions.made_by(request)
+        if made is not None:  # the previous leader had proposed it, too
             return GroupResult(joined=made, again=True)
         channel = self.channel(uid)
         kind, name = kind_and_name(request.queue_group, request.durable_name)
@@ -292,12 +339,12 @@ class GroupMachine:
         self._index_member(cursor, member)
         cursor.client_id = request.client_id
         cursor.last_member = cursor.last_member._replace(subscription_id=0)
-        self.dirty_cursors.add(cursor.cursor_id)
-        self.dirty_subscriptions.add(member.subscription_id)
+        self.dirty.cursors.add(cursor.cursor_id)
+        self.dirty.subscriptions.add(member.subscription_id)
         return GroupResult(joined=member, cursor=cursor, replaced=replaced)
 
     def _leave(self, leave: pb.Leave) -> GroupResult:
-        member = self.subscriptions.get(leave.subscription_id)
+        member = self.subscriptions.by_id.get(leave.subscription_id)
         if member is None:
             return GroupResult(error=INVALID_SUBSCRIPTION)
         cursor = self.cursors[member.cursor_id]
@@ -318,7 +365,7 @@ class GroupMachine:
         for first, last in pairs(progress.acked):
             self._take(cursor, first, last)
         for held in progress.held:
-            member = self.subscriptions.get(held.subscription_id)
+            member = self.subscriptions.by_id.get(held.subscription_id)
             if member is not None and member.cursor_id != cursor.cursor_id:
                 member = None
             for first, last in pairs(held.runs):
@@ -328,11 +375,11 @@ class GroupMachine:
                     self._take(cursor, gone.first, gone.last)
             if member is not None:
                 member.last_sent = max(member.last_sent, member.pending.last)
-                self.dirty_subscriptions.add(member.subscription_id)
+                self.dirty.subscriptions.add(member.subscription_id)
         cursor.last_sent = max(cursor.last_sent, progress.last_sent)
         if override is not None:
             override.passed(cursor.last_sent)
-        self.dirty_cursors.add(cursor.cursor_id)
+        self.dirty.cursors.add(cursor.cursor_id)
 
     def _reported_late(self, cursor: Cursor, override: CursorOverride, progress: pb.Progress) -> None:
         """Apply a progress entry of an earlier epoch: when the leader reported it, it did not know yet that the cursor was moved
@@ -340,20 +387,20 @@ class GroupMachine:
         for runs in (progress.acked, *(held.runs for held in progress.held)):
             for first, last in pairs(runs):
                 override.was_sent(first, last, cursor.last_sent)
-        self.dirty_cursors.add(cursor.cursor_id)
+        self.dirty.cursors.add(cursor.cursor_id)
 
     def _take(self, cursor: Cursor, first: int, last: int) -> None:
         """Remove [first, last] from `to_redeliver` and from every member's pending set (G1)."""
         cursor.to_redeliver.remove(first, last)
         for member in cursor.members:
             if member.pending.remove(first, last):
-                self.dirty_subscriptions.add(member.subscription_id)
+                self.dirty.subscriptions.add(member.subscription_id)
 
     def _maybe_sent(self, cursor_id: int, until: int) -> None:
         cursor = self.cursors.get(cursor_id)
         if cursor is not None:
             cursor.maybe_sent_until = max(cursor.maybe_sent_until, until)
-            self.dirty_cursors.add(cursor_id)
+            self.dirty.cursors.add(cursor_id)
 
     # --- what operators change ----------------------------------------------------------------------------------------
 
@@ -384,7 +431,7 @@ class GroupMachine:
                 self._drop_cursor(cursor)
                 result.ended, done.changed = True, 1
         cursor.override = None if override.idle else override
-        self.dirty_cursors.add(cursor.cursor_id)
+        self.dirty.cursors.add(cursor.cursor_id)
         return result
 
     def _move(self, cursor: Cursor, override: CursorOverride, to: int) -> None:
@@ -392,7 +439,7 @@ class GroupMachine:
         for member in cursor.members:
             member.pending.clear()
             member.last_sent = min(member.last_sent, to)
-            self.dirty_subscriptions.add(member.subscription_id)
+            self.dirty.subscriptions.add(member.subscription_id)
         cursor.to_redeliver.clear()
         cursor.last_sent, cursor.maybe_sent_until = to, 0
 
@@ -413,7 +460,7 @@ class GroupMachine:
             for first, last in runs:
                 for run in member.pending.remove(first, last):
                     cursor.to_redeliver.add(Run(run.first, run.last))
-                    self.dirty_subscriptions.add(member.subscription_id)
+                    self.dirty.subscriptions.add(member.subscription_id)
         return sum(run.size for first, last in runs for run in cursor.to_redeliver.within(first, last))
 
     def _drop_cursor(self, cursor: Cursor) -> None:
@@ -424,7 +471,7 @@ class GroupMachine:
     def _drop(self, uid: ChannelUid) -> None:
         channel = self.channels.pop(uid, None)
         self.dropped.add(uid)
-        self.dirty_channels.add(uid)
+        self.dirty.channels.add(uid)
         for part in self.components:
             part.drop_channel(uid)
         self._trim_staging()
@@ -434,15 +481,36 @@ class GroupMachine:
             for member in list(cursor.members):
                 self._unindex_member(cursor, member)
             self.cursors.pop(cursor.cursor_id, None)
-            self.dirty_cursors.add(cursor.cursor_id)
+            self.dirty.cursors.add(cursor.cursor_id)
+
+    # --- rows -------------------------------------------------------------------------------------------------------
 
     def touch_all(self) -> None:
         """Mark everything as changed, so that all rows are written again: the stored rows are lost."""
-        self.dirty_cursors.update(self.cursors)
-        self.dirty_subscriptions.update(self.subscriptions)
-        self.dirty_channels.update(self.channels, self.dropped)
+        self.dirty.cursors.update(self.cursors)
+        self.dirty.subscriptions.update(self.subscriptions.by_id)
+        self.dirty.channels.update(self.channels, self.dropped)
         for part in self.components:
             part.dirty.update(part.keys())
+
+    def take_changed_rows(self) -> GroupRows:
+        """Return the rows that have changed since the last call; the caller writes them. They must be encoded before the next
+        entry is applied, as cursors and subscriptions are not copied."""
+        dirty, self.dirty = self.dirty, DirtyRows()
+        rows = GroupRows(
+            [(cursor_id, self.cursors.get(cursor_id)) for cursor_id in dirty.cursors],
+            [(number, self.subscriptions.by_id.get(number)) for number in dirty.subscriptions],
+            [(uid, None if uid in self.dropped else self._first_sequence(uid)) for uid in dirty.channels],
+            [(part.KIND, key, part.row(key)) for part in self.components for key in sorted(part.dirty)],
+            self.next_id,
+        )
+        for part in self.components:
+            part.dirty.clear()
+        return rows
+
+    def _first_sequence(self, uid: int) -> int:
+        channel = self.channels.get(ChannelUid(uid))
+        return 0 if channel is None else channel.first_sequence
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -471,24 +539,16 @@ class GroupMachine:
         del self.cursors[cursor.cursor_id], channel.cursors[cursor.cursor_id]
         if channel.by_key.get(cursor.key) is cursor:
             del channel.by_key[cursor.key]
-        self.dirty_cursors.add(cursor.cursor_id)
+        self.dirty.cursors.add(cursor.cursor_id)
 
     def _index_member(self, cursor: Cursor, member: Subscription) -> None:
         cursor.members.append(member)
-        self.subscriptions[member.subscription_id] = member
-        self.by_incarnation.setdefault(member.incarnation, set()).add(member.subscription_id)
-        if member.reply:
-            self.by_reply[member.reply] = member.subscription_id
+        self.subscriptions.add(member)
 
     def _unindex_member(self, cursor: Cursor, member: Subscription) -> None:
         cursor.members.remove(member)
-        del self.subscriptions[member.subscription_id]
-        self.by_reply.pop(member.reply, None)
-        of_client = self.by_incarnation[member.incarnation]
-        of_client.discard(member.subscription_id)
-        if not of_client:
-            del self.by_incarnation[member.incarnation]
-        self.dirty_subscriptions.add(member.subscription_id)
+        self.subscriptions.remove(member)
+        self.dirty.subscriptions.add(member.subscription_id)
 
     def _remove_member(self, cursor: Cursor, member: Subscription) -> None:
         """Remove a member; its pending messages are to be redelivered. The last member's settings stay with the cursor."""
@@ -497,7 +557,7 @@ class GroupMachine:
             cursor.to_redeliver.merge(Run(run.first, run.last))
         if not cursor.members:
             cursor.last_member = LastMember(member.subscription_id, member.settings)
-        self.dirty_cursors.add(cursor.cursor_id)
+        self.dirty.cursors.add(cursor.cursor_id)
 
     # --- removals and restores ------------------------------------------------------------------------------------------
 
@@ -522,7 +582,7 @@ class GroupMachine:
             cursor.last_sent = max(cursor.last_sent, removal.first_sequence - 1)
             if cursor.override is not None:
                 cursor.override.passed(cursor.last_sent)
-            self.dirty_cursors.add(cursor.cursor_id)
+            self.dirty.cursors.add(cursor.cursor_id)
         return ""
 
     def _restore(self, change: pb.Restore, index: RaftIndex) -> str:
@@ -573,7 +633,7 @@ class GroupMachine:
         for gone in self.tombstones.within(uid, 1, row.last_sent):
             cursor.to_redeliver.remove(gone.first, gone.last)
         cursor.override = of_row(row.override) if row.HasField("override") else None
-        self.dirty_cursors.add(cursor.cursor_id)
+        self.dirty.cursors.add(cursor.cursor_id)
         return ""
 
 

@@ -5,6 +5,7 @@ never sends; the outcome of a change is the return value of `apply`.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
 from stan.protocol.channels import folded
@@ -48,6 +49,15 @@ class MetaResult:
     beaten: Client | None = None  # the client whose heartbeats fail now, or work again
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
+
+
+class MetaRows(NamedTuple):
+    """Changed rows of the metadata. None instead of the row of a client or channel: the row is gone."""
+
+    info: pb.ClusterInfo | None  # None: unchanged
+    clients: list[tuple[bytes, pb.Client | None]]
+    channels: list[tuple[int, pb.Channel | None]]
+    next_uid: int
 
 
 @dataclass(slots=True)
@@ -210,6 +220,18 @@ class MetaMachine:
         """The row of a channel; None if it is gone."""
         info = self.by_uid.get(uid)
         return None if info is None else pb.Channel(name=info.name, uid=info.uid, group=info.group)
+
+    def take_changed_rows(self) -> MetaRows:
+        """Return the rows that have changed since the last call; the caller writes them."""
+        rows = MetaRows(
+            self.info if self.dirty_info else None,
+            # A restart finds clients in the order in which they are written: the same whatever the process.
+            [(client_id, self.client_row(client_id)) for client_id in sorted(self.dirty_clients)],
+            [(uid, self.channel_row(ChannelUid(uid))) for uid in self.dirty_channels],
+            self.next_uid,
+        )
+        self.dirty_info, self.dirty_clients, self.dirty_channels = False, set(), set()
+        return rows
 
     def touch_all(self) -> None:
         """Mark everything as changed, so that all rows are written again: the stored rows are lost."""

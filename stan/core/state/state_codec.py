@@ -1,6 +1,6 @@
-"""Between a group's machine and its rows: what changed since the last flush, loading, snapshots.
+"""Between a group's machine and its stored form: rows of cursors and subscriptions, and snapshots of the whole state.
 
-RowBatch are the protobuf messages of entries.proto, keyed as the tables of stan.state are.
+Rows are protobuf messages of entries.proto; other code keeps them in the tables of stan.state.
 """
 
 from collections.abc import Iterable
@@ -96,8 +96,9 @@ def _settings(row: pb.Cursor | pb.Subscription) -> SubscriptionSettings:
 
 def snapshot_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:
     """Write the whole state into *snapshot*, in an order that depends on the state alone."""
+    subscriptions = machine.subscriptions.by_id
     snapshot.cursors.extend(cursor_row(machine.cursors[key]) for key in sorted(machine.cursors))
-    snapshot.subscriptions.extend(subscription_row(machine.subscriptions[key]) for key in sorted(machine.subscriptions))
+    snapshot.subscriptions.extend(subscription_row(subscriptions[key]) for key in sorted(subscriptions))
     for uid in sorted(machine.channels):
         if machine.channels[uid].first_sequence:
             snapshot.first_sequences.extend((uid, machine.channels[uid].first_sequence))

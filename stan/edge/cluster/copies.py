@@ -136,7 +136,7 @@ class GroupCopies:
         node.storage.install(number)
         node.broker.reset(number)
         await node.storage.load_group(node.broker, number, replicated=True)
-        node.broker.was_reset(number)
+        node.broker.roles.was_reset(number)
         node.gateway.forget_replay(number)
 
     def _run_new(self, number: GroupId) -> None:

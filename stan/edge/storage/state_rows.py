@@ -5,11 +5,10 @@ Promises: a group's rows are written for one entry as a whole. Of a frozen group
 
 from collections.abc import Container
 
-from stan.core.broker import Broker
-from stan.core.context import META_GROUP
+from stan.core.broker.broker import Broker
 from stan.errors import Damage
 from stan.protocol.proto import entries_pb2 as pb
-from stan.state.changes import group_changes, meta_changes
+from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
 from stan.types import GroupId, RaftIndex, Term
 
@@ -48,10 +47,7 @@ class StateRows:
         if number in self._stale:
             self._stale.discard(number)
             changes.clear(number)
-        if number == META_GROUP:
-            meta_changes(changes, broker.view.meta, mark)
-        else:
-            group_changes(changes, broker.view.groups[number].machine, mark)
+        add_rows(changes, number, broker.take_changed_rows(number), mark)
         if self.database is not None:
             self.database.seal(changes)
         return changes

@@ -220,7 +220,7 @@ def test_subscription_ends_where_the_right_has_gone(harness):
     harness.config = Config(permissions=Permissions([rule("alice", subscribe="foo")], USERS))
     harness.restart()
     harness.turn()
-    assert [sub.client_id for sub in harness.broker.context.groups[1].machine.subscriptions.values()] == [b"a-1"]
+    assert [sub.client_id for sub in harness.broker.context.groups[1].machine.subscriptions.by_id.values()] == [b"a-1"]
     assert any("has no permission any more" in text for _, text in harness.notes)
 
 

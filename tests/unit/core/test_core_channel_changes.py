@@ -373,7 +373,7 @@ def test_channel_is_deleted_with_its_subscriptions(harness) -> None:
     assert told(ask(harness, "delete_channel", uid=uid + 1)) == ("", 0, 0, 0), "it is another one"
     assert told(ask(harness, "delete_channel", uid=uid)) == ("", 5, 0, 0)
     assert told(ask(harness, "delete_channel")) == ("", 0, 0, 0)
-    assert (machine(harness).cursors, machine(harness).subscriptions, machine(harness).tombstones.by_channel) == (
+    assert (machine(harness).cursors, machine(harness).subscriptions.by_id, machine(harness).tombstones.by_channel) == (
         {},
         {},
         {},

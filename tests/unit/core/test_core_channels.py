@@ -128,7 +128,7 @@ def test_lower_limits_after_a_restart_remove_messages_and_keep_channels_and_subs
 
     assert kept(harness) == (7, 10, 4)
     assert exists(harness, "bar")
-    assert len(harness.broker.context.groups[1].machine.subscriptions) == 3
+    assert len(harness.broker.context.groups[1].machine.subscriptions.by_id) == 3
     assert harness.publish("new", b"x") == ["too many channels"]
     assert harness.subscribe("foo").error == b"too many subscriptions per channel"
     assert harness.publish("bar", b"x") == [""]

@@ -298,7 +298,7 @@ def test_subscription_of_a_client_that_closed_meanwhile_ends_also_if_the_disk_is
     calm.full = calm.hold = False
     calm.pass_time(2)
     machine = calm.broker.context.groups[opened[0]].machine
-    assert not machine.subscriptions
+    assert not machine.subscriptions.by_id
 
 
 def test_close_that_cannot_be_written_is_refused_and_the_client_stays(calm):

@@ -223,9 +223,9 @@ def test_what_was_sent_before_a_close_counts_although_the_metadata_told_of_it_fi
     leader.feed_close()
     leader.turn()
     assert leader.publish("foo", b"last words") == [""]
-    assert leader.broker.context.groups[1].machine.subscriptions
+    assert leader.broker.context.groups[1].machine.subscriptions.by_id
     leader.hears(closes(leader))
-    assert not leader.broker.context.groups[1].machine.subscriptions
+    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
     assert leader.publish("foo", b"from the grave") == []
     leader.meta_says(len(leader.logs[0]))
     assert leader.pub_acks() == [INVALID_PUBLISH]
@@ -234,26 +234,36 @@ def test_what_was_sent_before_a_close_counts_although_the_metadata_told_of_it_fi
 def test_a_close_that_was_heard_first_waits_for_nothing(leader):
     subscribed(leader)
     leader.hears(closes(leader))
-    assert leader.broker.context.groups[1].machine.subscriptions
+    assert leader.broker.context.groups[1].machine.subscriptions.by_id
     leader.feed_close()
     leader.turn()
+<<<<<<< HEAD
     assert not leader.broker.context.groups[1].machine.subscriptions
     assert not leader.broker.context.access.closing_clients
+=======
+    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
+    assert not leader.broker.context.access.closing_clients
+>>>>>>> 3769324 (core: the state gives its changed rows out and clears their marks itself; subscriptions by key, dirty rows are classes)
 
 
 def test_a_close_that_is_never_heard_is_waited_for_no_longer_than_its_patience(leader):
     subscribed(leader)
     leader.feed_close()
     leader.pass_time(limits.CLOSE_PATIENCE / SECOND)
+<<<<<<< HEAD
     assert not leader.broker.context.groups[1].machine.subscriptions
     assert not leader.broker.context.access.closing_clients
+=======
+    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
+    assert not leader.broker.context.access.closing_clients
+>>>>>>> 3769324 (core: the state gives its changed rows out and clears their marks itself; subscriptions by key, dirty rows are classes)
 
 
 def test_a_client_that_timed_out_is_not_waited_for(leader):
     subscribed(leader)
     leader.feed_close(asked=False)
     leader.turn()
-    assert not leader.broker.context.groups[1].machine.subscriptions
+    assert not leader.broker.context.groups[1].machine.subscriptions.by_id
 
 
 def test_acks_sent_before_the_close_count(leader):
@@ -273,9 +283,9 @@ def test_a_durable_is_free_for_the_next_connection_at_once(leader):
     leader.feed_client("me", "c2")
     leader.turn()
     assert not subscribed(leader, inbox="in2", durable="d").error
-    assert len(leader.broker.context.groups[1].machine.subscriptions) == 1
+    assert len(leader.broker.context.groups[1].machine.subscriptions.by_id) == 1
     leader.pass_time(2)
-    assert len(leader.broker.context.groups[1].machine.subscriptions) == 1
+    assert len(leader.broker.context.groups[1].machine.subscriptions.by_id) == 1
 
 
 def test_a_close_heard_by_a_node_that_leads_nothing_is_forgotten(node):
@@ -301,16 +311,16 @@ def gone_while_nobody_led(node):
 def test_the_next_leader_closes_what_they_had_open(node):
     node.feed_client()
     gone_while_nobody_led(node)
-    assert node.broker.context.groups[1].machine.subscriptions
+    assert node.broker.context.groups[1].machine.subscriptions.by_id
     node.lead(replay=False)
-    assert not node.broker.context.groups[1].machine.subscriptions
+    assert not node.broker.context.groups[1].machine.subscriptions.by_id
 
 
 def test_connections_of_which_this_copy_of_the_metadata_does_not_know_yet_are_left_alone(node):
     subscribe = pb.Subscribe(uid=1, client_id=b"you", incarnation=9, inbox=b"in", max_in_flight=1, ack_wait_s=30)
     node.feed(1, Kind.CHANGE, pb.GroupChange(subscribe=subscribe).SerializeToString())
     node.lead()
-    assert node.broker.context.groups[1].machine.subscriptions
+    assert node.broker.context.groups[1].machine.subscriptions.by_id
 
 
 def test_a_leave_that_could_not_be_written_is_tried_again_and_may_be_done_by_another_leader(node):
@@ -324,8 +334,13 @@ def test_a_leave_that_could_not_be_written_is_tried_again_and_may_be_done_by_ano
     node.feed(1, Kind.CHANGE, leave.SerializeToString())
     node.lead(replay=False)
     node.pass_time(2)
+<<<<<<< HEAD
     assert not node.broker.context.groups[1].machine.subscriptions
     assert not node.broker.parts.clients.closing
+=======
+    assert not node.broker.context.groups[1].machine.subscriptions.by_id
+    assert not node.broker.clients.closing
+>>>>>>> 3769324 (core: the state gives its changed rows out and clears their marks itself; subscriptions by key, dirty rows are classes)
 
 
 def test_a_close_is_answered_although_the_group_goes_to_another_leader_meanwhile(node):
@@ -478,6 +493,6 @@ def test_who_begins_to_lead_between_the_news_of_a_close_and_the_close_waits_for_
     leader.follow()
     leader.feed_close()
     leader.lead(replay=False)
-    assert leader.broker.context.groups[1].machine.subscriptions
+    assert leader.broker.context.groups[1].machine.subscriptions.by_id
     leader.hears(closes(leader))
-    assert not leader.broker.context.groups[1].machine.subscriptions
+    assert not leader.broker.context.groups[1].machine.subscriptions.by_id

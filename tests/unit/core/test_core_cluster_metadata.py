@@ -341,7 +341,7 @@ def test_metadata_that_was_replaced_as_a_whole_is_taken_in(node, calls):
     node.publish("new", b"1")
     node.subscribe("old", "in")
     node.meta_says(len(node.logs[0]))
-    assert node.broker.context.groups[1].machine.subscriptions
+    assert node.broker.context.groups[1].machine.subscriptions.by_id
     snapshot = pb.Snapshot(channels=[pb.Channel(name=b"new", uid=9, group=1)], applied_index=50)
     node.broker.parts.read_index.wait(calls.of("a"))
     answer(node, *[reply for reply in questions(node) if reply], 40)
@@ -352,5 +352,5 @@ def test_metadata_that_was_replaced_as_a_whole_is_taken_in(node, calls):
     node.turn()
     assert calls == [("a", True)]
     assert set(node.broker.parts.channels.by_name) == {b"new"}
-    assert not node.broker.context.groups[1].machine.subscriptions
+    assert not node.broker.context.groups[1].machine.subscriptions.by_id
     assert node.pub_acks() == [""]

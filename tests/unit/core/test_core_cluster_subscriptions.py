@@ -56,7 +56,7 @@ def unsubscription(node, ack_inbox, reply="u", client_id="me"):
 
 
 def members(node):
-    return [sub.settings.inbox.decode() for sub in node.broker.context.groups[1].machine.subscriptions.values()]
+    return [sub.settings.inbox.decode() for sub in node.broker.context.groups[1].machine.subscriptions.by_id.values()]
 
 
 def cursor(node):
@@ -131,7 +131,7 @@ def test_the_subscription_belongs_to_the_newest_connection(node):
     node.hears(subscription(node))
     new = node.feed_client("me", "c2", replaces=old)
     told(node)
-    (sub,) = node.broker.context.groups[1].machine.subscriptions.values()
+    (sub,) = node.broker.context.groups[1].machine.subscriptions.by_id.values()
     assert sub.incarnation == new
 
 
@@ -564,8 +564,8 @@ def test_a_request_that_two_leaders_have_proposed_makes_one_subscription():
     again = machine.apply(pb.GroupChange(subscribe=request), 2)
     assert again.joined is first.joined
     assert again.cursor is None, "nothing joins once more"
-    assert len(machine.subscriptions) == 1
+    assert len(machine.subscriptions.by_id) == 1
     request.reply = b"another"
     assert machine.apply(pb.GroupChange(subscribe=request), 3).joined is not first.joined
     machine.apply(pb.GroupChange(leave=pb.Leave(subscription_id=first.joined.subscription_id)), 4)
-    assert set(machine.by_reply) == {b"another"}
+    assert set(machine.subscriptions.by_reply) == {b"another"}

@@ -120,7 +120,7 @@ def test_what_a_move_ahead_has_passed_is_no_repeat_later(harness):
     change(harness, "move", sequence=5, **DUR)
     assert harness.received() == [(5, 0), (6, 0)]
 
-    sub = harness.broker.context.groups[1].machine.subscriptions.values()
+    sub = harness.broker.context.groups[1].machine.subscriptions.by_id.values()
     ack_inbox = next(iter(sub)).settings.ack_inbox
     change(harness, "move", all=True, **DUR)
     assert harness.received() == [(1, 1), (2, 1)]
@@ -500,7 +500,7 @@ def test_an_evicted_member_leaves_what_it_had_to_the_others(harness):
     subs = {inbox: harness.subscribe("foo", inbox, queue="q") for inbox in ("a", "b")}
     publish(harness, 4)
     machine = harness.broker.context.groups[1].machine
-    victim = next(sub for sub in machine.subscriptions.values() if sub.settings.inbox == b"a")
+    victim = next(sub for sub in machine.subscriptions.by_id.values() if sub.settings.inbox == b"a")
     had = numbers(harness, "a")
     harness.received("b")
 
@@ -515,7 +515,7 @@ def test_an_evicted_durable_stays_and_can_come_back(harness):
     harness.subscribe("foo", durable="dur")
     publish(harness, 1)
     harness.received()
-    number = next(iter(harness.broker.context.groups[1].machine.subscriptions))
+    number = next(iter(harness.broker.context.groups[1].machine.subscriptions.by_id))
     change(harness, "evict_member", subscription_id=number)
     publish(harness, 1)
     assert harness.received() == []
@@ -535,7 +535,7 @@ def test_a_deleted_cursor_is_gone_with_position_and_members(harness):
     harness.pass_time(5)
     assert harness.received() == []
     assert not told(harness).cursors
-    assert not told(harness).subscriptions
+    assert not told(harness).subscriptions.by_id
     assert refusal(harness, "delete_cursor", **DUR) == 'stan: there is no durable "dur" in channel "foo"'
 
     harness.subscribe("foo", durable="dur")

@@ -186,7 +186,7 @@ def test_messages_removed_while_pending_are_settled_not_redelivered():
 
     assert harness.received() == [(3, 1), (4, 0), (5, 0)]
     harness.ack(sub.ack_inbox, 3, 4, 5)
-    assert not harness.broker.context.groups[1].machine.subscriptions[2].pending
+    assert not harness.broker.context.groups[1].machine.subscriptions.by_id[2].pending
 
 
 def test_failed_write_is_told_and_costs_no_sequence(harness):

@@ -7,7 +7,7 @@ import pytest
 from stan.core.clients.nodes import ALONE
 from stan.core.state.meta import NODES_CHANGED, MetaMachine
 from stan.protocol.proto import entries_pb2 as pb
-from stan.state.changes import meta_changes
+from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
 from tests.kit.core_harness import CLUSTERED, Node
 
@@ -101,7 +101,7 @@ async def test_the_nodes_outlive_a_restart_and_a_transfer(node, tmp_path):
     ask(node, ADD, "n3")
     meta = node.broker.context.meta
     changes = Changes()
-    meta_changes(changes, meta, (5, 1))
+    add_rows(changes, 0, meta.take_changed_rows(), (5, 1))
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)
     snapshot = pb.Snapshot()

@@ -176,7 +176,7 @@ def test_leave_by_message_inbox_removes_the_subscription(harness):
     harness.publish("foo", b"2")
     harness.pass_time(60)
     assert harness.received("my.inbox") == []
-    assert not harness.broker.context.groups[1].machine.subscriptions
+    assert not harness.broker.context.groups[1].machine.subscriptions.by_id
 
 
 def test_leave_twice_in_one_read_is_an_invalid_subscription_the_second_time(harness):
@@ -224,7 +224,7 @@ def test_requests_without_a_reply_subject_are_carried_out_and_not_answered(harne
 
     assert harness.hear() == []
     assert harness.broker.context.meta.clients.keys() == {b"you"}
-    (left,) = harness.broker.context.groups[1].machine.subscriptions.values()
+    (left,) = harness.broker.context.groups[1].machine.subscriptions.by_id.values()
     assert left.client_id == b"you"
 
 
@@ -234,7 +234,7 @@ GARBAGE = [b"dummy", b"", b"\xff" * 30, b"\x0a\xff\xff\xff\xff\x0f", b"\x0a\x03\
 @pytest.mark.parametrize("payload", GARBAGE)
 def test_garbage_on_every_subject_is_refused_and_changes_nothing(harness, payload):
     harness.subscribe("foo", "in")
-    before = harness.broker.context.groups[1].machine.subscriptions.copy()
+    before = harness.broker.context.groups[1].machine.subscriptions.by_id.copy()
     for subject in harness.broker.requests:
         for reply in (b"", b"answer"):
             harness.broker.step_frame(Frame(10, subject, reply, b"", payload))
@@ -243,7 +243,7 @@ def test_garbage_on_every_subject_is_refused_and_changes_nothing(harness, payloa
         harness.broker.step_malformed([Frame(sid, subject, b"answer", b"", payload)], 1)
         harness.turn()
 
-    assert harness.broker.context.groups[1].machine.subscriptions == before
+    assert harness.broker.context.groups[1].machine.subscriptions.by_id == before
     assert harness.broker.context.meta.clients.keys() == {b"me"}
     assert harness.publish("foo", b"1") == [""]
     assert harness.received("in") == [(1, 0)]

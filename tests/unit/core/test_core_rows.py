@@ -2,7 +2,7 @@
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import restore_group
-from stan.state.changes import group_changes
+from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
 from stan.types import GroupId
 from tests.kit.core_harness import CoreHarness
@@ -22,7 +22,7 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
     harness.leave("foo", newest.ack_inbox)
     machine = harness.broker.context.groups[1].machine
     changes = Changes()
-    group_changes(changes, machine, (7, 1))
+    add_rows(changes, 1, machine.take_changed_rows(), (7, 1))
 
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)
@@ -30,7 +30,7 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
     restore_group(again, await database.snapshot(1))
     await database.close()
 
-    assert again.next_id == machine.next_id > max(*machine.cursors, *machine.subscriptions) + 1
+    assert again.next_id == machine.next_id > max(*machine.cursors, *machine.subscriptions.by_id) + 1
     for id_, cursor in machine.cursors.items():
         found = again.cursors[id_]
         assert (found.key, found.last_sent, found.to_redeliver.flat()) == (
@@ -38,11 +38,11 @@ async def test_rows_give_back_the_same_state_and_no_id_is_used_twice(tmp_path):
             cursor.last_sent,
             cursor.to_redeliver.flat(),
         )
-    for id_, sub in machine.subscriptions.items():
-        found = again.subscriptions[id_]
+    for id_, sub in machine.subscriptions.by_id.items():
+        found = again.subscriptions.by_id[id_]
         assert (found.settings, found.pending.flat()) == (sub.settings, sub.pending.flat())
     assert again.cursors.keys() == machine.cursors.keys()
-    assert again.subscriptions.keys() == machine.subscriptions.keys()
+    assert again.subscriptions.by_id.keys() == machine.subscriptions.by_id.keys()
 
 
 async def test_what_operators_have_changed_is_in_the_rows(tmp_path):
@@ -54,7 +54,7 @@ async def test_what_operators_have_changed_is_in_the_rows(tmp_path):
         change(harness, kind, durable_name="d", **told)
     machine = harness.broker.context.groups[1].machine
     changes = Changes()
-    group_changes(changes, machine, (7, 1))
+    add_rows(changes, 1, machine.take_changed_rows(), (7, 1))
 
     database = await Database.open(tmp_path / "state.db")
     await database.flush(changes)

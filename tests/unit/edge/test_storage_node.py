@@ -117,7 +117,7 @@ def test_snapshot_file_newer_than_the_rows_replaces_them_whole(node):
     node.subscribe("gone")
     node.publish(20)
     node.flush()
-    (member,) = node.broker.context.groups[1].machine.subscriptions.values()
+    (member,) = node.broker.context.groups[1].machine.subscriptions.by_id.values()
     node.change(leave=pb.Leave(uid=7, subscription_id=member.subscription_id, unsubscribe=True))
     node.subscribe("here", term=2)
     node.trim(10, term=2)
