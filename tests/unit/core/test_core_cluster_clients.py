@@ -237,26 +237,16 @@ def test_a_close_that_was_heard_first_waits_for_nothing(leader):
     assert leader.broker.context.groups[1].machine.subscriptions.by_id
     leader.feed_close()
     leader.turn()
-<<<<<<< HEAD
-    assert not leader.broker.context.groups[1].machine.subscriptions
-    assert not leader.broker.context.access.closing_clients
-=======
     assert not leader.broker.context.groups[1].machine.subscriptions.by_id
     assert not leader.broker.context.access.closing_clients
->>>>>>> 3769324 (core: the state gives its changed rows out and clears their marks itself; subscriptions by key, dirty rows are classes)
 
 
 def test_a_close_that_is_never_heard_is_waited_for_no_longer_than_its_patience(leader):
     subscribed(leader)
     leader.feed_close()
     leader.pass_time(limits.CLOSE_PATIENCE / SECOND)
-<<<<<<< HEAD
-    assert not leader.broker.context.groups[1].machine.subscriptions
-    assert not leader.broker.context.access.closing_clients
-=======
     assert not leader.broker.context.groups[1].machine.subscriptions.by_id
     assert not leader.broker.context.access.closing_clients
->>>>>>> 3769324 (core: the state gives its changed rows out and clears their marks itself; subscriptions by key, dirty rows are classes)
 
 
 def test_a_client_that_timed_out_is_not_waited_for(leader):
@@ -334,13 +324,8 @@ def test_a_leave_that_could_not_be_written_is_tried_again_and_may_be_done_by_ano
     node.feed(1, Kind.CHANGE, leave.SerializeToString())
     node.lead(replay=False)
     node.pass_time(2)
-<<<<<<< HEAD
-    assert not node.broker.context.groups[1].machine.subscriptions
-    assert not node.broker.parts.clients.closing
-=======
     assert not node.broker.context.groups[1].machine.subscriptions.by_id
     assert not node.broker.clients.closing
->>>>>>> 3769324 (core: the state gives its changed rows out and clears their marks itself; subscriptions by key, dirty rows are classes)
 
 
 def test_a_close_is_answered_although_the_group_goes_to_another_leader_meanwhile(node):
