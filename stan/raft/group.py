@@ -22,8 +22,8 @@ from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
 from stan.raft.configuration import encode, known_committed
-from stan.raft.pysyncobj.election import RaftHost
 from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.pysyncobj.host import RaftHost
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.safe_raft import SafeRaft
 from stan.raft.replica.applied import Applied
@@ -113,7 +113,7 @@ class RaftGroup:
         )
         journal = GroupJournal(log, hard_state)
         self._raft = SafeRaft(me, voters, observers, journal, outside, ports.random, ports.now())
-        self._raft.votes_for_others_only = not intact
+        self._raft.election.votes_for_others_only = not intact
         self._handover = Handover(self._raft)
 
     # --- what it is -----------------------------------------------------------------------------------------------------
@@ -121,17 +121,19 @@ class RaftGroup:
     @property
     def term(self) -> Term:
         """Current term."""
-        return self._raft.term
+        return self._raft.library.term
 
     @property
     def leader(self) -> str | None:
         """Name of the leader, as far as this node knows."""
-        return self._raft.leader
+        return self._raft.library.leader
 
     @property
     def leads(self) -> bool:
         """True if this node leads and has handed out every entry of earlier terms."""
-        return not self.failed and self._raft.is_leader and self._applied.index >= self._raft.term_begins
+        return (
+            not self.failed and self._raft.library.is_leader and self._applied.index >= self._raft.library.term_begins
+        )
 
     @property
     def amnesiac(self) -> bool:
@@ -141,7 +143,7 @@ class RaftGroup:
     @property
     def votes(self) -> bool:
         """True if this node votes and counts for a majority: it is a voter and not amnesiac."""
-        return self._raft.votes and not self.failed
+        return self._raft.election.votes and not self.failed
 
     def found(self, *, first: bool = False) -> None:
         """The group is new on all nodes, so no member can have forgotten a promise: this member votes from now on.
@@ -158,13 +160,13 @@ class RaftGroup:
     @property
     def commit_index(self) -> RaftIndex:
         """Newest entry known to be committed; not all of them may have been handed out."""
-        return self._raft.commit
+        return self._raft.library.commit
 
     def lease_until(self) -> Nanos:
         """End of the lease: until then no other node can lead, on this node's clock; 0 if this node does not lead.
 
         A lease may end early, when a hand-over begins: do not keep the value."""
-        return self._guarded(self._raft.lease_until) or Nanos(0) if self.leads else Nanos(0)
+        return self._guarded(self._raft.as_leader.lease_until) or Nanos(0) if self.leads else Nanos(0)
 
     @property
     def has_room(self) -> bool:
@@ -179,7 +181,7 @@ class RaftGroup:
     @property
     def has_committed(self) -> bool:
         """True if `take_committed` would return entries."""
-        return not self.failed and min(self._raft.commit, self._durability.index()) > self._applied.index
+        return not self.failed and min(self._raft.library.commit, self._durability.index()) > self._applied.index
 
     @property
     def has_news(self) -> bool:
@@ -191,7 +193,7 @@ class RaftGroup:
 
     def progress(self) -> dict[str, RaftIndex]:
         """Leader: newest entry that each other member has acknowledged; for monitoring."""
-        return {str(node.id): progress.most for node, progress in self._raft.progress.items()}
+        return {str(node.id): progress.most for node, progress in self._raft.as_leader.progress.items()}
 
     def lag(self) -> dict[str, int]:
         """Leader: entries that each other member has not acknowledged."""
@@ -199,11 +201,11 @@ class RaftGroup:
 
     def followers_needing_snapshot(self) -> list[str]:
         """Leader: members that need entries which the log no longer has."""
-        return [str(node.id) for node, progress in self._raft.progress.items() if progress.needs_snapshot]
+        return [str(node.id) for node, progress in self._raft.as_leader.progress.items() if progress.needs_snapshot]
 
     def best_successor(self) -> str | None:
         """Leader: the voter that should take over: of those with a link, the most up-to-date; None if there is none."""
-        return self._raft.successor()
+        return self._raft.as_leader.successor()
 
     @property
     def transferring(self) -> bool:
@@ -216,7 +218,7 @@ class RaftGroup:
     def is_steady(self) -> bool:
         """False if elections failed lately, or leaders were replaced that were only slow: leadership should not be moved then
         without need."""
-        return self._raft.patience == 1
+        return self._raft.patience.factor == 1
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -253,7 +255,7 @@ class RaftGroup:
 
     def counting(self) -> set[str]:
         """Leader: members whose acknowledgements count, itself and observers included; not amnesiac members with a new disk."""
-        return self._raft.counting()
+        return self._raft.as_leader.counting()
 
     def may_campaign(self, commit: RaftIndex, *, met_leader: bool) -> bool:
         """True if this member may campaign: everything up to *commit* was handed out here, no change of the voters took effect,
@@ -263,7 +265,7 @@ class RaftGroup:
 
     def listen_until(self, moment: Nanos) -> None:
         """Do not campaign before *moment*: there was a leader, and it has heard more of the clients than this node."""
-        self.not_before, self._raft.met_leader = moment, True
+        self.not_before, self._raft.election.contact.met = moment, True
 
     def set_observers(self, names: Seq[str]) -> None:
         """Replace the observers (read replicas): these nodes get entries from now on, and no others."""
@@ -286,7 +288,7 @@ class RaftGroup:
         first = RaftIndex(self.log.last_index + 1)
         now = self._ports.now()
         try:
-            self._raft.append([Command(kind, body) for kind, body in bodies])
+            self._raft.as_leader.append([Command(kind, body) for kind, body in bodies])
         except Frozen as error:
             self.freeze(str(error))
             raise
@@ -324,7 +326,7 @@ class RaftGroup:
 
     def _take_committed(self) -> list[Entry]:
         first = RaftIndex(self._applied.index + 1)
-        last = min(self._raft.commit, self._durability.index())
+        last = min(self._raft.library.commit, self._durability.index())
         entries = self._raft.journal.entries(first, last, limits.TURN_BYTES_MAX)
         self._applied.take(entries)
         self._proposals.handed_out(entries)
@@ -360,7 +362,7 @@ class RaftGroup:
     def _leave(self, why: str) -> None:
         self.failed = why
         with suppress(Exception):  # the library may be what failed; nothing calls it from now on
-            self._raft.step_down()
+            self._raft.library.step_down()
 
     # --- what drives it -----------------------------------------------------------------------------------------------------
 
@@ -372,7 +374,7 @@ class RaftGroup:
         if self.failed:
             self._handover.give_up()
             return None
-        return self._raft.lazy_followers.due
+        return self._raft.as_leader.lazy_followers.due
 
     def _turn(self, now: Nanos) -> None:
         if self._durability.moved:  # sealing a segment makes its entries durable, too
@@ -391,7 +393,7 @@ class RaftGroup:
             return False
         if now >= self._due or self._durability.moved:
             return True
-        return self._raft.is_leader and not self._guarded(self._raft.heartbeat_at_rest, now)
+        return self._raft.library.is_leader and not self._guarded(self._raft.as_leader.heartbeat_at_rest, now)
 
     def take_news(self) -> bool:
         """Returns True if the owner has something to do (`has_news`); a change of role is reported once."""
@@ -407,12 +409,14 @@ class RaftGroup:
 
     def on_heartbeat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
         """Handle a leader's heartbeat (see `codec`): quickly if it has no news, else as an AppendEntries without entries."""
-        if not self._guarded(self._raft.take_heartbeat_quickly, peer, term, commit, seq, self._ports.now()):
+        if not self._guarded(self._raft.as_follower.take_heartbeat_quickly, peer, term, commit, seq, self._ports.now()):
             self.receive(peer, heartbeat(term, commit, prev_term, seq))
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
         """Handle a follower's answer to an AppendEntries, quickly if nothing follows from it."""
-        if self._handover or not self._guarded(self._raft.take_answer_quickly, peer, answer, self._ports.now()):
+        if self._handover or not self._guarded(
+            self._raft.as_leader.take_answer_quickly, peer, answer, self._ports.now()
+        ):
             self.receive(peer, answer)
 
     def peer_up(self, peer: str) -> None:
@@ -427,9 +431,9 @@ class RaftGroup:
 
     def _want(self) -> None:
         """Request a sync of the entries that are waited for: of a follower's whole log, or of a leader's first entry of its term
-        and the newest entry that the leader itself waits for (`SafeRaft.wanted`)."""
-        leads = self._raft.is_leader
-        wanted = max(self._raft.term_begins, self._raft.wanted) if leads else self.log.last_index
+        and the newest entry that the leader itself waits for (`Leader.wanted`)."""
+        leads = self._raft.library.is_leader
+        wanted = max(self._raft.library.term_begins, self._raft.as_leader.wanted) if leads else self.log.last_index
         self._durability.want(wanted)
 
     def _guarded(self, call: Callable[[*Parts], Result], *args: *Parts) -> Result | None:

@@ -254,7 +254,7 @@ class Safe:
                     term = group.term + 1 if pre else group.term
                     self.give(name, other, codec.VoteAnswer(term, pre, granted=True))
             group.turn()
-        assert group._raft.is_leader
+        assert group._raft.library.is_leader
         self.sent.clear()
         return group
 

@@ -68,8 +68,8 @@ def test_fresh_node_neither_votes_nor_campaigns(rig):
     term = rig.leader().group.term
     assert not any(isinstance(m, VoteRequest) for m in rig.give("n1", "n0", TimeoutNow(term)))
     rig.run(4, drop=lambda source, target, message: "n0" in (source, target) or no_vouch(source, target, message))
-    assert not rig.nodes["n2"].group._raft.is_leader
-    assert not node.group._raft.is_leader
+    assert not rig.nodes["n2"].group._raft.library.is_leader
+    assert not node.group._raft.library.is_leader
 
 
 def test_fresh_node_does_not_help_to_commit_nor_to_a_lease(rig):

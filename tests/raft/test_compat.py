@@ -5,10 +5,10 @@ from types import SimpleNamespace
 import pysyncobj.syncobj as library
 import pytest
 from pysyncobj.journal import MemoryJournal
-from pysyncobj.syncobj import SyncObj, SyncObjConf
-from pysyncobj.transport import Transport
+from pysyncobj.syncobj import SyncObj
 
 from stan.raft.pysyncobj import compat
+from stan.raft.pysyncobj.library import Library, LibraryClock
 from stan.types import SECOND
 
 
@@ -53,19 +53,21 @@ def journal(term):
 
 def test_each_instance_has_a_clock_and_a_journal_of_its_own_and_the_library_keeps_its_own():
     before = dict(vars(library))
-    conf = SyncObjConf(autoTick=False, commandsWaitLeader=False)
-    clocks, journals = (compat.LibraryClock(12 * SECOND), compat.LibraryClock(5000 * SECOND)), (journal(1), journal(2))
+    clocks, journals = (LibraryClock(12 * SECOND), LibraryClock(5000 * SECOND)), (journal(1), journal(2))
+    events = SimpleNamespace(
+        election_timeout=lambda: 1.0,
+        on_new_term=lambda: None,
+        on_role=lambda leads: None,
+        on_heartbeat_due=lambda: None,
+    )
     nodes = [
-        compat.Library(compat.Peer("me"), [], conf, Transport(None, None, None), clock, journal)
-        for clock, journal in zip(clocks, journals, strict=True)
+        Library(compat.Peer("me"), [], clock, journal, events) for clock, journal in zip(clocks, journals, strict=True)
     ]
-    for node in nodes:
-        node._poller = SimpleNamespace(poll=lambda _timeout: None)
     assert [12 < node._SyncObj__raftElectionDeadline < 20 for node in nodes] == [True, False]
     assert [node._SyncObj__raftLog for node in nodes] == list(journals)
     clocks[0].tell(100 * SECOND)
     for node in nodes:
-        node._library_tick(0.0)
+        node.tick()
     assert [node._isLeader() for node in nodes] == [True, False]
     assert 100 < nodes[0]._SyncObj__raftElectionDeadline < 102
     assert dict(vars(library)) == before

@@ -134,7 +134,7 @@ def test_group_in_which_a_change_came_in_force_neither_leads_on_nor_campaigns(ri
     ):
         with pytest.raises(NotNow):
             attempt()
-    leader.group._raft.step_down()
+    leader.group._raft.library.step_down()
     rig.sent.clear()
     for _ in range(80):
         rig.tick()
@@ -163,7 +163,7 @@ def test_voter_that_was_removed_observes(rig):
     assert not rig.nodes["n2"].group.votes
     follower = next(name for name in ("n0", "n1") if name != leader.name)
     rig.run(8, drop=silent(leader.name, follower))
-    assert not rig.nodes["n2"].group._raft.is_leader
+    assert not rig.nodes["n2"].group._raft.library.is_leader
     assert not any(isinstance(m, VoteRequest) and source == "n2" for source, _, m in rig.sent)
 
 

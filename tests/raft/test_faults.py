@@ -38,21 +38,25 @@ BORDERS = {
     "turn": ("n0", "turn", lambda rig, group: group.turn()),
     "durable": ("n0", "synced", lambda rig, group: (setattr(group._durability, "_seen", -1), group.turn())),
     "next turn": ("n1", "rest", lambda rig, group: group.turn()),
-    "tick": ("n0", "heartbeat_at_rest", lambda rig, group: group.tick(0)),
+    "tick": ("n0", "as_leader.heartbeat_at_rest", lambda rig, group: group.tick(0)),
     "message": ("n1", "receive", lambda rig, group: group.receive("n0", entries_for(rig, "n1"))),
-    "heartbeat": ("n1", "take_heartbeat_quickly", lambda rig, group: group.on_heartbeat("n0", group.term, 0, 0, 1)),
+    "heartbeat": (
+        "n1",
+        "as_follower.take_heartbeat_quickly",
+        lambda rig, group: group.on_heartbeat("n0", group.term, 0, 0, 1),
+    ),
     "answer": (
         "n0",
-        "take_answer_quickly",
+        "as_leader.take_answer_quickly",
         lambda rig, group: group.answered("n1", AppendAnswer(1, 1, 1, success=True, reset=False)),
     ),
     "link up": ("n0", "peer_up", lambda rig, group: group.peer_up("n1")),
     "link down": ("n0", "peer_down", lambda rig, group: group.peer_down("n1")),
     "observers": ("n0", "observe", lambda rig, group: group.set_observers(["o0"])),
-    "lease": ("n0", "lease_until", lambda rig, group: group.lease_until()),
+    "lease": ("n0", "as_leader.lease_until", lambda rig, group: group.lease_until()),
     "handover": (
         "n0",
-        "hand_over",
+        "as_leader.hand_over",
         lambda rig, group: (group.transfer("n1", lambda done: rig.notes.append(f"handed over: {done}")), group.turn()),
     ),
 }
@@ -62,7 +66,8 @@ BORDERS = {
 def test_an_exception_of_the_raft_core_freezes_the_group(rig, monkeypatch, border):
     name, method, call = BORDERS[border]
     group = rig.nodes[name].group
-    monkeypatch.setattr(group._raft, method, broken)
+    part, _, method = method.rpartition(".")
+    monkeypatch.setattr(getattr(group._raft, part) if part else group._raft, method, broken)
     rig.sent.clear()
 
     call(rig, group)
@@ -114,7 +119,7 @@ def test_the_others_elect_another_leader_and_go_on(rig, monkeypatch):
 
 def test_a_proposal_amid_which_the_program_fails_is_in_doubt(rig, monkeypatch):
     group = rig.leader().group
-    monkeypatch.setattr(group._raft, "append", broken)
+    monkeypatch.setattr(group._raft.as_leader, "append", broken)
     with pytest.raises(InDoubt, match="what never happens"):
         group.propose([(Kind.META, b"a")], urgent=True)
     assert group.failed

@@ -164,7 +164,7 @@ def test_transfer_asked_for_by_a_follower_is_not_obeyed(rig):
 def test_node_whose_log_is_not_whole_never_campaigns():
     rig = Safe(3).start_all()
     for name in ("n0", "n1"):
-        rig.nodes[name].group._raft.votes_for_others_only = True
+        rig.nodes[name].group._raft.election.votes_for_others_only = True
     rig.run(4)
     assert rig.leader().name == "n2"
     rig.give("n0", "n2", TimeoutNow(rig.leader().group.term))
@@ -189,7 +189,7 @@ def test_observer_gets_everything_and_counts_for_nothing():
     rig.run(0.6, drop=only_observer)
     assert leader.group.commit_index < index
     rig.run(8, drop=lambda source, target, _: "o0" in (source, target))
-    assert not rig.nodes["o0"].group._raft.is_leader
+    assert not rig.nodes["o0"].group._raft.library.is_leader
 
 
 def test_observer_goes_on_after_its_link_was_reset():

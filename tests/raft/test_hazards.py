@@ -286,7 +286,7 @@ def test_s3_group_drops_answers_of_another_term():
     group = rig.elect()
     rig.nodes["n0"].sync()
     late = AppendAnswer(group.term, 1, 2, success=True, reset=False)
-    group._raft.step_down()
+    group._raft.library.step_down()
     group = rig.elect()
     rig.nodes["n0"].sync()
     for peer in ("n1", "n2", "n3", "n4"):
@@ -300,7 +300,7 @@ def test_s3_group_leader_that_hears_of_a_newer_term_steps_down():
     rig = Safe(3).start_all()
     group = rig.elect()
     rig.give("n0", "n1", AppendAnswer(group.term + 4, 1, 0, success=False, reset=False))
-    assert not group._raft.is_leader
+    assert not group._raft.library.is_leader
     assert group.term == 5
 
 
@@ -332,9 +332,9 @@ def test_s4_group_counts_every_voter_once():
     for _ in range(4):
         rig.give("n0", "n1", VoteAnswer(1, pre=False, granted=True))
         rig.give("n0", "stranger", VoteAnswer(1, pre=False, granted=True))
-    assert not group._raft.is_leader
+    assert not group._raft.library.is_leader
     rig.give("n0", "n2", VoteAnswer(1, pre=False, granted=True))
-    assert group._raft.is_leader
+    assert group._raft.library.is_leader
 
 
 # --- S6: large commands ---------------------------------------------------------------------------------------------------
@@ -439,8 +439,8 @@ def test_s7_s8_group_has_no_way_to_clear_or_rewrite_its_log():
     with pytest.raises(InvariantError):
         shell.journal.deleteEntriesTo(2)
     with pytest.raises(InvariantError):
-        shell._SyncObj__loadDumpFile(clearJournal=True)
-    shell.forceLogCompaction()
+        shell.library._SyncObj__loadDumpFile(clearJournal=True)
+    shell.library.forceLogCompaction()
     node.group.turn()
     again = rig.start("n0", files=node.files)
     assert again.log.last_index == 5

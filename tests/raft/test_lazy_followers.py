@@ -101,7 +101,7 @@ def test_heartbeat_is_for_everybody(rig):
     publish(rig)
     leader = rig.leader()
     leader.group.propose([(2, b"x")], urgent=True)
-    leader.group._raft._heartbeat_due = True
+    leader.group._raft.as_leader.heartbeat_due = True
     leader.group.turn()
     assert appended(rig) == {"n1", "n2"}
 

@@ -89,11 +89,11 @@ def test_leader_that_hands_over_has_no_lease_until_it_was_refused(rig):
     rig.sent.clear()
     rig.now += 100 * MILLISECOND
     group.turn()
-    seq = group._raft.progress[group._raft._others["n1"]].appends.seq
+    seq = group._raft.as_leader.progress[group._raft.members.others["n1"]].appends.seq
     rig.give("n0", "n1", AppendAnswer(group.term, seq, group.log.last_index + 1, success=True, reset=False))
     assert group.leads
     assert group.lease_until() == 0, "n1 may vote for n2 at any moment"
-    seq = group._raft.progress[group._raft._others["n2"]].appends.seq
+    seq = group._raft.as_leader.progress[group._raft.members.others["n2"]].appends.seq
     rig.give("n0", "n2", AppendAnswer(group.term, seq, group.log.last_index + 1, success=True, reset=False))
     assert group.lease_until() > rig.now
 
@@ -130,7 +130,7 @@ def test_follower_that_is_asked_to_campaign_does_so_before_it_says_anything_else
     for peer in ("n0", "n1"):
         follower.peer_down(peer)
     rig.now += 100 * MILLISECOND
-    follower._raft.step_down()
+    follower._raft.library.step_down()
     assert rig.give("n2", "n0", TimeoutNow(term + 1)) == []
-    assert not follower._raft._SyncObj__transferInProgress
+    assert not follower._raft.library._SyncObj__transferInProgress
     assert follower.term == term + 1

@@ -25,7 +25,9 @@ def rig():
 def just_woke(rig, name):
     group = rig.nodes[name].group
     woke = rig.now
-    group._raft._host = group._raft._host._replace(listens_since=lambda: woke)
+    raft = group._raft
+    raft.election.contact._listens_since = lambda: woke
+    raft.as_leader._host = raft.as_leader._host._replace(listens_since=lambda: woke)
     return group
 
 
@@ -90,8 +92,8 @@ def test_an_election_that_nobody_wins_makes_patient(rig):
     group = rig.nodes["n2"].group
     rig.now += 2 * SECOND
     group.turn()
-    group._raft._won_at = rig.now / SECOND
-    group._raft._SyncObj__raftElectionDeadline = float("-inf")
+    group._raft.election.candidacy._won_at = rig.now / SECOND
+    group._raft.library._SyncObj__raftElectionDeadline = float("-inf")
     group.turn()  # it campaigns, and nobody votes
     assert group.is_steady
     rig.now += 2 * SECOND
@@ -99,7 +101,7 @@ def test_an_election_that_nobody_wins_makes_patient(rig):
     assert not group.is_steady
     rig.now += limits.RAFT_STEADY
     group.turn()
-    assert rig.nodes["n2"].group._raft._backoff.factor(rig.now) <= 2
+    assert rig.nodes["n2"].group._raft.patience._backoff.factor(rig.now) <= 2
 
 
 def test_a_leader_that_was_replaced_though_it_lived_makes_patient(rig):
@@ -108,7 +110,7 @@ def test_a_leader_that_was_replaced_though_it_lived_makes_patient(rig):
     assert group.is_steady
     for _ in range(3):
         rig.give("n2", "n0", AppendEntries(group.term - 1, 0, 0, 0, 9, []))
-    assert group._raft.patience == 2, "each term counts once"
+    assert group._raft.patience.factor == 2, "each term counts once"
 
 
 def test_a_leader_that_handed_over_makes_nobody_patient(rig):

@@ -121,7 +121,7 @@ def test_beat_does_not_vouch_for_what_is_not_durable(rig):
 )
 def test_answer_that_says_something_new_is_looked_at(rig, change, leads):
     group = rig.nodes["n0"].group
-    seq = group._raft.progress[group._raft._others["n1"]].appends.seq
+    seq = group._raft.as_leader.progress[group._raft.members.others["n1"]].appends.seq
     group.answered("n1", AppendAnswer(1, seq, 3, success=True, reset=False)._replace(**change))
     assert group.leads == leads
     assert group.lag().get("n1") == (1 if leads else None)
@@ -132,7 +132,7 @@ def test_answer_of_a_member_that_does_not_count_any_more_is_no_part_of_a_lease(r
     before = group.lease_until()
     rig.now += 100 * MILLISECOND
     assert not group.tick(rig.now) or group.turn() is None
-    seq = group._raft.progress[group._raft._others["n1"]].appends.seq
+    seq = group._raft.as_leader.progress[group._raft.members.others["n1"]].appends.seq
     group.answered("n1", AppendAnswer(1, seq, 3, success=True, reset=False, counts=False))
     assert group.lease_until() == before
     group.answered("n2", AppendAnswer(1, seq, 3, success=True, reset=False))
@@ -174,7 +174,7 @@ def test_answer_of_a_follower_that_lacks_something_still_is_looked_at(rig, monke
     leader.group.propose([(Kind.META, b"b")], urgent=True)
     woken = []
     monkeypatch.setattr(leader.group, "_ports", leader.ports._replace(wake=woken.append))
-    progress = leader.group._raft.progress[leader.group._raft._others["n1"]]
+    progress = leader.group._raft.as_leader.progress[leader.group._raft.members.others["n1"]]
     leader.group.answered("n1", AppendAnswer(1, progress.appends.seq, 3, success=True, reset=False))
     assert woken
 
@@ -204,7 +204,7 @@ def test_leader_whose_disk_is_slower_than_a_follower_commits_when_it_is_done(rig
     leader = rig.nodes["n0"]
     leader.group.propose([(Kind.META, b"b")], urgent=True)
     leader.group.turn()
-    seq = leader.group._raft.progress[leader.group._raft._others["n1"]].appends.seq
+    seq = leader.group._raft.as_leader.progress[leader.group._raft.members.others["n1"]].appends.seq
     leader.group.answered("n1", AppendAnswer(1, seq, 4, success=True, reset=False))
     leader.group.turn()
     assert leader.group.commit_index == 2

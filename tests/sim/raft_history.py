@@ -101,11 +101,11 @@ class RaftHistory:
 
     def looked_at(self, node, number, group):
         """After each turn of the owner."""
-        if group._raft.is_leader:
+        if group._raft.library.is_leader:
             before = self.leaders.setdefault((number, group.term), node)
             if before != node:
                 self.world.complain(f"R2: group {number} term {group.term}: {before} and {node}")
-            if group.commit_index > max(group.log.durable_index, group._raft.term_begins - 1):
+            if group.commit_index > max(group.log.durable_index, group._raft.library.term_begins - 1):
                 self.world.complain(
                     f"R5: {node}/{number} leads and counts {group.commit_index}, which is not durable here"
                 )

@@ -8,9 +8,11 @@ from collections import Counter
 import pytest
 
 from stan.raft.pysyncobj.election import Election
+from stan.raft.pysyncobj.follower import Follower
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.journal import GroupJournal
-from stan.raft.pysyncobj.safe_raft import SafeRaft
+from stan.raft.pysyncobj.leader import Leader
+from stan.raft.pysyncobj.patience import LeaderContact
 from stan.raft.replica.durability import Durability
 from stan.raft.transport.codec import Readmit
 from tests.sim.raft_members import ChangingWorld
@@ -103,28 +105,28 @@ def test_raft_seeds_find_matching_entries_truncated(monkeypatch):
             self._truncate(self.end)
 
     monkeypatch.setattr(GroupJournal, "deleteEntriesFrom", delete)
-    monkeypatch.setattr(SafeRaft, "_without_known", lambda self, m: (m.prev_index, m.prev_term, m.entries))
+    monkeypatch.setattr(Follower, "_without_known", lambda self, m: (m.prev_index, m.prev_term, m.entries))
     assert complaints((30, 66, 80, *range(200)))
 
 
 def test_raft_seeds_find_votes_against_a_lease(monkeypatch):
-    monkeypatch.setattr(Election, "_believes", lambda self: self.is_leader)
+    monkeypatch.setattr(Election, "_believes", lambda self: self._library.is_leader)
     assert complaints((10, 11, 13), "desert", "desert", "cut")["R8:"]
 
 
 def test_raft_seeds_find_a_restart_that_forgets_the_leader_that_was_heard(monkeypatch):
-    original = Election.__init__
+    original = LeaderContact.__init__
 
     def begin(self, *arguments):
         original(self, *arguments)
         self._heard = float("-inf")
 
-    monkeypatch.setattr(Election, "__init__", begin)
+    monkeypatch.setattr(LeaderContact, "__init__", begin)
     assert complaints((73, *range(200)), "desert")["R8:"]
 
 
 def test_raft_seeds_find_a_lease_that_is_kept_while_leadership_is_handed_over(monkeypatch):
-    monkeypatch.setattr(SafeRaft, "handing_over", property(lambda self: False))
+    monkeypatch.setattr(Leader, "handing_over", property(lambda self: False))
     assert complaints((219, *range(200)), "transfer", "transfer", "transfer", "cut")["R8:"]
 
 
@@ -135,18 +137,19 @@ def test_raft_seeds_find_fresh_members_that_vote(monkeypatch):
 
 def test_raft_seeds_find_fresh_members_that_help_to_commit(monkeypatch):
     def count(self, node, progress):
-        self._SyncObj__raftMatchIndex[node] = min(progress.acked, self._host.durable())
+        self._library.set_match(node, min(progress.acked, self._host.durable()))
 
-    monkeypatch.setattr(SafeRaft, "_count", count)
+    monkeypatch.setattr(Leader, "_count", count)
     assert complaints((0, 4), "usurp", "usurp", "usurp", "transfer")
 
 
 def test_raft_seeds_find_fresh_members_that_are_whole_by_what_was_committed_before(monkeypatch):
     def readmit(self):
-        for node in self._others.values():
+        commit = self._library.commit
+        for node in self._members.others.values():
             progress = self.progress[node]
-            if progress.amnesiac and 0 < self.commit <= progress.acked:
-                self._host.send(node.id, Readmit(self.term, self.commit))
+            if progress.amnesiac and 0 < commit <= progress.acked:
+                self._host.send(node.id, Readmit(self._library.term, commit))
 
-    monkeypatch.setattr(SafeRaft, "_readmit", readmit)
+    monkeypatch.setattr(Leader, "_readmit", readmit)
     assert complaints((0, 2, 4), "usurp", "usurp", "usurp", "transfer")

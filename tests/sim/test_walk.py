@@ -77,4 +77,4 @@ def test_a_quiet_cluster_goes_no_part_of_that_way_by_itself():
     world, publisher = quiet_world()
     publisher._publish = lambda _channel: world.loop.after(SECOND, lambda: world.acknowledged(None))
     idle = {function for _file, function in called_until_acknowledged(world, publisher)}
-    assert not idle & {"publishes", "_propose", "append", "_on_append_answer"}
+    assert not idle & {"publishes", "_propose", "append", "on_append_answer"}

@@ -1,12 +1,10 @@
-"""Where the project meets PySyncObj: one exact version, every private name that the shell leans on, time and the journal.
+"""What the shell needs of PySyncObj: one exact version, and every private name that it leans on (see `library`).
 
 Promises: importing this module fails with a StartError that names what is missing, unless the installed library is the very
-one whose behaviour the tests and the simulation have shown. Never patches the library: its functions read the time and make the
-journal by globals of their module, so an instance of `Library` runs those functions with globals of its own.
+one whose behaviour the tests and the simulation have shown.
 """
 
 import inspect
-from types import FunctionType, MethodType
 from typing import Any
 from zlib import crc32
 
@@ -18,7 +16,6 @@ from pysyncobj.transport import Transport
 from pysyncobj.version import VERSION
 
 from stan.errors import StartError
-from stan.types import SECOND, Nanos
 
 __all__ = [
     "CANDIDATE",
@@ -26,8 +23,6 @@ __all__ = [
     "LEADER",
     "NO_OP",
     "Journal",
-    "Library",
-    "LibraryClock",
     "Peer",
     "SyncObjConf",
     "Transport",
@@ -94,45 +89,6 @@ class Peer(Node):  # type: ignore[misc] # the library is not typed
 
     def __hash__(self) -> int:
         return self._hash
-
-
-class LibraryClock:
-    """Time as PySyncObj sees it, in seconds: what the running call was told."""
-
-    def __init__(self, now: Nanos) -> None:
-        self.seconds = now / SECOND
-
-    def tell(self, now: Nanos) -> None:
-        """It is *now* until it is told again."""
-        self.seconds = now / SECOND
-
-    def __call__(self) -> float:
-        """The library asks for the time."""
-        return self.seconds
-
-
-class Library(SyncObj):  # type: ignore[misc] # the library is not typed
-    """The library's class on a clock and a journal of the instance: those of its functions that ask for either are bound anew."""
-
-    def __init__(
-        self,
-        me: Peer,
-        others: list[Peer],
-        conf: SyncObjConf,
-        transport: Transport,
-        clock: LibraryClock,
-        journal: Journal,
-    ) -> None:
-        names = {**vars(library), "monotonicTime": clock, "createJournal": lambda _file: journal}
-
-        def bound(name: str) -> MethodType:
-            published = SyncObj.__dict__[name]
-            return MethodType(FunctionType(published.__code__, names, name, published.__defaults__), self)
-
-        self._SyncObj__onBecomeLeader = bound("_SyncObj__onBecomeLeader")
-        self._SyncObj__onMessageReceived = bound("_SyncObj__onMessageReceived")
-        self._library_tick = bound("_onTick")
-        bound("__init__")(me, others, conf, transport=transport)
 
 
 def complaints(version: str, owner: type, module: Any) -> list[str]:

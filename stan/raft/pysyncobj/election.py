@@ -4,222 +4,141 @@ Promises: one vote per voter and term is counted (S4), no vote of a stranger; a 
 says it would vote in, and not while it hears a leader, unless that leader itself asks for one (S16). What a leader's lease
 rests on: for RAFT_ELECTION_TIMEOUT_MIN after it heard a leader, or after its start, for it may have heard one just before, this
 member neither votes for another nor campaigns, unless the leader handed over. An amnesiac member, whose earlier life may have
-promised anything, takes entries and is part of no majority, until it is readmitted (see `_on_readmit`). Who is a voter is for the
-candidate and the leader to say: a member that has not applied its own promotion, or has applied that it was removed before
-others did, votes and acknowledges for them. Never lets the library apply, compact, load or forward anything.
+promised anything, takes entries and is part of no majority, until it is readmitted (see `Election.on_readmit`). Who is a voter
+is for the candidate and the leader to say: a member that has not applied its own promotion, or has applied that it was removed
+before others did, votes and acknowledges for them.
 """
 
-from collections.abc import Callable, Iterable
-from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from stan import limits
 from stan.invariant import InvariantError
-from stan.raft.backoff import Backoff
-from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Library, LibraryClock, Peer, SyncObjConf, Transport
+from stan.raft.pysyncobj.compat import Peer
+from stan.raft.pysyncobj.host import RaftHost
 from stan.raft.pysyncobj.journal import GroupJournal
+from stan.raft.pysyncobj.library import Library, LibraryClock
+from stan.raft.pysyncobj.members import Members
+from stan.raft.pysyncobj.patience import LeaderContact, Patience
 from stan.raft.transport.codec import Message, Readmit, TimeoutNow, VoteAnswer, VoteRequest
-from stan.types import SECOND, Nanos, RaftIndex, Term
+from stan.types import SECOND, RaftIndex, Term
 
 
-class MayCampaign(Protocol):
-    """Callback that asks the group whether it may campaign."""
+class Candidacy:
+    """What a member has gathered for its next election: the answers to its pre-vote, and the votes of its term (S4). Pure."""
 
-    def __call__(self, commit: RaftIndex, *, met_leader: bool) -> bool:
-        """True if everything up to *commit*, which is known to be committed, took effect here, and nothing else is against it."""
+    def __init__(self, clock: LibraryClock) -> None:
+        self.by_transfer = False  # the leader asked for this member's newest election
+        self._clock = clock
+        self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
+        self._won_at: float | None = None  # when it won a pre-vote, in seconds; it did not campaign yet
+        self._voters: set[str] = set()  # whose votes of the current term were counted
+
+    def ask(self, term: Term, me: str) -> None:
+        """A pre-vote for *term* begins; *me* would vote for itself."""
+        self._asked = (term, {me})
+
+    def grant(self, term: Term, peer: str) -> None:
+        """A peer would vote for this member in *term*."""
+        if self._asked is not None and self._asked[0] == term:
+            self._asked[1].add(peer)
+
+    def wins_pre_vote(self, majority: int) -> bool:
+        """True, once, when *majority* members would vote for this one; from then on there is a win to take."""
+        if self._asked is None or len(self._asked[1]) < majority:
+            return False
+        self._asked = None
+        self._won_at = self._clock.seconds
+        return True
+
+    def take_win(self) -> bool:
+        """True, once, if a pre-vote was won lately enough to campaign."""
+        won_at, self._won_at = self._won_at, None
+        return won_at is not None and self._clock.seconds - won_at < limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
+
+    def withdraw(self) -> None:
+        """There is a leader: the pre-vote and a win are void."""
+        self._asked = self._won_at = None
+
+    def count(self, peer: str) -> bool:
+        """Count a vote of the current term; False if that voter's was counted before."""
+        if peer in self._voters:
+            return False
+        self._voters.add(peer)
+        return True
+
+    def on_new_term(self) -> None:
+        """A later term begins: nothing gathered so far is of use in it."""
+        self.withdraw()
+        self._voters = set()
 
 
-class RaftHost(NamedTuple):
-    """Callbacks of the shell into its group. Called inside the library's handlers: may only take notes and queue messages."""
-
-    send: Callable[[str, Message], None]  # queue a message for a peer that is up
-    durable: Callable[[], RaftIndex]  # newest entry of the own log that counts
-    may_campaign: MayCampaign
-    # Since when this node has read its peers' messages; the current time if it was stopped or busy until now.
-    listens_since: Callable[[], Nanos]
-    on_snapshot_needed: Callable[[str], None]  # the peer needs entries that the log no longer has: it wants a snapshot
-    note: Callable[[str], None]  # for the operator
-
-
-class Election(Library):
+class Election:
     """Election of one member of a group. A member that is not among the voters (an observer) never campaigns."""
 
     def __init__(
         self,
-        me: str,
-        voters: Iterable[str],
-        observers: Iterable[str],
+        members: Members,
+        library: Library,
         journal: GroupJournal,
         host: RaftHost,
-        random: Random,
-        now: Nanos,
+        patience: Patience,
+        clock: LibraryClock,
     ) -> None:
-        self._clock = LibraryClock(now)
-        names = set(voters)
-        self.journal = journal
         self.votes_for_others_only = False  # never campaigns: its log is incomplete
-        self._me = me
-        self._votes_at_all = me in names
+        self.contact = LeaderContact(clock, patience, host.listens_since)
+        self.candidacy = Candidacy(clock)
+        self._members = members
+        self._library = library
+        self._journal = journal
         self._host = host
-        self._random = random
-        self._SyncObj__transferInProgress: bool
-        self._now = now
-        self._backoff = Backoff()
-        self._replaced = Term(0)  # the newest term whose leader or candidate was counted as a setback
-        self._others = {name: Peer(name) for name in sorted(names - {me})}
-        self._observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
-        self._heard = self._clock()  # when a leader was heard last; an earlier life may just have heard one
-        self.met_leader = False  # in this life
-        self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
-        self._won_at: float | None = None  # when it won a pre-vote; it did not campaign yet
-        self._by_transfer = False
-        self._voters_counted: set[str] = set()
-        self._conf = SyncObjConf(
-            autoTick=False,
-            appendEntriesUseBatch=True,
-            appendEntriesPeriod=limits.RAFT_HEARTBEAT_INTERVAL / SECOND,
-            raftMinTimeout=limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND,
-            raftMaxTimeout=limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
-            leaderFallbackTimeout=limits.RAFT_LEADER_PATIENCE / SECOND,
-            connectionTimeout=10 * limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
-            commandsWaitLeader=False,
-            commandsQueueSize=0,
-            dynamicMembershipChange=False,
-            logCompactionMinEntries=1 << 62,
-            logCompactionMinTime=1 << 62,
-            useFork=False,
-        )
-        others = list(self._others.values())
-        super().__init__(Peer(me), others, self._conf, _Facade(self), self._clock, journal)
-        self._poller = _NoPoller()
-        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
-
-    # --- what it is -----------------------------------------------------------------------------------------------------
-
-    @property
-    def term(self) -> Term:
-        """Current term."""
-        return Term(self._SyncObj__raftCurrentTerm)
-
-    @property
-    def commit(self) -> RaftIndex:
-        """Newest entry known to be committed."""
-        return RaftIndex(self._SyncObj__raftCommitIndex)
-
-    @property
-    def is_leader(self) -> bool:
-        """True if this member leads, as far as it knows."""
-        return bool(self._SyncObj__raftState == LEADER)
-
-    @property
-    def leader(self) -> str | None:
-        """Last known leader of the current term."""
-        node = self._SyncObj__raftLeader
-        return None if node is None else str(node.id)
-
-    @property
-    def term_begins(self) -> RaftIndex:
-        """The leader's own first entry; everything before it is of earlier terms."""
-        return RaftIndex(self._SyncObj__noopIDx)
-
-    @property
-    def majority(self) -> int:
-        """Number of voters that form a quorum."""
-        return (len(self._others) + 1) // 2 + 1
+        self._patience = patience
+        self._clock = clock
 
     @property
     def knows_its_votes(self) -> bool:
         """True if this member is not amnesiac: it knows all that it may have promised, so its votes and answers count."""
-        return not self.journal.hard_state.amnesiac
+        return not self._journal.hard_state.amnesiac
 
     @property
     def votes(self) -> bool:
         """True if this member votes and counts for a majority, as far as it knows."""
-        return self._votes_at_all and self.knows_its_votes
+        return self._members.is_voter and self.knows_its_votes
 
-    def is_voter(self, peer: str) -> bool:
-        """True if *peer* is another voter of the group."""
-        return peer in self._others
-
-    def step_down(self) -> None:
-        """Become a follower, and wait an election timeout before campaigning again."""
-        if self._SyncObj__raftState != FOLLOWER:
-            self._SyncObj__setState(FOLLOWER)
-        self._SyncObj__raftLeader = None
-        self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
-
-    def tell_time(self, now: Nanos) -> None:
-        """It is *now* for whatever follows."""
-        self._now = now
-        self._clock.tell(now)
-
-    def leader_gone(self, now: Nanos) -> None:
+    def leader_gone(self) -> None:
         """There is no leader, or it is silent: campaign as soon as others can have lost their belief in it, too."""
-        self.tell_time(now)
-        soonest = max(self._clock(), self._heard + self.patience * limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND)
-        spread = self._random.uniform(0, self.patience * limits.RAFT_ELECTION_SPREAD / SECOND)
-        self._SyncObj__raftElectionDeadline = min(self._SyncObj__raftElectionDeadline, soonest + spread)
+        soonest = self.contact.doubted_from()
+        spread = self._patience.election_spread()
+        self._library.election_deadline = min(self._library.election_deadline, soonest + spread)
 
-    # --- voter and candidate ----------------------------------------------------------------------------------------------
+    def leader_was_slow(self) -> None:
+        """A leader of an earlier term lives: it was replaced because it was slow."""
+        self._patience.setback(self._library.term)
 
-    @property
-    def _campaigns(self) -> bool:
-        return (
-            self.votes
-            and not self.votes_for_others_only
-            and self._host.may_campaign(self.commit, met_leader=self.met_leader)
-        )
-
-    @property
-    def patience(self) -> int:
-        """Factor by which this member waits longer than usual for a leader, a majority or votes."""
-        return self._backoff.factor(self._now)
+    # --- voter ------------------------------------------------------------------------------------------------------------
 
     def _believes(self) -> bool:
-        """True if this member leads or believes in a live leader, against which it helps no candidate (S16).
+        """True if this member leads or believes in a live leader, against which it helps no candidate (S16)."""
+        return self._library.is_leader or self.contact.is_alive()
 
-        A member that was stopped or busy listens first: it may read a candidate's message before the leader's earlier ones."""
-        silence = self._clock() - self._heard
-        return (
-            self.is_leader
-            or silence < self.patience * limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND
-            or (self.met_leader and self._listens_still() > 0)
-        )
-
-    def _listens_still(self) -> Nanos:
-        """Nanoseconds that this member, after it was stopped or busy, has yet to listen before it takes a leader for silent."""
-        if self._clock() - self._heard >= limits.RAFT_SILENCE_MAX / SECOND:
-            return Nanos(0)
-        return Nanos(max(0, self._host.listens_since() + limits.RAFT_LISTEN - self._now))
-
-    def _was_wrong(self, term: Term) -> None:
-        """Count a setback: events in *term* show that elections come too soon. Each term counts once."""
-        if term > self._replaced:
-            self._replaced = term
-            self._backoff.setback(self._now)
-
-    def _reign_ended(self) -> None:
-        """Another leader, or an election, takes the place of a leader: who was late itself may be the reason."""
-        if self._now - self._host.listens_since() < limits.RAFT_LATE_MEMORY:
-            self._was_wrong(self.term)
-
-    def _on_vote_request(self, node: Peer, message: VoteRequest) -> None:
+    def on_vote_request(self, node: Peer, message: VoteRequest) -> None:
+        """A candidate asks for a vote, or before its election whether it would get it."""
         if not self.knows_its_votes:
             return
         if message.transfer:
-            self._replaced = max(self._replaced, message.term)  # the leader itself wanted it
-        if message.term < self.term:
-            self._host.send(node.id, VoteAnswer(self.term, message.pre, granted=False))
+            self._patience.excuse(message.term)  # the leader itself wanted it
+        term = self._library.term
+        if message.term < term:
+            self._host.send(node.id, VoteAnswer(term, message.pre, granted=False))
         elif message.pre:
-            log = self.journal.log
+            log = self._journal.log
             granted = (
-                message.term > self.term
+                message.term > term
                 and not self._believes()
                 and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
             )
-            self._host.send(node.id, VoteAnswer(message.term if granted else self.term, pre=True, granted=granted))
+            self._host.send(node.id, VoteAnswer(message.term if granted else term, pre=True, granted=granted))
         elif message.transfer or not self._believes():
-            self._SyncObj__onMessageReceived(
+            self._library.handle(
                 node,
                 {
                     "type": "request_vote",
@@ -229,33 +148,7 @@ class Election(Library):
                 },
             )
 
-    def _on_vote_answer(self, node: Peer, message: VoteAnswer) -> None:
-        if not message.granted:
-            if message.term > self.term:
-                self._adopt(message.term)
-        elif message.pre:
-            if self._asked is not None and self._asked[0] == message.term == self.term + 1:
-                self._asked[1].add(node.id)
-                self._count_asked()
-        elif (
-            message.term == self.term and self._SyncObj__raftState == CANDIDATE and node.id not in self._voters_counted
-        ):
-            self._voters_counted.add(node.id)  # S4
-            self._SyncObj__onMessageReceived(node, {"type": "response_vote", "term": message.term})
-
-    def _on_timeout_now(self, node: Peer, message: TimeoutNow) -> None:
-        """Campaign at once or not at all: whatever this member answers later in this term tells the leader that it does not."""
-        if not self._campaigns or message.term != self.term:
-            return
-        self._SyncObj__onMessageReceived(node, {"type": "timeout_now", "term": message.term})
-        if self._SyncObj__transferInProgress:
-            self._gate()
-            self._onTick(0.0)
-            self._SyncObj__transferInProgress = False
-            if self._SyncObj__raftState == FOLLOWER:
-                self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
-
-    def _on_readmit(self, node: Peer, message: Readmit, equal: RaftIndex) -> None:
+    def on_readmit(self, node: Peer, message: Readmit, equal: RaftIndex) -> None:
         """An amnesiac member is readmitted once it durably holds an entry that a leader made in its own term after it had met
         this life, and that was committed without it (*equal* is how far this log is that leader's).
 
@@ -270,116 +163,102 @@ class Election(Library):
         count from the moment of their promotion. Less is not enough: acknowledgements of an amnesiac member could commit for a
         leader of the past, which it does not know for one; and a commit index says nothing of what is being committed by
         acknowledgements of the earlier life."""
-        if self.knows_its_votes or message.term != self.term or message.index > equal:
+        term = self._library.term
+        if self.knows_its_votes or message.term != term or message.index > equal:
             return
-        if self.journal.hard_state.voted_for is None:
-            self._SyncObj__setCurrentTerm(self.term, node.id)
-        self.journal.hard_state.mark_readmitted()
+        if self._journal.hard_state.voted_for is None:
+            self._library.vote(node.id)
+        self._journal.hard_state.mark_readmitted()
 
-    def _adopt(self, term: Term) -> None:
-        """Somebody is in a later term."""
-        self._SyncObj__setCurrentTerm(term, None)
-        self._SyncObj__setState(FOLLOWER)
-        self._SyncObj__raftLeader = None
+    # --- candidate ----------------------------------------------------------------------------------------------------------
 
-    def _gate(self) -> None:
-        """S16: when the election timeout has passed, ask first; the library campaigns only if a majority would vote."""
-        if self._SyncObj__raftElectionDeadline >= self._clock():
+    @property
+    def _campaigns(self) -> bool:
+        return (
+            self.votes
+            and not self.votes_for_others_only
+            and self._host.may_campaign(self._library.commit, met_leader=self.contact.met)
+        )
+
+    def on_vote_answer(self, node: Peer, message: VoteAnswer) -> None:
+        """A voter votes for this member, would do so, or refuses."""
+        term = self._library.term
+        if not message.granted:
+            if message.term > term:
+                self._library.adopt(message.term)
+        elif message.pre:
+            if message.term == term + 1:
+                self.candidacy.grant(message.term, node.id)
+                self._count_asked()
+        elif message.term == term and self._library.is_candidate and self.candidacy.count(node.id):
+            self._library.handle(node, {"type": "response_vote", "term": message.term})
+
+    def on_timeout_now(self, node: Peer, message: TimeoutNow) -> None:
+        """Campaign at once or not at all: whatever this member answers later in this term tells the leader that it does not."""
+        library = self._library
+        if not self._campaigns or message.term != library.term:
             return
-        self._by_transfer = bool(self._SyncObj__transferInProgress)
-        if self._by_transfer:
-            self._replaced = Term(self.term + 1)
+        library.handle(node, {"type": "timeout_now", "term": message.term})
+        if library.transfer_pending:
+            self.before_tick()
+            library.tick()
+            library.transfer_pending = False
+            if library.is_follower:
+                library.restart_election_timer()
+
+    def before_tick(self) -> None:
+        """What precedes the library's tick of a member that does not lead (S16): when the election timeout has passed, ask first;
+        the library campaigns only if a majority would vote."""
+        library = self._library
+        if library.election_deadline >= self._clock.seconds:
+            return
+        self.candidacy.by_transfer = library.transfer_pending
+        if self.candidacy.by_transfer:
+            self._patience.excuse(Term(library.term + 1))
             return
         if self._takes_its_chance():
             self._reign_ended()
             return
-        left = self._listens_still()
+        left = self.contact.left_to_listen()
         if left > 0:
-            self._SyncObj__raftElectionDeadline = self._clock() + left / SECOND
+            library.election_deadline = self._clock.seconds + left / SECOND
             return
-        if self._SyncObj__raftState == CANDIDATE:  # nobody has won this term
-            self._was_wrong(self.term)
-        self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
-        self._SyncObj__raftLeader = None
-        if not self._campaigns:
-            return
-        term = Term(self.term + 1)
-        self._asked = (term, {self._me})
-        log = self.journal.log
+        if library.is_candidate:  # nobody has won this term
+            self._patience.setback(library.term)
+        library.restart_election_timer()
+        library.forget_leader()
+        if self._campaigns:
+            self._ask()
+
+    def _ask(self) -> None:
+        """Begin a pre-vote."""
+        term, log = Term(self._library.term + 1), self._journal.log
+        self.candidacy.ask(term, self._members.me)
         question = VoteRequest(term, log.last_index, log.last_term, pre=True, transfer=False)
-        for peer in self._others:
+        for peer in self._members.others:
             self._host.send(peer, question)
         self._count_asked()
 
     def _count_asked(self) -> None:
-        if self._asked is not None and len(self._asked[1]) >= self.majority:
-            self._asked = None
-            self._won_at = self._clock()
-            self._SyncObj__raftElectionDeadline = float("-inf")
+        if self.candidacy.wins_pre_vote(self._members.majority):
+            self._library.election_deadline = float("-inf")
 
     def _takes_its_chance(self) -> bool:
         """True if this member has won a pre-vote that is still valid. Between the last answer and this turn, links may have
         ended, this process may have been stopped, and another configuration may have come into force."""
-        won_at, self._won_at = self._won_at, None
-        if won_at is None or self._clock() - won_at >= limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND:
+        if not self.candidacy.take_win():
             return False
-        reached = 1 + sum(node in self._SyncObj__connectedNodes for node in self._others.values())
-        return reached >= self.majority and self._campaigns
+        reached = 1 + sum(node in self._library.linked for node in self._members.others.values())
+        return reached >= self._members.majority and self._campaigns
 
-    def _SyncObj__setCurrentTerm(self, term: Term, votedForNodeId: str | None) -> None:  # noqa: N802, N803
-        """Library: remember term and vote, before a message shows them."""
-        if term > self.term:
-            self._asked = self._won_at = None
-            self._voters_counted = set()
-        super()._SyncObj__setCurrentTerm(term, votedForNodeId)
+    def _reign_ended(self) -> None:
+        """Another leader, or an election, takes the place of a leader: if this node was late itself, that may be the reason."""
+        if self.contact.was_late():
+            self._patience.setback(self._library.term)
 
-    def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
-        """Library: change the role. Who has led waits like everybody else before it campaigns."""
-        if newState != LEADER and self.is_leader:
-            self._SyncObj__raftElectionDeadline = self._clock() + self._SyncObj__generateRaftTimeout()
-        super()._SyncObj__setState(newState)
+    # --- what the library does ----------------------------------------------------------------------------------------------
 
-    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
-        """Library: how long a follower waits for a leader, in seconds."""
-        usual = self._random.uniform(limits.RAFT_ELECTION_TIMEOUT_MIN, limits.RAFT_ELECTION_TIMEOUT_MAX) / SECOND
-        return self.patience * usual
-
-    def _onTick(self, timeToWait: float) -> None:  # noqa: N802, N803
-        """Library: campaign, commit, step down. It counts a leader at once; that tells when nobody else is counted.
-
-        A leader that was stopped or busy itself has heard no answers, which is nobody's silence."""
-        before = self.commit
-        if self.is_leader and self._others:
-            self._conf.leaderFallbackTimeout = self.patience * limits.RAFT_LEADER_PATIENCE / SECOND
-            listens, answered = self._host.listens_since() / SECOND, self._SyncObj__lastResponseTime
-            for node in self._others.values():
-                answered[node] = max(answered[node], listens)
-        self._library_tick(timeToWait)
-        if self.is_leader and not self._others:
-            self._SyncObj__raftCommitIndex = max(before, min(self.commit, self._host.durable()))
-
-    # --- what is kept from the library --------------------------------------------------------------------------------------
-
-    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
-        """Library: apply what is committed. The group hands it out instead, once and in order (S9)."""
-        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
-        return False
-
-    def _SyncObj__doApplyCommand(self, command: object) -> None:  # noqa: N802
-        """Library: run a pickled command. Never."""
-        raise InvariantError(f"nothing is applied by the library, not even {command!r:.80}")
-
-    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803, FBT001
-        """Library: take a snapshot in, whatever it is (S7, S12). Never."""
-        raise InvariantError(f"snapshots do not travel in band (clear the journal: {clearJournal})")
-
-    def _checkCommandsToApply(self) -> None:  # noqa: N802
-        """Library: append or forward what was queued. A leader writes its own entries, and nobody queues any."""
-
-    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
-        """Library: pickle the state and cut the log. Retention does it."""
-
-    def translate(self, peer: str, message: dict[str, Any]) -> None:
+    def on_message(self, peer: str, message: dict[str, Any]) -> None:
         """A message that the library itself sends."""
         match message["type"]:
             case "request_vote":
@@ -388,7 +267,7 @@ class Election(Library):
                     message["last_log_index"],
                     message["last_log_term"],
                     pre=False,
-                    transfer=self._by_transfer,
+                    transfer=self.candidacy.by_transfer,
                 )
             case "response_vote":
                 sent = VoteAnswer(message["term"], pre=False, granted=True)
@@ -397,23 +276,3 @@ class Election(Library):
             case kind:
                 raise InvariantError(f"the library sends {kind}")
         self._host.send(peer, sent)
-
-
-class _Facade(Transport):  # type: ignore[misc] # the library is not typed
-    """The library's transport: it only sends votes and requests for them through it."""
-
-    def __init__(self, voter: Election) -> None:
-        super().__init__(None, None, None)
-        self._voter = voter
-
-    def send(self, node: Peer, message: dict[str, Any]) -> bool:
-        """See the library's Transport."""
-        self._voter.translate(node.id, message)
-        return True
-
-
-class _NoPoller:
-    """The library's poller: it has no sockets."""
-
-    def poll(self, timeout: float) -> None:
-        """Nothing to wait for."""

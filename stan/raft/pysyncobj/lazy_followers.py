@@ -22,9 +22,9 @@ from stan.types import Nanos, RaftIndex
 class LazyFollowers:
     """The lazy followers of one member, while it leads."""
 
-    def __init__(self, voters: Iterable[str], me: str) -> None:
-        """*voters* of the group, this member among them or not."""
-        self._others = frozenset(voters) - {me}
+    def __init__(self, others: Iterable[str]) -> None:
+        """*others*: the voters of the group besides this member."""
+        self._others = frozenset(others)
         self._needed = (len(self._others) + 1) // 2  # of the others, for a majority with the leader
         self.due: Nanos | None = None  # when those that lack something get it; None if nobody was passed over
         self._lazy: frozenset[Peer] = frozenset()

@@ -36,15 +36,15 @@ class Handover:
         transfer, shell = self._transfer, self._raft
         if transfer is None:
             return
-        asks, is_asked = now < transfer.deadline - limits.RAFT_REFUSAL_TIMEOUT, shell.handing_over
+        asks, is_asked = now < transfer.deadline - limits.RAFT_REFUSAL_TIMEOUT, shell.as_leader.handing_over
         over = now >= transfer.deadline or not (asks or is_asked)
-        if not shell.is_leader or over or not shell.is_voter(transfer.to):
+        if not shell.library.is_leader or over or transfer.to not in shell.members.others:
             self._transfer = None
             if is_asked:  # the target may still campaign: only after an election can there be a lease again
-                shell.step_down()
-            transfer.done(not shell.is_leader)
+                shell.library.step_down()
+            transfer.done(not shell.library.is_leader)
         elif asks:
-            shell.hand_over(transfer.to)
+            shell.as_leader.hand_over(transfer.to)
 
     def give_up(self) -> None:
         """End the hand-over: this member leaves the group. The callback gets True."""

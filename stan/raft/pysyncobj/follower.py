@@ -1,0 +1,160 @@
+"""A member of a group as a follower: which entries it takes from a leader, and what it acknowledges (see safe_raft.py).
+
+Promises: entries that are here already are cut off a message, and only an entry of another term is ever replaced (S1, S5); the
+commit index covers only what the message has verified, and never goes back (S2); an answer covers only what is durable here and
+equal to the leader's log, and carries term and number (S3); a stale leader is told the newer term (S16).
+"""
+
+from stan.errors import Damage, DiskFull
+from stan.invariant import invariant
+from stan.log.types import Entry
+from stan.raft.pysyncobj.compat import Peer
+from stan.raft.pysyncobj.election import Election
+from stan.raft.pysyncobj.host import RaftHost
+from stan.raft.pysyncobj.journal import Command, GroupJournal
+from stan.raft.pysyncobj.library import Library, LibraryClock
+from stan.raft.transport.codec import AppendAnswer, AppendEntries
+from stan.types import Nanos, RaftIndex, Term
+
+
+class Follower:
+    """What one member of a group has of the current term's leader, and the answer that it owes that leader."""
+
+    def __init__(
+        self, me: str, library: Library, journal: GroupJournal, host: RaftHost, election: Election, clock: LibraryClock
+    ) -> None:
+        self.owes: str | None = None  # the leader that gets an answer once this member's log is durable
+        self._me = me
+        self._library = library
+        self._journal = journal
+        self._host = host
+        self._election = election
+        self._clock = clock
+        self._verified = RaftIndex(0)  # equal to the log of this term's leader up to here
+        self._seq = 0  # of the newest AppendEntries of this term
+        self._reset_to: RaftIndex | None = None  # what the running handler answers instead of success
+
+    def on_append_entries(self, node: Peer, message: AppendEntries) -> None:
+        """A leader sends entries, or a heartbeat. Raises Damage if it contradicts an entry that is committed here."""
+        library = self._library
+        if message.term < library.term:  # S16: the leader was only slow, or cut off
+            self._election.leader_was_slow()
+            self._host.send(node.id, AppendAnswer(library.term, message.seq, RaftIndex(0), success=False, reset=False))
+            return
+        invariant(
+            message.term > library.term or not library.is_leader,
+            "one leader per term",
+            term=library.term,
+            other=node.id,
+            me=self._me,
+        )
+        commit, verified = library.commit, self._verified if message.term == library.term else RaftIndex(0)
+        prev_index, prev_term, entries = self._without_known(message)
+        self._election.contact.hear()
+        self._election.candidacy.withdraw()
+        self._reset_to = None
+        library.handle(
+            node,
+            {
+                "type": "append_entries",
+                "term": message.term,
+                "commit_index": min(message.commit, prev_index + len(entries)),  # S2
+                "prevLogIdx": prev_index,
+                "prevLogTerm": prev_term,
+                "entries": [(Command(entry.kind, entry.body), entry.index, entry.term) for entry in entries],
+            },
+        )
+        try:
+            written = self._journal.flush()
+        except DiskFull as error:
+            self._host.note(str(error))
+            library.commit, self._verified, written = commit, verified, False
+        invariant(library.commit >= commit, "the commit index never goes back", commit=library.commit, was=commit)
+        self._seq = max(self._seq, message.seq)
+        if self._reset_to is not None:
+            counts = self._election.knows_its_votes
+            answer = AppendAnswer(library.term, self._seq, self._reset_to, success=False, reset=True, counts=counts)
+            self._host.send(node.id, answer)
+        elif written and self._host.durable() < self._verified:
+            self.owes = node.id
+        else:
+            self.answer(node.id)
+
+    def _without_known(self, message: AppendEntries) -> tuple[RaftIndex, Term, list[Entry]]:
+        """S1, S5: previous index, previous term and entries of the message, without the entries that are here already."""
+        journal, entries = self._journal, message.entries
+        prev_index, prev_term = message.prev_index, message.prev_term
+        floor = max(self._library.commit, journal.base)
+        if prev_index <= floor:  # committed here, so every leader of this term or a later one has the same
+            self._compare(RaftIndex(prev_index), prev_term)
+            for entry in entries[: floor - prev_index]:
+                self._compare(entry.index, entry.term)
+            entries = entries[floor - prev_index :]
+            prev_index, prev_term = floor, journal.term_at(floor)
+        if journal.term_at(prev_index) != prev_term or prev_index > journal.end:
+            return prev_index, prev_term, entries
+        known_count = 0
+        for entry in entries:
+            if entry.index > journal.end or journal.term_at(entry.index) != entry.term:
+                break
+            known_count += 1
+        if known_count:
+            prev_index, prev_term = entries[known_count - 1].index, entries[known_count - 1].term
+        return prev_index, prev_term, entries[known_count:]
+
+    def _compare(self, index: RaftIndex, term: Term) -> None:
+        """Compare the term of a committed entry with the leader's *term* for it. Raises Damage if they differ."""
+        known = self._journal.term_at(index) if index >= self._journal.base else Term(0)
+        if known and known != term:  # 0: the log does not have the entry anymore
+            raise Damage(
+                f"entry {index} of term {known} is committed here, for the leader it is of term {term}: "
+                "another node has lost what it had acknowledged"
+            )
+
+    def on_equal(self, index: RaftIndex) -> None:
+        """The library has taken the message that is handled: the log is the leader's up to *index*."""
+        self._verified = max(self._verified, index)
+
+    def on_conflict(self, index: RaftIndex | None) -> None:
+        """The message that is handled follows an entry that this log does not have; at *index* is one of another term."""
+        if index is None:
+            self._reset_to = RaftIndex(self._journal.end + 1)
+        else:  # S11
+            self._reset_to = max(self._journal.first_of_term_at(index), RaftIndex(self._library.commit + 1))
+
+    def on_new_term(self) -> None:
+        """A later term is about to be saved: nothing is known yet of its leader's log."""
+        self._verified, self._seq, self.owes = RaftIndex(0), 0, None
+
+    def durably_equal(self) -> RaftIndex:
+        """Entries up to here are durable here and equal to the leader's log."""
+        return min(self._verified, self._host.durable())
+
+    def answer(self, leader: str) -> None:
+        """Acknowledge to the leader the entries that are durable here and equal to its log."""
+        safe = self.durably_equal()
+        if safe == self._verified:
+            self.owes = None
+        counts = self._election.knows_its_votes
+        answer = AppendAnswer(
+            self._library.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=counts
+        )
+        self._host.send(leader, answer)
+
+    def take_heartbeat_quickly(self, peer: str, term: Term, commit: RaftIndex, seq: int, now: Nanos) -> bool:
+        """Answer a heartbeat without news at once. Returns False if the heartbeat has to go through `SafeRaft.receive`."""
+        library = self._library
+        if (
+            peer != library.leader
+            or term != library.term
+            or commit != library.commit
+            or not commit <= self._verified <= self._host.durable()
+            or not library.is_follower
+        ):
+            return False
+        self._clock.tell(now)
+        self._election.contact.hear()
+        library.restart_election_timer()
+        self._seq = max(self._seq, seq)
+        self.answer(peer)
+        return True

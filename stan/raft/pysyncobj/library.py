@@ -1,0 +1,344 @@
+"""PySyncObj under plain names: the one object of the library in a group, on a clock and a journal of its own.
+
+Whatever else is in the shell reads and changes the library's state, and calls its handlers, through the properties and methods of
+`Library` alone; the library calls back through `LibraryEvents`. Its own names (`_SyncObj__…`) appear here and in `compat` only.
+
+Promises: the library never applies, compacts, loads or forwards anything (S7, S8, S9, S12). Never patches the library: its
+functions read the time and make the journal by globals of their module, so an instance of `Library` runs those functions with
+globals of its own. Decides nothing by Raft's rules: that is for those who use it.
+"""
+
+from collections.abc import Iterable
+from types import FunctionType, MethodType
+from typing import Any, Protocol
+
+import pysyncobj.syncobj as library
+from pysyncobj.syncobj import SyncObj
+
+from stan import limits
+from stan.invariant import InvariantError
+from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Journal, Peer, SyncObjConf, Transport
+from stan.types import SECOND, Nanos, RaftIndex, Term
+
+
+class LibraryClock:
+    """Time as the library sees it: what the running call was told."""
+
+    def __init__(self, now: Nanos) -> None:
+        self.now = now
+        self.seconds = now / SECOND
+
+    def tell(self, now: Nanos) -> None:
+        """It is *now* until it is told again."""
+        self.now = now
+        self.seconds = now / SECOND
+
+    def __call__(self) -> float:
+        """The library asks for the time, in seconds."""
+        return self.seconds
+
+
+class LibraryEvents(Protocol):
+    """What the library calls inside its handlers: may only take notes and queue messages."""
+
+    def election_timeout(self) -> float:
+        """How long a follower waits for a leader, in seconds. The constructor of `Library` asks for it, too."""
+
+    def on_new_term(self) -> None:
+        """A later term is about to be saved."""
+
+    def on_role(self, *, leads: bool) -> None:
+        """The role was set, perhaps to what it was before."""
+
+    def on_equal(self, index: RaftIndex) -> None:
+        """The AppendEntries that is handled shows that the log is the leader's up to *index*; to be answered with success."""
+
+    def on_conflict(self, index: RaftIndex | None) -> None:
+        """The AppendEntries that is handled follows an entry that the log does not have: at *index* is one of another term, or,
+        with None, none at all. To be answered with a reset."""
+
+    def on_heartbeat_due(self) -> None:
+        """A leader has to send entries and heartbeats, after the handler."""
+
+    def on_message(self, peer: str, message: dict[str, Any]) -> None:
+        """A message of the library about votes leaves for a peer."""
+
+
+class Library(SyncObj):  # type: ignore[misc] # the library is not typed
+    """The library's state machine for one member of one group. Times are in seconds on its clock."""
+
+    def __init__(
+        self, me: Peer, others: list[Peer], clock: LibraryClock, journal: Journal, events: LibraryEvents
+    ) -> None:
+        names = {**vars(library), "monotonicTime": clock, "createJournal": lambda _file: journal}
+
+        def bound(name: str) -> MethodType:
+            published = SyncObj.__dict__[name]
+            return MethodType(FunctionType(published.__code__, names, name, published.__defaults__), self)
+
+        self._clock = clock
+        self._events = events
+        self._SyncObj__onBecomeLeader = bound("_SyncObj__onBecomeLeader")
+        self._SyncObj__onMessageReceived = bound("_SyncObj__onMessageReceived")
+        self._library_tick = bound("_onTick")
+        bound("__init__")(me, others, _conf(), transport=_Facade(events))
+        self._poller = _NoPoller()
+        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
+
+    # --- state --------------------------------------------------------------------------------------------------------------
+
+    @property
+    def term(self) -> Term:
+        """Current term."""
+        return Term(self._SyncObj__raftCurrentTerm)
+
+    @property
+    def commit(self) -> RaftIndex:
+        """Newest entry known to be committed."""
+        return RaftIndex(self._SyncObj__raftCommitIndex)
+
+    @commit.setter
+    def commit(self, index: RaftIndex) -> None:
+        """Correct the library: it has taken more for committed than the shell knows to be."""
+        self._SyncObj__raftCommitIndex = index
+
+    @property
+    def is_leader(self) -> bool:
+        """True if this member leads, as far as it knows."""
+        return bool(self._SyncObj__raftState == LEADER)
+
+    @property
+    def is_candidate(self) -> bool:
+        """True if this member has asked for votes and neither won nor given up."""
+        return bool(self._SyncObj__raftState == CANDIDATE)
+
+    @property
+    def is_follower(self) -> bool:
+        """True if this member neither leads nor is a candidate."""
+        return bool(self._SyncObj__raftState == FOLLOWER)
+
+    @property
+    def leader(self) -> str | None:
+        """Last known leader of the current term."""
+        node = self._SyncObj__raftLeader
+        return None if node is None else str(node.id)
+
+    @property
+    def term_begins(self) -> RaftIndex:
+        """The leader's own first entry; everything before it is of earlier terms."""
+        return RaftIndex(self._SyncObj__noopIDx)
+
+    @property
+    def election_deadline(self) -> float:
+        """When this member campaigns if it does not lead; minus infinity if at once."""
+        return float(self._SyncObj__raftElectionDeadline)
+
+    @election_deadline.setter
+    def election_deadline(self, deadline: float) -> None:
+        """Set when this member campaigns if it does not lead."""
+        self._SyncObj__raftElectionDeadline = deadline
+
+    @property
+    def transfer_pending(self) -> bool:
+        """True while this member was asked to campaign (TimeoutNow) and has not begun."""
+        return bool(self._SyncObj__transferInProgress)
+
+    @transfer_pending.setter
+    def transfer_pending(self, pending: bool) -> None:
+        """End, with False, a request to campaign that came to nothing."""
+        self._SyncObj__transferInProgress = pending
+
+    @property
+    def linked(self) -> set[Peer]:
+        """Voters and observers to which there is a link. Not to be changed."""
+        nodes: set[Peer] = self._SyncObj__connectedNodes
+        return nodes
+
+    @property
+    def linked_observers(self) -> set[Peer]:
+        """Observers to which there is a link. Not to be changed."""
+        nodes: set[Peer] = self._SyncObj__readonlyNodes
+        return nodes
+
+    # --- roles --------------------------------------------------------------------------------------------------------------
+
+    def restart_election_timer(self) -> None:
+        """Wait an election timeout, from now on, before campaigning."""
+        self._SyncObj__raftElectionDeadline = self._clock.seconds + self._SyncObj__generateRaftTimeout()
+
+    def forget_leader(self) -> None:
+        """There is no known leader."""
+        self._SyncObj__raftLeader = None
+
+    def step_down(self) -> None:
+        """Become a follower, and wait an election timeout before campaigning again."""
+        if self._SyncObj__raftState != FOLLOWER:
+            self._SyncObj__setState(FOLLOWER)
+        self.forget_leader()
+        self.restart_election_timer()
+
+    def adopt(self, term: Term) -> None:
+        """Another member is in a later *term*: become a follower in it."""
+        self._SyncObj__setCurrentTerm(term, None)
+        self._SyncObj__setState(FOLLOWER)
+        self.forget_leader()
+
+    def vote(self, peer: str) -> None:
+        """Give the vote of the current term to a peer, durably, without a message."""
+        self._SyncObj__setCurrentTerm(self.term, peer)
+
+    # --- handlers -----------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Do what is due: campaign, commit, step down."""
+        self._library_tick(0.0)
+
+    def handle(self, node: Peer, message: dict[str, Any]) -> None:
+        """Handle a message, in the library's form."""
+        self._SyncObj__onMessageReceived(node, message)
+
+    def link(self, node: Peer) -> None:
+        """There is a link to another voter."""
+        self._SyncObj__onNodeConnected(node)
+
+    def unlink(self, node: Peer) -> None:
+        """The link to another voter is gone."""
+        self._SyncObj__onNodeDisconnected(node)
+
+    def link_observer(self, node: Peer) -> None:
+        """There is a link to an observer."""
+        self._SyncObj__onReadonlyNodeConnected(node)
+
+    def unlink_observer(self, node: Peer) -> None:
+        """The link to an observer is gone."""
+        self._SyncObj__onReadonlyNodeDisconnected(node)
+
+    # --- leader -------------------------------------------------------------------------------------------------------------
+
+    def match(self, node: Peer) -> RaftIndex:
+        """A member's match index: it counts for the majority up to here."""
+        return RaftIndex(self._SyncObj__raftMatchIndex[node])
+
+    def set_match(self, node: Peer, index: RaftIndex) -> None:
+        """Set a member's match index."""
+        self._SyncObj__raftMatchIndex[node] = index
+
+    def ask_to_campaign(self, node: Peer) -> None:
+        """Send TimeoutNow to a follower, if its match index is the end of the log."""
+        self.transferLeadership(node)
+
+    def note_answer(self, node: Peer, now: Nanos) -> None:
+        """A follower has answered: a leader without answers of a majority steps down."""
+        self._SyncObj__lastResponseTime[node] = now / SECOND
+
+    def wait_for_answers(self, nodes: Iterable[Peer], since: Nanos, patience: Nanos) -> None:
+        """Before a leader's tick: it steps down after *patience* without answers, which counts from *since* at the earliest."""
+        self.conf.leaderFallbackTimeout = patience / SECOND
+        earliest, answered = since / SECOND, self._SyncObj__lastResponseTime
+        for node in nodes:
+            answered[node] = max(answered[node], earliest)
+
+    def is_heartbeat_due(self, now: Nanos) -> bool:
+        """True if the next heartbeat should have left."""
+        return bool(now / SECOND > self._SyncObj__newAppendEntriesTime)
+
+    def plan_heartbeat(self) -> None:
+        """Set the time of the next heartbeat. Those of all groups fall on the same instants, so that they leave in one frame."""
+        period = limits.RAFT_HEARTBEAT_INTERVAL / SECOND
+        self._SyncObj__newAppendEntriesTime = (self._clock.seconds // period + 1) * period - period / 100
+
+    # --- what the library calls -----------------------------------------------------------------------------------------------
+
+    def _SyncObj__setCurrentTerm(self, term: Term, votedForNodeId: str | None) -> None:  # noqa: N802, N803
+        """Library: remember term and vote, before a message shows them."""
+        if term > self.term:
+            self._events.on_new_term()
+        super()._SyncObj__setCurrentTerm(term, votedForNodeId)
+
+    def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
+        """Library: change the role. Who has led waits like everybody else before it campaigns."""
+        if newState != LEADER and self.is_leader:
+            self.restart_election_timer()
+        super()._SyncObj__setState(newState)
+        self._events.on_role(leads=newState == LEADER)
+
+    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
+        """Library: how long a follower waits for a leader, in seconds."""
+        return self._events.election_timeout()
+
+    def _SyncObj__sendNextNodeIdx(  # noqa: N802
+        self,
+        node: Peer,  # noqa: ARG002 - the answer goes out when the journal has written
+        reset: bool = False,  # noqa: FBT001, FBT002 - the library's signature
+        nextNodeIdx: int | None = None,  # noqa: N803
+        success: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
+        """Library: answer an AppendEntries. The shell answers when the handler is done."""
+        if success and nextNodeIdx is not None:
+            self._events.on_equal(RaftIndex(nextNodeIdx - 1))
+        elif reset:
+            self._events.on_conflict(None if nextNodeIdx is None else RaftIndex(nextNodeIdx))
+        else:
+            raise InvariantError("the library answers an AppendEntries in a way it never does")
+
+    def _SyncObj__sendAppendEntries(self) -> None:  # noqa: N802
+        """Library: send what followers lack, and heartbeats. Done at the end of the turn, after the journal has written."""
+        self.plan_heartbeat()
+        self._events.on_heartbeat_due()
+
+    def _SyncObj__applyLogEntries(self) -> bool:  # noqa: N802
+        """Library: apply what is committed. The group hands it out instead, once and in order (S9)."""
+        self._SyncObj__raftLastApplied = self._SyncObj__raftCommitIndex
+        return False
+
+    def _SyncObj__doApplyCommand(self, command: object) -> None:  # noqa: N802
+        """Library: run a pickled command. Never."""
+        raise InvariantError(f"nothing is applied by the library, not even {command!r:.80}")
+
+    def _SyncObj__loadDumpFile(self, clearJournal: bool) -> None:  # noqa: N802, N803, FBT001
+        """Library: take a snapshot in, whatever it is (S7, S12). Never."""
+        raise InvariantError(f"snapshots do not travel in band (clear the journal: {clearJournal})")
+
+    def _checkCommandsToApply(self) -> None:  # noqa: N802
+        """Library: append or forward what was queued. A leader writes its own entries, and nobody queues any."""
+
+    def _SyncObj__tryLogCompaction(self) -> None:  # noqa: N802
+        """Library: pickle the state and cut the log. Retention does it."""
+
+
+def _conf() -> SyncObjConf:
+    return SyncObjConf(
+        autoTick=False,
+        appendEntriesUseBatch=True,
+        appendEntriesPeriod=limits.RAFT_HEARTBEAT_INTERVAL / SECOND,
+        raftMinTimeout=limits.RAFT_ELECTION_TIMEOUT_MIN / SECOND,
+        raftMaxTimeout=limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
+        leaderFallbackTimeout=limits.RAFT_LEADER_PATIENCE / SECOND,
+        connectionTimeout=10 * limits.RAFT_ELECTION_TIMEOUT_MAX / SECOND,
+        commandsWaitLeader=False,
+        commandsQueueSize=0,
+        dynamicMembershipChange=False,
+        logCompactionMinEntries=1 << 62,
+        logCompactionMinTime=1 << 62,
+        useFork=False,
+    )
+
+
+class _Facade(Transport):  # type: ignore[misc] # the library is not typed
+    """The library's transport: it only sends votes and requests for them through it."""
+
+    def __init__(self, events: LibraryEvents) -> None:
+        super().__init__(None, None, None)
+        self._events = events
+
+    def send(self, node: Peer, message: dict[str, Any]) -> bool:
+        """A message leaves, as far as the library knows."""
+        self._events.on_message(node.id, message)
+        return True
+
+
+class _NoPoller:
+    """The library's poller: it has no sockets."""
+
+    def poll(self, timeout: float) -> None:
+        """Nothing to wait for."""
