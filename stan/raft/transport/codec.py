@@ -1,15 +1,16 @@
-"""Raft messages as bytes: fixed little-endian fields, nothing that could be code.
+"""Raft messages as bytes: fixed little-endian fields, and no format that can carry code (as a pickle does).
 
     message   length u32 | group u16 | type u8 | fields, and for AppendEntries its entries
     entry     term u64 | kind u8 | length u32 | body        (indexes are consecutive, the first is prev_index + 1)
 
-What groups at rest say to each other is short and comes from all of them at once, so it has a form without a header of its own:
+Groups at rest send only heartbeats and answers to them, all groups at the same time. Those have a short form: many of them, of
+different groups, are the fields of one message of type 7 or 8, whose header has group 0:
 
-    heartbeats  (group u16 | term u64 | commit u64 | prev_term u64 | seq u64)*     AppendEntries without entries behind commit
+    heartbeats  (group u16 | term u64 | commit u64 | prev_term u64 | seq u64)*     AppendEntries: no entries, prev_index = commit
     answers     (group u16 | term u64 | seq u64 | next_index u64 | flags u8)*      AppendAnswer
 
-Promises: `decode` gives back what `encode` was given or raises FrameError; it reads no further than it was told, and makes
-nothing larger than its input. Never unpickles. The verbs are Raft's (Ongaro, "Consensus: Bridging Theory and Practice", 2014).
+Promises: `decode` returns what `encode` was given or raises FrameError; it never reads beyond an announced length, and never
+allocates more than its input holds. The names of messages are Raft's (Ongaro, "Consensus: Bridging Theory and Practice", 2014).
 """
 
 from collections.abc import Iterator
@@ -25,11 +26,11 @@ from stan.types import GroupId, RaftIndex, Term
 
 
 class FrameError(StanError):
-    """Bytes of a peer that no right peer sends; the link to it is reset."""
+    """A peer has sent bytes that are no frame or message of this protocol; the link to it is reset."""
 
 
 class AppendEntries(NamedTuple):
-    """Leader to follower; without entries it is a heartbeat."""
+    """Leader to follower: entries that follow the entry *prev_index* of term *prev_term*; a heartbeat if there are none."""
 
     term: Term
     commit: RaftIndex
@@ -40,18 +41,18 @@ class AppendEntries(NamedTuple):
 
 
 class AppendAnswer(NamedTuple):
-    """Follower to leader: what it holds durably, or where the leader has to go on."""
+    """Follower to leader: the entries that the follower holds durably, or the entry from which the leader has to send again."""
 
     term: Term
-    seq: int  # of the newest AppendEntries handled
+    seq: int  # of the newest AppendEntries that the follower has handled
     next_index: RaftIndex
-    success: bool  # everything below next_index equals the leader's log and is durable
-    reset: bool  # the leader goes on with next_index
-    counts: bool = True  # it knows what it promised; what others say is no part of any majority
+    success: bool  # the follower's entries below next_index equal the leader's and are durable
+    reset: bool  # the leader has to send the entries from next_index on (again)
+    counts: bool = True  # False from an amnesiac member, whose answers are part of no majority
 
 
 class VoteRequest(NamedTuple):
-    """Candidate to voters."""
+    """Candidate to voters: a request for a vote, or with *pre* the question that precedes it (pre-vote)."""
 
     term: Term
     last_index: RaftIndex
@@ -63,8 +64,8 @@ class VoteRequest(NamedTuple):
 class VoteAnswer(NamedTuple):
     """Voter to candidate."""
 
-    term: Term  # that was asked for; the voter's own if it refuses
-    pre: bool
+    term: Term  # of the request; the voter's own if it refuses
+    pre: bool  # the answer is to a pre-vote
     granted: bool
 
 
@@ -75,7 +76,7 @@ class TimeoutNow(NamedTuple):
 
 
 class Readmit(NamedTuple):
-    """Leader to an amnesiac member: whoever holds everything up to that entry of this term has forgotten nothing that matters."""
+    """Leader to an amnesiac member: it is readmitted if its log equals the leader's, durably, up to this entry of this term."""
 
     term: Term
     index: RaftIndex  # type: ignore[assignment] # hides tuple.index, which nobody calls on a message
@@ -124,7 +125,7 @@ def encode(group: GroupId, message: Message) -> list[bytes]:
 
 
 def short(group: GroupId, message: Message) -> tuple[int, bytes] | None:
-    """HEARTBEATS or ANSWERS, and the message in that form; None if it has none."""
+    """HEARTBEATS or ANSWERS, and the fields of *message* in its short form; None if this message has no short form."""
     if isinstance(message, AppendAnswer):
         term, seq, next_index, success, reset, counts = message
         return ANSWERS, _SHORT_ANSWER.pack(group, term, seq, next_index, success | reset << 1 | counts << 2)
@@ -134,19 +135,19 @@ def short(group: GroupId, message: Message) -> tuple[int, bytes] | None:
 
 
 def bundle(kind: int, parts: list[bytes]) -> list[bytes]:
-    """Many messages in short form as one."""
+    """One message of type *kind* (HEARTBEATS or ANSWERS) from the short forms of many, as a list of buffers."""
     return [_HEADER.pack(sum(map(len, parts)), 0, kind), *parts]
 
 
 def heartbeats(view: memoryview) -> Iterator[tuple[GroupId, Term, RaftIndex, Term, int]]:
-    """Group, term, commit, prev_term and seq of each."""
+    """Group, term, commit, prev_term and seq of each heartbeat in the fields of a HEARTBEATS message; raises FrameError."""
     if len(view) % _HEARTBEAT.size:
         raise FrameError("heartbeats are cut off")
     return _HEARTBEAT.iter_unpack(view)
 
 
 def answers(view: memoryview) -> Iterator[tuple[GroupId, AppendAnswer]]:
-    """Group and answer of each."""
+    """Group and answer of each answer in the fields of an ANSWERS message; raises FrameError."""
     if len(view) % _SHORT_ANSWER.size:
         raise FrameError("answers are cut off")
     for group, term, seq, next_index, flags in _SHORT_ANSWER.iter_unpack(view):
@@ -155,7 +156,7 @@ def answers(view: memoryview) -> Iterator[tuple[GroupId, AppendAnswer]]:
 
 
 def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
-    """Walk the messages of *batch*, which they must fill exactly; raises FrameError."""
+    """Group and message of each message in *batch*, those in short form included; raises FrameError."""
     for kind, group, view in walk(batch):
         if kind == HEARTBEATS:
             for number, term, commit, prev_term, seq in heartbeats(view):
@@ -167,14 +168,14 @@ def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
 
 
 def heartbeat(term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> AppendEntries:
-    """A heartbeat as the message that it stands for; raises FrameError."""
+    """The AppendEntries that a heartbeat in short form stands for; raises FrameError."""
     if prev_term > term:
         raise FrameError(f"an entry of term {prev_term} before a leader of term {term}")
     return AppendEntries(term, commit, commit, prev_term, seq, [])
 
 
 def walk(batch: bytes | memoryview) -> Iterator[tuple[int, GroupId, memoryview]]:
-    """Type, group and fields of each message of *batch*, which they must fill exactly; raises FrameError."""
+    """Type, group and fields of each message in *batch*; raises FrameError if the messages do not fill it exactly."""
     view = memoryview(batch)
     position = 0
     while position < len(view):
@@ -191,7 +192,7 @@ def walk(batch: bytes | memoryview) -> Iterator[tuple[int, GroupId, memoryview]]
 
 
 def decode_one(kind: int, view: memoryview) -> Message:
-    """A message of a type that is neither HEARTBEATS nor ANSWERS; raises FrameError."""
+    """Decode the fields of a message whose type is neither HEARTBEATS nor ANSWERS; raises FrameError."""
     if kind == _APPEND_ENTRIES:
         return _decode_append(view)
     if kind == _APPEND_ANSWER:

@@ -1,14 +1,15 @@
-"""One link to one peer: a FIFO without loss or repeats, for as long as it lasts, over frames that may be lost, late or repeated.
+"""One link to one peer: while it is up, content arrives in order and once, over frames that may be lost, late or repeated.
 
     frame   magic u8 | flags u8 | mine u64 | theirs u64 | number u64 | CRC-32 u32 | content
 
-Both ends make a number for each session and prove that they know the other's: content counts only in frames that carry both.
+*mine* and *theirs* identify a session: each end draws a random number for it, and *number* counts the frames of the session. The
+content of a frame is taken only if the frame carries the current numbers of both ends, which proves that its sender knows both.
 
     down ── frame with their number ──► heard ── frame with both ──► up ── gap, other number, silence, garbage ──► down
 
-Promises: while up, content arrives whole, in order and once; whoever misses one frame ends the session, and both ends hear of it.
-A frame of an earlier life of either end is never taken for one of this. Frames are bounded; longer content is cut and put
-together. Pure.
+Promises: an end that misses a frame ends the session, and the other end learns of it from the next frame. A frame from before a
+restart of either end is never taken for one of the current session. A frame's content is at most RAFT_FRAME_BYTES_MAX; longer
+content is cut into frames and joined again. Pure.
 """
 
 import zlib
@@ -26,23 +27,23 @@ HEADER_BYTES = _FRAME.size
 
 
 class Link:
-    """This node's end. `frames` and `take` do the work; the mux looks at `up` after each `take`."""
+    """This node's end of a link. `take` may change `up`: the mux compares it before and after."""
 
     def __init__(self, random: Random, now: Nanos) -> None:
         self.up = False
-        self.heard_at = now  # last frame of the session
-        self.spoke_at = Nanos(now - limits.RAFT_PING_INTERVAL)
-        self.wants_to_speak = False  # the other end should hear our numbers now
+        self.heard_at = now  # when the newest frame of the session arrived
+        self.spoke_at = Nanos(now - limits.RAFT_PING_INTERVAL)  # when the newest frame was made
+        self.wants_to_speak = False  # a frame should leave now, if only to show this end's numbers
         self._random = random
         self._mine = self._number()
-        self._theirs = 0
-        self._sent = 0
-        self._taken = 0
-        self._partial: list[bytes] = []
+        self._theirs = 0  # 0 while the peer's number is not known
+        self._sent = 0  # number of the newest frame made
+        self._taken = 0  # number of the newest frame taken
+        self._partial: list[bytes] = []  # content of which more frames are to come
         self._partial_bytes = 0
 
     def frames(self, content: bytes, now: Nanos) -> list[bytes]:
-        """Content as frames; without content one frame that says that this end is alive."""
+        """Cut *content* into frames; empty content makes one frame, a ping."""
         self.spoke_at = now
         self.wants_to_speak = False
         size = limits.RAFT_FRAME_BYTES_MAX
@@ -56,8 +57,13 @@ class Link:
         return frames
 
     def take(self, frame: bytes | memoryview, now: Nanos) -> bytes | memoryview:
-        """A frame of the peer; returns the content that is complete with it, perhaps a view of the frame, else nothing. Raises
-        FrameError."""
+        """Take a frame of the peer.
+
+        Returns the content that this frame completes, which may be a view of *frame*; empty if it completes none.
+
+        Raises:
+            FrameError: the frame is damaged, or no frame of this protocol; the caller has to `reset` the link.
+        """
         if not HEADER_BYTES <= len(frame) <= HEADER_BYTES + limits.RAFT_FRAME_BYTES_MAX:
             raise FrameError(f"a frame of {len(frame)} bytes")
         magic, flags, theirs, mine, number, crc = _FRAME.unpack_from(frame)
@@ -69,7 +75,7 @@ class Link:
             self.wants_to_speak = True
             return b""
         if number <= self._taken:
-            return b""  # a repeat
+            return b""  # a frame that came twice
         if number != self._taken + 1 and self.up:
             self.reset()
             return b""
@@ -80,6 +86,7 @@ class Link:
         return self._join(frame, flags, crc)
 
     def _join(self, frame: bytes | memoryview, flags: int, crc: int) -> bytes | memoryview:
+        """Check a frame's content and join it to that of the frames before; returns what is complete."""
         piece = memoryview(frame)[HEADER_BYTES:]
         if bool(flags & _CONTINUES) != bool(self._partial):
             raise FrameError("a frame that does not continue the one before")
@@ -99,28 +106,29 @@ class Link:
         return content
 
     def _on_new_session(self, theirs: int, mine: int, number: int) -> None:
-        """A frame with a number of the peer that is not the session's."""
-        if mine == self._mine:  # they know this session already
+        """A frame carries another number of the peer than the one known here."""
+        if mine == self._mine:  # the peer has read this end's number, and has drawn its own for the session
             self._end(theirs)
             self._taken = number - 1
-        elif mine == 0:  # they know nobody yet: a new life
+        elif mine == 0:  # the peer knows no number of this end yet: it has just started, or ended its session
             self._end(theirs)
-        else:  # they speak to an earlier life of this end: they must learn of this one
+        else:  # the peer uses a number of an earlier session of this end, and has to learn the current one
             self._end(0)
 
     def reset(self) -> None:
-        """End the session; what was on the way, in both directions, is lost."""
+        """End the session: content on the way, in both directions, is lost."""
         self._end(0)
 
     def is_silent(self, now: Nanos, patience: int = limits.RAFT_PEER_TIMEOUT) -> bool:
-        """True if the peer counts as down, because it was silent for longer than *patience* nanoseconds."""
+        """True if the link is up and no frame has arrived for longer than *patience* nanoseconds."""
         return self.up and now - self.heard_at > patience
 
     def is_due(self, now: Nanos) -> bool:
-        """True if this end has been silent for too long, or has something to send about the session."""
+        """True if a frame should leave: this end has sent none for RAFT_PING_INTERVAL, or the peer lacks its numbers."""
         return self.wants_to_speak or now - self.spoke_at >= limits.RAFT_PING_INTERVAL
 
     def _end(self, theirs: int) -> None:
+        """End the session; *theirs* is the peer's number in the next one, 0 if it is not known."""
         if self.up:
             self._mine = self._number()
             self._sent = 0

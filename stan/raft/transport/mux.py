@@ -1,13 +1,14 @@
-"""All groups of a node on one link per peer: what they say in one turn leaves in one frame, heartbeats of all groups with it.
+"""All groups of a node on one link per peer: the messages that they send in one turn leave in one frame, as far as it holds them.
 
-    group.send ─► out[peer] ─► flush: frames ─► Wire ─► peer's Mux.receive ─► its groups
-    tick: a ping where nothing was said, peers that were silent for too long are down
+    group.send ─► outgoing[peer] ─► flush: frames ─► Wire ─► peer's Mux.receive ─► its groups
+    tick: ping peers to which nothing was sent, take the links down of peers that were silent for too long
 
-Messages that have a short form and follow each other are bundled.
+Consecutive messages that have a short form (`codec.short`) are bundled into one.
 
-Promises: messages between two nodes arrive in order and once, or the link goes down and up again and every group hears of both;
-what was queued for a peer that is down is dropped. Garbage resets the link; a group that it comes for again and again is told,
-as the other groups need the link. Never delivers a message inside `send`.
+Promises: messages between two nodes arrive in order and once, or the link goes down and up again and every group is told of both;
+messages queued for a peer whose link is down are dropped. Bytes that cannot be decoded reset the link. If that happens
+RAFT_GARBLED_MAX times in a row for one group, that group is told instead (`garbled`), because the other groups need the link.
+Never delivers a message inside `send`.
 """
 
 from collections import Counter
@@ -28,51 +29,51 @@ _AWAY = limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY
 
 
 class Wire(Protocol):
-    """Port to the network that carries frames; it may lose, delay and repeat them without notice."""
+    """Port to the network that carries frames. The network may lose, delay and repeat frames without notice."""
 
     def write(self, frames: Seq[tuple[str, bytes]]) -> bool:
         """Send frames, each to its peer and of at most RAFT_FRAME_BYTES_MAX bytes and a header.
 
-        Returns True if the wire turned out to be lost; a loss is reported once."""
+        Returns True if the network's connection is lost, and frames with it; each loss is reported once."""
 
 
 class GroupEndpoint(Protocol):
-    """A group on this node."""
+    """A group on this node, as the mux calls it."""
 
     def receive(self, peer: str, message: Message) -> None:
-        """A message of the same group on another node."""
+        """Handle a message of the same group on another node."""
 
     def on_heartbeat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
-        """A heartbeat: see codec."""
+        """Handle a heartbeat in short form: an AppendEntries without entries, whose prev_index is *commit*."""
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
-        """An answer to an AppendEntries."""
+        """Handle an answer to an AppendEntries that came in short form."""
 
     def garbled(self, peer: str, why: str) -> None:
-        """A peer keeps sending messages that cannot be decoded."""
+        """A peer keeps sending messages for this group that cannot be decoded."""
 
     def peer_up(self, peer: str) -> None:
-        """Messages reach the peer from now on."""
+        """The link to the peer is up: messages reach it from now on."""
 
     def peer_down(self, peer: str) -> None:
-        """The link to the peer ended; messages on the way are lost."""
+        """The link to the peer is down; messages on the way are lost."""
 
 
 class _Outgoing:
-    """The link to one peer, and what is to leave on it."""
+    """The link to one peer, and the messages and frames that are to leave on it."""
 
     __slots__ = ("kind", "link", "parts", "ready", "run", "size")
 
     def __init__(self, link: Link) -> None:
         self.link = link
-        self.parts: list[bytes] = []
-        self.size = 0
-        self.ready: list[bytes] = []  # frames of batches that were full
-        self.kind = 0  # of the bundle that is being made
-        self.run: list[bytes] = []
+        self.parts: list[bytes] = []  # encoded messages that are in no frame yet
+        self.size = 0  # bytes in `parts`
+        self.ready: list[bytes] = []  # frames that were made because `parts` had grown to RAFT_FRAME_BYTES_MAX
+        self.kind = 0  # type of the bundle that is being made; 0 if there is none
+        self.run: list[bytes] = []  # messages in short form of that bundle
 
     def add(self, group: GroupId, message: Message) -> None:
-        """Queue a message behind the others."""
+        """Queue a message behind the others, in short form if it has one."""
         form = codec.short(group, message)
         if form is None:
             self.close()
@@ -85,7 +86,7 @@ class _Outgoing:
         self.run.append(part)
 
     def close(self) -> None:
-        """End the bundle."""
+        """End the bundle that is being made: queue it as one message."""
         if self.run:
             self._put(codec.bundle(self.kind, self.run))
             self.run = []
@@ -96,43 +97,43 @@ class _Outgoing:
         self.size += sum(map(len, parts))
 
     def take(self) -> bytes:
-        """Everything that is queued."""
+        """Remove and return the queued messages, as the content of a frame."""
         content = b"".join(self.parts)
         self.parts.clear()
         self.size = 0
         return content
 
     def drop(self) -> None:
-        """Forget everything."""
+        """Discard queued messages and frames."""
         self.close()
         self.take()
         self.ready.clear()
 
 
 class ReadingTimes:
-    """When this node read what its peers say, so that a node that was stopped or busy takes nobody for silent. Pure.
+    """When this node has read its sockets: a node that was stopped or busy must not take its peers for silent. Pure.
 
-    Without a look for longer than a tick and RAFT_AWAY it was away."""
+    If it has not read them for longer than a tick and RAFT_AWAY, it was away."""
 
     def __init__(self, now: Nanos) -> None:
         self._ticked_at = now
-        self._looked_at = now  # the sockets
-        self._since = now
+        self._looked_at = now  # when the sockets were read last
+        self._since = now  # beginning of the time in which it was not away
 
     def since(self, now: Nanos) -> Nanos:
-        """Since when this node reads without having been away: now, if it was away until now."""
+        """Beginning of the time in which this node has not been away; *now* if it was away until now."""
         return now if now - self._looked_at > _AWAY else self._since
 
     def look(self, now: Nanos) -> None:
-        """The sockets were looked at."""
+        """The sockets are read."""
         if now - self._looked_at > _AWAY:
             self._since = now
         self._looked_at = now
 
     def tick(self, now: Nanos, *, reads_nothing: bool) -> Nanos:
-        """The ticker rings; with *reads_nothing* the sockets were not looked at.
+        """A tick; with *reads_nothing* this node is busy, and has not read its sockets although ticks come in time.
 
-        Returns for how many nanoseconds since the last tick this node was away."""
+        Returns the nanoseconds since the last tick if this node was away, or busy, meanwhile; else 0."""
         passed, self._ticked_at = Nanos(now - self._ticked_at), now
         if reads_nothing:
             return passed
@@ -140,12 +141,15 @@ class ReadingTimes:
         return passed if passed > _AWAY else Nanos(0)
 
     def was_late(self, now: Nanos) -> bool:
-        """True if this node was away lately, and so may be short of CPU."""
+        """True if this node was away within the last RAFT_LATE_MEMORY, and so may be short of CPU."""
         return now - self._since < limits.RAFT_LATE_MEMORY
 
 
 class Mux:
-    """This node's end of all links. `wake` is called when something wants to leave outside of a turn."""
+    """This node's end of all links.
+
+    The constructor's callbacks: *wake* is called when a frame has to leave and no turn may be under way to `flush` it; *note*
+    gets the level and the text of a line for the log."""
 
     def __init__(
         self,
@@ -166,27 +170,27 @@ class Mux:
         self._outgoing: dict[str, _Outgoing] = {}  # by peer
         self._reading = ReadingTimes(now())
         self._backoff = Backoff()
-        self._speaks: set[str] = set()  # peers that something may have to leave to
-        self._garbled: Counter[GroupId] = Counter()  # messages that could not be understood, one after the other
+        self._speaks: set[str] = set()  # peers to which a frame may have to leave
+        self._garbled: Counter[GroupId] = Counter()  # messages in a row that could not be decoded
         for peer in sorted(peers):
             self.add_peer(peer)
 
     # --- peers ------------------------------------------------------------------------------------------------------------
 
     def add_peer(self, peer: str) -> None:
-        """Speak with another node from now on."""
+        """Keep a link to another node from now on. Does nothing if there is one."""
         if peer not in self._outgoing:
             self._outgoing[peer] = _Outgoing(Link(self._random, self._now()))
 
     def is_up(self, peer: str) -> bool:
-        """True if the link to the peer is up: messages reach it, as far as this node knows."""
+        """True if the link to the peer is up, so messages reach it, as far as this node knows."""
         outgoing = self._outgoing.get(peer)
         return outgoing is not None and outgoing.link.up
 
     # --- groups -----------------------------------------------------------------------------------------------------------
 
     def attach(self, group: GroupId, member: GroupEndpoint) -> None:
-        """A group takes part from now on."""
+        """Hand the messages for a group to *member* from now on, and tell it which links are up."""
         invariant(group not in self._members, "one member per group and node", group=group)
         self._members[group] = member
         for peer, outgoing in self._outgoing.items():
@@ -194,11 +198,11 @@ class Mux:
                 member.peer_up(peer)
 
     def detach(self, group: GroupId) -> None:
-        """Remove a group: it gets no messages from now on."""
+        """Remove a group: messages for it are ignored from now on."""
         del self._members[group]
 
     def send(self, group: GroupId, peer: str, message: Message) -> None:
-        """Queue a message for the next flush; dropped if the peer is down."""
+        """Queue a message for the next flush; it is dropped if the link to the peer is down."""
         out = self._outgoing.get(peer)
         if out is None or not out.link.up:
             return
@@ -209,11 +213,11 @@ class Mux:
 
     @property
     def speaks(self) -> bool:
-        """True if something may have to be sent."""
+        """True if a frame may have to leave at the next `flush`."""
         return bool(self._speaks)
 
     def flush(self) -> None:
-        """End of a turn: what was queued leaves."""
+        """At the end of a turn: write the queued messages to the wire, and pings that are due."""
         frames: list[tuple[str, bytes]] = []
         for peer in sorted(self._speaks):
             out = self._outgoing[peer]
@@ -229,11 +233,11 @@ class Mux:
     # --- links ------------------------------------------------------------------------------------------------------------
 
     def listens_since(self) -> Nanos:
-        """Since when this node hears what others say without having been stopped or busy for long: now, if it was until now."""
+        """Beginning of the time in which this node has read its peers' messages; the current time if it was stopped or busy."""
         return self._reading.since(self._now())
 
     def receive(self, peer: str, frame: bytes | memoryview) -> None:
-        """A frame from the wire; frames of strangers are ignored."""
+        """Take a frame from the wire, and hand its messages to their groups. Frames of unknown peers are ignored."""
         outgoing = self._outgoing.get(peer)
         if outgoing is None:
             return
@@ -269,20 +273,24 @@ class Mux:
                 members[group].receive(peer, message)
 
     def _understood(self, peer: str, kind: int, group: GroupId, view: memoryview) -> Message | None:
+        """Decode a message.
+
+        Returns None if its group was told that messages for it cannot be decoded. Raises FrameError before it comes to that."""
         try:
             message = codec.decode_one(kind, view)
         except FrameError as error:
             self._garbled[group] += 1
             if self._garbled[group] < limits.RAFT_GARBLED_MAX:
-                raise  # what was on its way is sent again, in words that may be right
+                raise  # the link is reset, and Raft sends again: perhaps this time it can be decoded
             self._members[group].garbled(peer, str(error))
             return None
         self._garbled.pop(group, None)
         return message
 
     def tick(self, *, reads_nothing: bool = False) -> None:
-        """Look at the timers of the links. While this node did not look, or if it is *reads_nothing*, it did not listen: that is
-        nobody's silence."""
+        """Take the links down of peers that were silent for too long, and ping peers to which nothing was sent.
+
+        The time in which this node was stopped, or with *reads_nothing* busy, is not counted as silence of its peers."""
         now = self._now()
         away = self._reading.tick(now, reads_nothing=reads_nothing)
         patience = limits.RAFT_PEER_TIMEOUT * self._backoff.factor(now)
@@ -299,7 +307,7 @@ class Mux:
                 self._speaks.add(peer)
 
     def reset_all(self) -> None:
-        """The wire itself was lost: every link ends."""
+        """End every link: the wire has lost its connection."""
         for peer in self._outgoing:
             self._reset(peer)
 
@@ -311,7 +319,7 @@ class Mux:
         self._tell(peer, was_up=was_up)
 
     def _tell(self, peer: str, *, was_up: bool) -> None:
-        """Groups hear what became of a link."""
+        """If the link to *peer* is no longer as it was (*was_up*), drop what is queued for the peer and tell every group."""
         up = self._outgoing[peer].link.up
         if up == was_up:
             return

@@ -2,8 +2,9 @@
 
     _STAN.raft.<cluster>.<to>.<from>
 
-Promises nothing beyond the wire's contract: NATS may lose frames when a connection breaks or a reader is slow; links notice.
-A frame's sender is its subject, so permissions on subjects decide who may speak for whom. Modelled on Liftbridge's transport.
+Promises nothing beyond `mux.Wire`: NATS may lose frames when a connection breaks or a reader is slow, which links notice. The
+last part of a frame's subject is taken for its sender, so NATS permissions on subjects decide which user may send for which node.
+Modelled on Liftbridge's transport.
 """
 
 import re
@@ -14,22 +15,23 @@ from stan.errors import ConfigError
 from stan.types import KiB
 
 JOINED_BYTES_MAX = 64 * KiB
-"""Frames that are together no larger leave in one piece: one wake-up of nats-server instead of several."""
+"""Frames of one `write` that are together no larger than this are published in one piece, so that nats-server wakes up once."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
-"""What a node's or cluster's name may be to stand in a subject."""
+"""What the name of a node or a cluster looks like that can be a part of a subject."""
 
 
 class NatsWire:
-    """`mux.Wire` over a connection: `publish` writes bytes in one piece; False if there is no connection, and they are gone."""
+    """`mux.Wire` over a connection to NATS."""
 
     publish: Callable[[bytes], bool]
+    """Write bytes to the connection in one piece; False if there is none, and the bytes are lost. The owner sets it."""
 
     def __init__(self, cluster: str, me: str, peers: Seq[str]) -> None:
-        """Make the wire.
+        """Make the wire of node *me*.
 
         Raises:
-            ConfigError: a name cannot stand in a subject.
+            ConfigError: a name cannot be a part of a subject.
         """
         _check_names(cluster, me)
         self.subscription = f"_STAN.raft.{cluster}.{me}.*"
@@ -40,13 +42,15 @@ class NatsWire:
         self._was_up = True
 
     def add_peers(self, *peers: str) -> None:
-        """Frames can be written to these nodes, too; raises ConfigError, and then to none of them."""
+        """Allow frames to these nodes, too. Raises ConfigError if one of the names is wrong; then none of them is added."""
         _check_names(*peers)
         for peer in peers:
             self._heads[peer] = f"PUB _STAN.raft.{self._cluster}.{peer}.{self._me} ".encode()
 
     def write(self, frames: Seq[tuple[str, bytes]]) -> bool:
-        """See mux.Wire."""
+        """Publish each frame on the subject of its peer; small ones together.
+
+        Returns True once per loss of the connection, as `mux.Wire` asks for."""
         pieces = [b"%b%d\r\n%b\r\n" % (self._heads[peer], len(frame), frame) for peer, frame in frames]
         if len(pieces) > 1 and sum(map(len, pieces)) <= JOINED_BYTES_MAX:
             pieces = [b"".join(pieces)]
@@ -58,7 +62,7 @@ class NatsWire:
         return lost
 
     def sender(self, subject: bytes) -> str:
-        """Which peer speaks on *subject*."""
+        """Name of the node that sends on *subject*."""
         return subject.rpartition(b".")[2].decode("ascii", "replace")
 
 
