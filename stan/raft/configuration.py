@@ -1,9 +1,9 @@
 """Who votes in a group, as an entry of its log (Ongaro, "Consensus: Bridging Theory and Practice", 2014, chapter 4).
 
-A change adds or removes one voter, so that every majority of before and every one of after have a node in common. It takes effect
-when it is applied, and the next one is proposed only by a leader that has applied it; so of two changes that a log holds the
-first is committed. A member that knows of a committed entry which it has not applied does not campaign: it could be using a
-configuration that two changes have passed by (as in etcd's raft). Pure.
+A change adds or removes one voter, so that every majority of the old voters and every majority of the new ones have a node in
+common. A change takes effect on a member when the member applies it, and only a leader that has applied it proposes the next one;
+so if a log holds two changes, the first of them is committed. A member that knows of a committed entry which it has not applied
+does not campaign: its voters could be two changes old (as in etcd's raft). Pure.
 """
 
 from collections.abc import Iterable
@@ -17,17 +17,17 @@ from stan.types import RaftIndex
 
 
 def encode(voters: Iterable[str]) -> bytes:
-    """Body of an entry of kind CONFIG."""
+    """Body of the entry (of kind CONFIG) that makes these the voters."""
     return "\n".join(sorted(voters)).encode()
 
 
 def decode(body: bytes) -> tuple[str, ...]:
-    """The voters that a body names."""
+    """The voters that the body of an entry of kind CONFIG names, sorted."""
     return tuple(body.decode().split("\n"))
 
 
 def objection(now: Iterable[str], wanted: Seq[str], me: str) -> str:
-    """Why the leader *me* must not propose *wanted*; "" if it may."""
+    """Reason for which the leader *me* must not replace the voters *now* by *wanted*; "" if it may."""
     voters, others = set(now), set(wanted)
     if len(others) != len(wanted) or not others:
         return "voters are named once each"
@@ -39,13 +39,15 @@ def objection(now: Iterable[str], wanted: Seq[str], me: str) -> str:
 
 
 def known_committed(log: GroupLog, applied: RaftIndex) -> RaftIndex:
-    """The newest entry behind *applied* that must be committed, as two changes of voters follow one another; else *applied*."""
+    """The newest entry after *applied* that must be committed, because it changes the voters and another change follows it.
+
+    Returns *applied* if there is none."""
     changes = [applied]
     at = RaftIndex(applied + 1)
     while at <= log.last_index:
         try:
             entries = log.entries(at, log.last_index, limits.TURN_BYTES_MAX)
-        except Damage:  # whoever hands it out says so
+        except Damage:  # reported when the entry is handed out
             break
         if not entries:
             break

@@ -1,7 +1,7 @@
-"""The Consensus port: from propose to committed, the one path every change takes (DESIGN 5).
+"""The Consensus port: how every change of a group's state goes from a proposal to a committed entry (DESIGN 5).
 
-The driver proposes bodies, syncs logs off the event loop, and takes committed entries in index order. `Solo` and the replicated
-groups stand behind the same port, so that a node that is alone runs no other code path.
+The driver proposes bodies, syncs logs off the event loop, and takes committed entries in index order. `Solo` and `RaftGroup`
+implement the same port, so that a node alone runs the same code as a node in a cluster.
 """
 
 from collections.abc import Sequence as Seq
@@ -28,7 +28,7 @@ class Consensus(Protocol):
 
     @property
     def wants_sync(self) -> bool:
-        """True if entries that are written but not durable are waited for."""
+        """True if a sync is wanted for entries that are written but not durable."""
 
     @property
     def has_committed(self) -> bool:
@@ -37,7 +37,13 @@ class Consensus(Protocol):
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
         """Write entries (kind, body) in one go; returns the index of the first. They are committed later, in order, or never.
 
-        Raises NotNow (DiskFull, no leadership): nothing was written. After Frozen a restart may find a part of it."""
+        *urgent*: a sync is wanted for them now.
+
+        Raises:
+            NotNow: nothing was written (DiskFull, no leadership).
+            Frozen: the group takes part in nothing until a restart, which may find a part of the entries in the log.
+            InDoubt: the write failed unexpectedly; the entries may be in the log after a restart.
+        """
 
     def synced(self, durable: RaftIndex) -> None:
         """The log is durable up to *durable*."""

@@ -100,7 +100,7 @@ class RaftGroup:
         self._proposals = Proposals()
         self._durability = Durability(log, always=sync == "always")
         self._told: object = None  # the role as last reported by `take_news`
-        # Once this member has met a leader, which has heard more of the clients, it does not campaign before this time.
+        # A member that has met a leader does not campaign before this time: a leader has received more of the clients' messages.
         self.not_before = Nanos(0)
         self._due = Nanos(0)  # when the next turn is due
         outside = RaftHost(
@@ -137,7 +137,7 @@ class RaftGroup:
 
     @property
     def amnesiac(self) -> bool:
-        """True if this node does not know what it may have promised in an earlier life: votes and acknowledged entries."""
+        """True if this node does not know what it may have promised before its disk was replaced: votes, acknowledged entries."""
         return self._raft.journal.hard_state.amnesiac
 
     @property
@@ -175,7 +175,7 @@ class RaftGroup:
 
     @property
     def wants_sync(self) -> bool:
-        """True if entries that are written but not durable are waited for."""
+        """True if a sync is wanted for entries that are written but not durable."""
         return not self.failed and self._durability.wants_sync
 
     @property
@@ -209,7 +209,7 @@ class RaftGroup:
 
     @property
     def transferring(self) -> bool:
-        """True while leadership is handed over, or a new member has to replace this one; proposals are refused meanwhile."""
+        """True while leadership is handed over, or the voters have changed (`reconfigured`); proposals are refused meanwhile."""
         return bool(self._handover) or self.reconfigured is not None
 
     # --- members ------------------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ class RaftGroup:
         return self._applied.changes
 
     def change(self, voters: Seq[str]) -> RaftIndex:
-        """Propose new voters that differ from the current ones by one member (see `raft.configuration`).
+        """Propose new voters that differ from the current ones by one member. `raft.configuration` says why only by one.
 
         When the entry is handed out, `reconfigured` names the new voters: from then on this object neither campaigns nor takes
         proposals, and its owner replaces it.
@@ -264,7 +264,7 @@ class RaftGroup:
         return self.reconfigured is None and self._applied.index >= commit and hears
 
     def listen_until(self, moment: Nanos) -> None:
-        """Do not campaign before *moment*: there was a leader, and it has heard more of the clients than this node."""
+        """Do not campaign before *moment*: a leader, which has received more of the clients' messages, may still be there."""
         self.not_before, self._raft.election.contact.met = moment, True
 
     def set_observers(self, names: Seq[str]) -> None:
@@ -316,7 +316,7 @@ class RaftGroup:
         self._proposals.check()
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation may have lowered it since
-        """The log may be durable further than before; the next turn reads how far."""
+        """More of the log may be durable than before: take a turn, which reads how far, if an answer or a commit waits for it."""
         if self._durability.moved and (self._handover or self._raft.waits_for_disk):
             self._ports.wake(self)
 
@@ -388,7 +388,7 @@ class RaftGroup:
         self._due = now if waits else self._raft.rest(now)
 
     def tick(self, now: Nanos) -> bool:
-        """Returns True if a turn is due. A leader at rest only sends its heartbeats."""
+        """A tick of the scheduler; returns True if a turn is due. A leader at rest only sends its heartbeats."""
         if self.failed:
             return False
         if now >= self._due or self._durability.moved:
@@ -408,7 +408,7 @@ class RaftGroup:
         self._ports.wake(self)
 
     def on_heartbeat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
-        """Handle a leader's heartbeat (see `codec`): quickly if it has no news, else as an AppendEntries without entries."""
+        """Handle a leader's heartbeat in short form: quickly if it has no news, else as the AppendEntries that it stands for."""
         if not self._guarded(self._raft.as_follower.take_heartbeat_quickly, peer, term, commit, seq, self._ports.now()):
             self.receive(peer, heartbeat(term, commit, prev_term, seq))
 
@@ -430,8 +430,7 @@ class RaftGroup:
         self._ports.wake(self)
 
     def _want(self) -> None:
-        """Request a sync of the entries that are waited for: of a follower's whole log, or of a leader's first entry of its term
-        and the newest entry that the leader itself waits for (`Leader.wanted`)."""
+        """Request a sync: a follower's of its whole log, a leader's up to the first entry of its term and `Leader.wanted`."""
         leads = self._raft.library.is_leader
         wanted = max(self._raft.library.term_begins, self._raft.as_leader.wanted) if leads else self.log.last_index
         self._durability.want(wanted)

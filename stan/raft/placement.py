@@ -1,7 +1,7 @@
 """Placement: the nodes that keep each group, and its preferred leader (DESIGN 5). Pure.
 
-Promises: the same answer on every node, whatever the order of the names; another node takes groups over from others, but no group
-changes hands between two nodes that were there before; preferred leaders are spread as evenly as the voters allow.
+Promises: the result is the same on every node, whatever the order of the names; a node that is added takes over groups of others,
+but no group moves between two nodes that were there before; preferred leaders are spread as evenly as the voters allow.
 
 Voters by rendezvous hashing (Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998): each node has a
 weight for each group, and the heaviest ones keep it.
@@ -20,7 +20,7 @@ class Placement(NamedTuple):
     """The placement of one group."""
 
     voters: tuple[str, ...]  # heaviest first
-    preferred: str  # the voter that leads it if nothing speaks against it
+    preferred: str  # the voter that should lead it if it is available
 
 
 def place(groups: int, nodes: Seq[str], replicas: int) -> dict[GroupId, Placement]:
@@ -38,11 +38,11 @@ def heaviest(group: GroupId, nodes: Iterable[str]) -> tuple[str, ...]:
 
 
 def spread(voters: Mapping[GroupId, Seq[str]], load: Mapping[str, int] | None = None) -> dict[GroupId, str]:
-    """One of its voters for each group, in the order of their numbers the one with least to do, an early voter before a late one.
+    """Choose a leader for each group, in the order of group numbers: the voter that leads fewest groups; of equals the first.
 
     Args:
         voters: of each group; groups without any are left out of the result.
-        load: groups that each node has already.
+        load: number of groups that each node leads already.
     """
     load = dict(load or {})
     chosen: dict[GroupId, str] = {}

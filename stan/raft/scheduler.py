@@ -1,7 +1,7 @@
-"""When groups run: soon after something happened to them, and all of them when the ticker rings. Then what they said leaves.
+"""When groups take turns: soon after a message, a proposal or a sync (`wake`), and by timers. After a run, messages leave.
 
-Promises: work that arrives together is done in one turn and leaves in one frame per peer; nothing waits for a tick but timers.
-An owner that has just given its groups something to do may `run` them at once. Never polls. Each scheduler has one alarm.
+Promises: events that arrive together cost each group one turn, and their messages leave in one frame per peer; only timers wait
+for a tick. An owner that has given its groups something to do may `run` them at once. Never polls. Each scheduler has one alarm.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class SchedulerRuntime(Protocol):
         """Monotonic time."""
 
     def soon(self, call: Callable[[], None]) -> None:
-        """Call once the sockets were looked at."""
+        """Call when the event loop has read its sockets."""
 
     def alarm(self, deadline: Nanos, call: Callable[[], None]) -> None:
         """Call at *deadline*; replaces the alarm that was set before."""
@@ -62,7 +62,10 @@ class Timetable:
 
 
 class Scheduler:
-    """The groups of one node. `news` tells the owner that a group has something for it; `crashed` gets what nothing survives."""
+    """The groups of one node.
+
+    The constructor's callbacks: *news* is called after a run in which a group got something for the owner to do
+    (`RaftGroup.take_news`); *crashed* gets an exception that must end the process, after which there are no more turns."""
 
     def __init__(
         self, runtime: SchedulerRuntime, *, news: Callable[[], None], crashed: Callable[[BaseException], None]
@@ -72,8 +75,8 @@ class Scheduler:
         self._news = news
         self._crashed = crashed
         self._mux: Mux | None = None
-        self.touched: set[GroupId] = set()  # groups that had a turn; the owner takes out those that it has looked at
-        self.dirty: set[GroupId] = set()  # groups whose turn comes with the next run
+        self.touched: set[GroupId] = set()  # groups that had a turn; the owner removes those that it has looked at
+        self.dirty: set[GroupId] = set()  # groups that take a turn in the next run
         self._timetable = Timetable()
         self._scheduled = False
         self._running = False
@@ -81,14 +84,14 @@ class Scheduler:
         self._stopped = False
 
     def start(self, mux: Mux, groups: list[RaftGroup]) -> None:
-        """Take the groups in and begin to tick."""
+        """Add the groups and begin to tick."""
         self._mux = mux
         for group in groups:
             self.add(group)
         self._on_alarm()
 
     def add(self, group: RaftGroup) -> None:
-        """Another group takes part, perhaps in the place of one that was removed. Only after `start`."""
+        """Add a group, perhaps in the place of one that was removed. Only after `start`."""
         mux = self._mux
         invariant(mux is not None, "turns have begun", group=group.group)
         if mux is not None:
@@ -97,7 +100,7 @@ class Scheduler:
             self.wake(group)
 
     def remove(self, number: GroupId) -> RaftGroup:
-        """A group takes part no more; who waits for it is told so. Returns it."""
+        """Remove a group and close it, which calls back a hand-over that is under way. Returns the group."""
         if self._mux is not None:
             self._mux.detach(number)
         self.dirty.discard(number)
@@ -107,27 +110,27 @@ class Scheduler:
         return group
 
     def stop(self) -> None:
-        """No more turns."""
+        """Run no more turns."""
         self._stopped = True
 
     def wake(self, group: RaftGroup) -> None:
-        """Run a turn of the group soon."""
+        """Run a turn of the group soon. Does nothing if the group was removed."""
         if self.groups.get(group.group) is group:
             self.dirty.add(group.group)
             self.schedule()
 
     def schedule(self) -> None:
-        """Run a turn soon, if only to let something leave."""
+        """Make a run soon, if only to let messages leave."""
         if not (self._scheduled or self._owner_runs or self._stopped):
             self._scheduled = True
             self._runtime.soon(self._run_scheduled)
 
     def begin_turn(self) -> None:
-        """The owner will `run` before it lets go: nothing has to be scheduled meanwhile."""
+        """The owner's turn begins, in which it will `run` the groups itself: until `end_turn` no run is scheduled."""
         self._owner_runs = True
 
     def end_turn(self) -> None:
-        """See `begin_turn`; what came after the last run comes soon."""
+        """The owner's turn ends: schedule a run for what has come after the owner's last one."""
         self._owner_runs = False
         if self.dirty or (self._mux is not None and self._mux.speaks):
             self.schedule()
@@ -137,7 +140,7 @@ class Scheduler:
         self.run()
 
     def run(self) -> None:
-        """Run the groups that something happened to, now, and let what they said leave. Inside a run nothing happens."""
+        """Run a turn of each group in `dirty` now, and let their messages leave. Does nothing if called from inside a run."""
         if self._running or self._stopped or self._mux is None or not (self.dirty or self._mux.speaks):
             return
         self._running = True
@@ -160,7 +163,7 @@ class Scheduler:
             self._news()
 
     def heartbeat_if_due(self) -> None:
-        """The owner does something long, and reads nothing: let heartbeats leave meanwhile, if they are due."""
+        """Let heartbeats leave if they are due: the owner is busy with something long, and reads no messages meanwhile."""
         if self._runtime.now() >= self._timetable.tick_at and not self._running:
             self._on_alarm(reads_nothing=True)
             self.run()
@@ -169,7 +172,7 @@ class Scheduler:
         self._runtime.alarm(self._timetable.alarm_at, self._on_alarm)
 
     def _on_alarm(self, *, reads_nothing: bool = False) -> None:
-        """The alarm: a tick, or what cannot wait for it."""
+        """The alarm rings: tick all groups if a tick is due, and schedule a run with the turns that are due."""
         if self._stopped or self._mux is None:
             return
         now, timetable = self._runtime.now(), self._timetable
@@ -186,6 +189,6 @@ class Scheduler:
         self.schedule()
 
     def _fail(self, error: BaseException) -> None:
-        """A broken invariant stops the process, it is not survived."""
+        """Run no more turns, and report an exception that left a group. Groups freeze for failures that the process survives."""
         self._stopped = True
         self._crashed(error)

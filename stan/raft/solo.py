@@ -21,16 +21,16 @@ class Solo:
         self._always = sync == "always"
         self._uncommitted: deque[Entry] = deque()
         self._committed: list[Entry] = []
-        self._wanted = RaftIndex(0)  # newest entry that somebody waits for
+        self._wanted = RaftIndex(0)  # newest entry for which a sync is wanted
 
     @property
     def leads(self) -> bool:
-        """A node that is alone always leads."""
+        """Always True: there is no other node."""
         return True
 
     @property
     def wants_sync(self) -> bool:
-        """True if entries that are written but not durable are waited for."""
+        """True if a sync is wanted for entries that are written but not durable."""
         return self._always and not self.failed and self._wanted > self.log.durable_index
 
     @property
@@ -39,11 +39,17 @@ class Solo:
         return bool(self._committed) and not self.failed
 
     def freeze(self, why: str) -> None:
-        """The disk failed, or the program did in this group: nothing is committed or proposed until a restart."""
+        """Propose and commit nothing until a restart: the disk failed, or the program did in this group."""
         self.failed = self.failed or why
 
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
-        """Write entries; see raft.consensus."""
+        """Write entries (kind, body) to the log; returns the index of the first. *urgent*: a sync is wanted for them.
+
+        Raises:
+            NotNow: the log refused the entries; nothing was written.
+            Frozen: the group has failed before.
+            InDoubt: the write failed unexpectedly; the entries may be in the log after a restart.
+        """
         if self.failed:
             raise Frozen(self.failed)
         first = RaftIndex(self.log.last_index + 1)
@@ -64,12 +70,12 @@ class Solo:
         return first
 
     def synced(self, durable: RaftIndex) -> None:
-        """Commit what is durable now."""
+        """The log is durable up to *durable*: commit the entries up to there."""
         while self._uncommitted and self._uncommitted[0].index <= durable:
             self._committed.append(self._uncommitted.popleft())
 
     def take_committed(self) -> list[Entry]:
-        """Entries committed since the last call."""
+        """Entries committed since the last call, in index order, each exactly once."""
         if self.failed:
             return []
         taken, self._committed = self._committed, []

@@ -1,16 +1,16 @@
-"""What a member of a group must not forget: its term and its vote, whether it has forgotten all; a hint how far it committed.
+"""Raft's hard state of one member of a group, in a file: term, vote, whether the member is amnesiac, a hint of its commit index.
 
-Two slots, a page apart, each with a number and a CRC; the newest right one counts:
+The file has two slots, a page apart, each with a number and a CRC. Of the slots whose CRC is right, the one with the higher
+number counts:
 
     slot   magic u32 | version u32 | number u64 | term u64 | commit u64 | length u32 | amnesiac u8 | voted for | CRC-32 u32
 
-A file that was made just now is amnesiac: whoever had this name before may have promised anything. In version 1, which is still
-read, there is no such byte, and nothing is amnesiac.
+A new file is amnesiac: a member of the same name may have voted and acknowledged entries before. Version 1, which is still read,
+has no such byte, and no member is amnesiac.
 
 Promises: `save` returns only after term and vote are on stable storage; a crash at any point leaves the old pair or the new one.
-The commit hint may lag or be lost, never more. Never overwrites the slot that was synced last, so a torn hint costs nothing.
-Never begins anew over a damaged file, which whoever opens it has to put aside: what begins anew is amnesiac, and knows that it
-has forgotten its votes.
+Only the commit hint may lag or be lost. Never overwrites the slot that was synced last, so a torn write of the hint loses neither
+term nor vote. Never replaces a damaged file: the caller has to put it aside first, and the new file is amnesiac.
 """
 
 import zlib
@@ -30,7 +30,7 @@ _SLOT = Struct("<IIQQQI")
 _AMNESIAC = Struct("<B")
 _CRC = Struct("<I")
 _SLOT_BYTES = 4096
-"""Distance of the slots: a page, so that no write touches both."""
+"""Distance of the two slots in the file: a page, so that no write touches both."""
 _NEW = ".new"
 HARD_STATE = "hard_state"
 """Name of the file."""
@@ -78,11 +78,15 @@ class HardState:
         return state
 
     def save(self, term: Term, voted_for: str | None) -> None:
-        """Make term and vote durable; raises Frozen, and then nothing that shows them may leave, now or later."""
+        """Make term and vote durable.
+
+        Raises:
+            Frozen: the disk refused; no message that shows this term or vote may leave, now or later.
+        """
         self._save(term, voted_for, amnesiac=self.amnesiac)
 
     def mark_readmitted(self) -> None:
-        """Note durably that this member is not amnesiac: it has forgotten nothing that matters. Raises Frozen."""
+        """Note durably that this member is not amnesiac (any more): its votes and answers count. Raises Frozen."""
         self._save(self.term, self.voted_for, amnesiac=False)
 
     def mark_amnesiac(self) -> None:
@@ -109,17 +113,17 @@ class HardState:
         self.term, self.voted_for, self.amnesiac = term, voted_for, amnesiac
 
     def hint(self, commit: RaftIndex) -> None:
-        """Remember how far the log is committed; written by `write_hint` or the next `save`."""
+        """Raise the commit hint in memory; `write_hint` or the next `save` writes it."""
         self.commit_hint = max(self.commit_hint, commit)
 
     def lower_hint(self, commit: RaftIndex) -> None:
-        """The log ends with *commit*, as a loss of power left it; a later start must not miss more."""
+        """Lower the commit hint to *commit*, the end of a log that a loss of power has cut; else a later start finds damage."""
         self.commit_hint = commit
         with suppress(OSError):
             self._put(self.term, self.voted_for, amnesiac=self.amnesiac)
 
     def write_hint(self) -> None:
-        """Write the hint, if it has moved, without waiting for the disk; what fails costs only the hint."""
+        """Write the commit hint, if it has moved, without a sync. A failure is ignored: it costs only the hint."""
         if self.commit_hint > self._hint_written and not self._frozen:
             with suppress(OSError):
                 self._put(self.term, self.voted_for, amnesiac=self.amnesiac)
@@ -129,7 +133,7 @@ class HardState:
         self._files.close(self._descriptor)
 
     def _write(self, term: Term, voted_for: str | None, *, amnesiac: bool) -> int:
-        """Write the slot that is not the synced one; returns which."""
+        """Write the slot that is not the synced one; returns its number (0 or 1). Raises Frozen."""
         if self._frozen:
             raise Frozen(self._frozen)
         try:
@@ -165,7 +169,7 @@ class HardState:
 
 
 def _create(files: Files, directory: str, path: str) -> None:
-    """A file that has its name also has a right slot: written and synced under another name first."""
+    """Make the file: written and synced under another name first, so a file of the right name always has a right slot."""
     descriptor = files.create(path + _NEW)
     try:
         first = _encode(1, Term(0), RaftIndex(0), None, amnesiac=True)
@@ -187,7 +191,7 @@ def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None, *
 
 
 def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, bool] | None:
-    """Number, term, commit hint, vote and amnesia of a slot; None if it is not right."""
+    """Number, term, commit hint, vote and amnesia of a slot; None if the slot is torn, damaged or of an unknown version."""
     if len(data) < _SLOT.size:
         return None
     magic, version, number, term, commit, length = _SLOT.unpack_from(data)

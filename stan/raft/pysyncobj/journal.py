@@ -4,10 +4,11 @@
     base+1 .. log     entries in the log
     log+1 .. end      pending: added by the running handler, written in one piece by `flush`
 
-Promises: a deletion is soft. The library deletes what follows the entry before a message and adds the message's entries again;
-here an equal entry is revived without a write, and the log is cut only where an entry of another term takes its place (S1, S5).
-Until `flush` has returned nothing of a handler is in the log, and a refused write leaves no part of it behind.
-Never compacts, never clears: the log's retention decides what goes. Positions are the library's: 0 is the base.
+Promises: a deletion is soft. When the library handles an AppendEntries, it deletes every entry after prev_index and adds those of
+the message; here an entry that is added with the term it had is kept without a write, and the log is truncated only where an
+entry of another term takes its place (S1, S5). The entries that a handler adds reach the log when `flush` returns: all of them,
+or none if the write is refused. Never compacts and never clears: the log's retention removes entries. Positions are those of the
+library: 0 is the base.
 """
 
 from typing import NamedTuple, overload
@@ -23,7 +24,7 @@ from stan.types import RaftIndex, Term
 
 
 class Command(NamedTuple):
-    """What the library carries around as a command, without ever looking inside: no copy of the body is made for it."""
+    """An entry's content, which the library passes on without reading it, so the body is never copied."""
 
     kind: int  # protocol.entries.Kind
     body: bytes
@@ -48,7 +49,7 @@ class Item:
 
 
 class Slice:
-    """Consecutive entries, none of them read yet."""
+    """Consecutive entries as the library slices its journal; each is read only when its command is asked for."""
 
     __slots__ = ("_first", "_journal", "_last")
 
@@ -67,7 +68,7 @@ class Slice:
 
 
 class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
-    """See the module. One writer: the event loop."""
+    """The library's journal of one group, and the newest entries in memory for followers. Only the event loop calls it."""
 
     def __init__(self, log: GroupLog, hard_state: HardState) -> None:
         self.log = log
@@ -86,7 +87,7 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         return RaftIndex(self.log.first_index - 1)
 
     def term_at(self, index: RaftIndex) -> Term:
-        """Term of an entry, written or pending; 0 if it is not there."""
+        """Term of an entry, written or pending; 0 if this journal does not have it."""
         if self._pending and index >= self._pending[0].index:
             at = index - self._pending[0].index
             return self._pending[at].term if at < len(self._pending) else Term(0)
@@ -97,7 +98,7 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         return self.log.term_at(index)
 
     def first_of_term_at(self, index: RaftIndex) -> RaftIndex:
-        """First entry of the run of equal terms that *index* belongs to; binary search, terms only grow."""
+        """First entry of the term of entry *index* (binary search: terms never decrease along the log)."""
         term, low, high = self.term_at(index), RaftIndex(self.base + 1), index
         while low < high:
             middle = RaftIndex((low + high) // 2)
@@ -167,14 +168,17 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         self.end = index
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - the library's words
-        """Softly: the library no longer sees what follows, until the next `flush`."""
+        """Delete softly: until `flush`, the library sees an entry from position *entryFrom* on only if it adds it again."""
         invariant(not self._pending, "a handler deletes before it adds")
         self.end = RaftIndex(self.base + entryFrom - 1)
 
     def flush(self) -> bool:
-        """End of a handler: write what it added, revive what it deleted and nothing replaced; whether anything was written.
+        """At the end of a handler: write the entries that it added, and restore those that it deleted and did not replace.
 
-        Raises DiskFull or Frozen: nothing of it was written; entries that conflicted may be gone all the same.
+        Returns True if the log was changed.
+
+        Raises:
+            DiskFull, Frozen: no entry was written; entries that a pending one was to replace may be truncated nevertheless.
         """
         if not self._pending and self._cut is None:
             self.end = self.log.last_index
@@ -212,17 +216,17 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         del self._tail[:drop]
 
     def clear(self) -> None:
-        """Refused: no entry is ever dropped because a snapshot does not fit (S7)."""
+        """Raise InvariantError: the library clears a journal that does not fit a snapshot, which here would lose entries (S7)."""
         raise InvariantError("a group's log is never cleared")
 
     def deleteEntriesTo(self, entryTo: int) -> None:  # noqa: N802, N803
-        """Refused: the log's retention removes whole segments (S8)."""
+        """Raise InvariantError: the library compacts its journal, but the log's retention removes whole segments (S8)."""
         raise InvariantError(f"a group's log is never compacted in place, not even to {entryTo}")
 
     # --- hard state ---------------------------------------------------------------------------------------------------
 
     def setCurrentTerm(self, term: int, votedForNodeId: str | None) -> None:  # noqa: N802, N803
-        """Durable when it returns; raises Frozen."""
+        """Save term and vote; they are durable when this returns. Raises Frozen."""
         self.hard_state.save(Term(term), votedForNodeId)
 
     def getCurrentTerm(self) -> Term:  # noqa: N802
@@ -230,19 +234,19 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         return self.hard_state.term
 
     def getVotedForNodeId(self) -> str | None:  # noqa: N802
-        """Whom this member voted for in that term."""
+        """Name of the member that got this member's vote in that term; None if none did."""
         return self.hard_state.voted_for
 
     def setRaftCommitIndex(self, raftCommitIndex: int) -> None:  # noqa: N802, N803
-        """Ignored: the library calls it before the entries are written; the shell gives the hint after that."""
+        """Do nothing: the library calls this before the entries are written; `SafeRaft` sets the hint after that."""
 
     def getRaftCommitIndex(self) -> RaftIndex:  # noqa: N802
-        """Known to be committed; at most what the log still has after a power loss."""
+        """The commit hint, at most the end of the log: a loss of power may have cut the log behind it."""
         return min(self.hard_state.commit_hint, self.log.last_index)
 
     def onOneSecondTimer(self) -> None:  # noqa: N802
-        """The library calls it about once a second."""
+        """Write the commit hint; the library calls this about once a second."""
         self.hard_state.write_hint()
 
     def _destroy(self) -> None:
-        """The log and the hard state are closed by who opened them."""
+        """Do nothing: the owner that opened the log and the hard state closes them."""

@@ -1,13 +1,14 @@
-"""Lazy followers, which a leader need not write to at once: while others make the majority, their copy may come a little later.
+"""Lazy followers: those that no majority needs at the moment, to which a leader sends entries a little later than to the others.
 
-    up, whole, furthest ─► the majority's: every entry at once   the rest ─► lazy followers: an interval's entries in one message
+    with a link, counting, furthest ─► the majority's: entries at once   the rest ─► lazy: an interval's entries in one message
 
-A follower that is written to for every small entry wakes up, writes and syncs for each of them, and nobody waits for it. So a
-lazy follower gets entries at most once an interval, sooner if much has come. That also bounds what it costs if a follower of the
-majority stops: the lazy follower has the entries an interval later, is then the furthest, and changes places with it.
+A follower that gets every small entry at once wakes up, writes and syncs for each of them, although no commit waits for it. So a
+lazy follower gets entries at most once per RAFT_LAZY_INTERVAL, or sooner after RAFT_LAZY_BYTES_MAX. This also bounds the delay if
+a follower of the majority stops: the lazy follower has the entries an interval later, is then the furthest, and takes its place.
 
-Without the newest entries a lazy follower cannot be elected, so those that have them must be good for a leader: while one of them
-has not been there for long, and has not heard yet what clients wait for, there are no lazy followers. Pure.
+A lazy follower lacks the newest entries, so it cannot be elected; if the leader fails, one of the followers that have them has to
+lead. There are no lazy followers until all of those have been there for RAFT_LAZY_PATIENCE, and so have received the messages of
+clients that the next leader needs. Pure.
 """
 
 from collections.abc import Iterable
@@ -20,31 +21,38 @@ from stan.types import Nanos, RaftIndex
 
 
 class LazyFollowers:
-    """The lazy followers of one member, while it leads."""
+    """The choice of one member, while it leads, of its lazy followers and of the times at which they get entries."""
 
     def __init__(self, others: Iterable[str]) -> None:
         """*others*: the voters of the group besides this member."""
         self._others = frozenset(others)
         self._needed = (len(self._others) + 1) // 2  # of the others, for a majority with the leader
-        self.due: Nanos | None = None  # when those that lack something get it; None if nobody was passed over
+        self.due: Nanos | None = None  # when lazy followers get the entries that were held back; None if there are none
         self._lazy: frozenset[Peer] = frozenset()
-        self._fit: frozenset[Peer] = frozenset()  # those that can make a majority
+        self._fit: frozenset[Peer] = frozenset()  # voters that can be part of a majority
         self._fit_since = Nanos(0)
-        self._all_at = Nanos(0)  # time from which on all followers are written to again
-        self._bytes = 0  # written to the log since all followers were written to
+        self._all_at = Nanos(0)  # time from which on entries go to all followers again
+        self._bytes = 0  # written to the log since entries went to all followers
 
     def forget(self) -> None:
-        """The member begins or ends to lead: there are no lazy followers."""
+        """Have no lazy followers: the member begins to lead, or leads no more."""
         self._lazy, self._fit, self._all_at, self.due = frozenset(), frozenset(), Nanos(0), None
 
     def wrote(self, size: int) -> None:
-        """Entries of that many bytes are to be replicated."""
+        """The leader has written an entry with a body of *size* bytes, which is to be replicated."""
         self._bytes += size
 
     def to_send_to(
         self, up: Seq[tuple[Peer, Progress]], end: RaftIndex, now: Nanos, *, heartbeat: bool
     ) -> Seq[tuple[Peer, Progress]]:
-        """The followers of *up*, those with a link, to write to now. The log ends with *end*; a heartbeat goes to all of them."""
+        """Choose the followers that get entries now.
+
+        Args:
+            up: followers and observers with a link.
+            end: newest entry of the log.
+            now: current time.
+            heartbeat: a heartbeat is due, which goes to all of them.
+        """
         lazy = self._lazy
         if lazy and not heartbeat and now < self._all_at and self._bytes < limits.RAFT_LAZY_BYTES_MAX:
             if any(progress.next_index <= end for node, progress in up if node in lazy):

@@ -73,7 +73,7 @@ class Leader:
         self._journal.flush()
 
     def synced(self) -> None:
-        """More of this leader's log is durable than before: count the others further."""
+        """More of this leader's log is durable than before: the entries that others have acknowledged count as far as that."""
         for node in self._members.others.values():
             self._count(node, self.progress[node])
 
@@ -119,11 +119,11 @@ class Leader:
             self.heartbeat_due = True  # the answer to what is sent from now on is a refusal
 
     def counting(self) -> set[str]:
-        """Leader: names of the members whose acknowledgements count, itself and observers included."""
+        """Names of the members whose acknowledgements count, this leader and observers included."""
         return {self._members.me} | {str(node.id) for node, progress in self.progress.items() if progress.counts}
 
     def successor(self) -> str | None:
-        """Leader: of the voters with a link whose answers count, the one with the newest durable log; None without one."""
+        """Of the other voters with a link whose answers count, the one with the newest durable log; None without one."""
         fit = [
             (not progress.needs_snapshot, progress.acked, name)
             for name, node in self._members.others.items()
@@ -189,7 +189,7 @@ class Leader:
         )
 
     def _count(self, node: Peer, progress: Progress) -> None:
-        """Set a member's match index: at most what is durable in this leader's own log, and 0 if the member does not count."""
+        """Set a member's match index: at most this leader's own durable index, and 0 if the member's answers do not count."""
         counted = min(progress.acked, self._host.durable()) if progress.counts else RaftIndex(0)
         self._library.set_match(node, counted)
 

@@ -1,7 +1,7 @@
 """How long a member waits for a leader, a majority or votes, and when it may take a leader for gone. Pure.
 
-A member that has been wrong about a leader waits longer (Patience); one that was stopped or busy itself listens before it takes
-silence for death (LeaderContact).
+A member that has taken slow members for dead waits longer (Patience); one that was stopped or busy itself reads its messages
+before it takes a silent leader for dead (LeaderContact).
 """
 
 from collections.abc import Callable

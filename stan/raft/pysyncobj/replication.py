@@ -1,8 +1,8 @@
-"""A leader's knowledge of one follower: how far it is, what is on the way to it, and which of its answers are old.
+"""A leader's knowledge of one follower: which entries it holds, which messages are on the way, and which of its answers are old.
 
-Promises: at most a window of bodies and messages is on the way (S15); an answer to an older AppendEntries never undoes what a
-newer one said (S3, S5), and a reset answers only what was sent after the last reset. `SentAppends.confirmed` is never later than
-the time at which something left that the follower has answered. Pure.
+Promises: at most a window of bodies and messages is on the way (S15); an answer to an older AppendEntries never undoes an answer
+to a newer one (S3, S5), and a reset counts only if it answers a message that left after the last reset. `SentAppends.confirmed`
+is never later than the time at which a message left that the follower has answered. Pure.
 """
 
 from collections import deque
@@ -18,9 +18,9 @@ class SentAppends:
     """The AppendEntries that have left for one follower in one leadership, by number (seq), and which answers to them are old."""
 
     seq: int = 0  # of the newest AppendEntries
-    confirmed: Nanos = field(default=Nanos(0))  # the follower followed at this time or later; 0 if it never did
+    confirmed: Nanos = field(default=Nanos(0))  # it was this leader's follower at this time or later; 0 if it never was
     _echoed: int = 0  # newest seq that an answer named
-    _reset_seq: int = 0  # resets that answer older messages, up to this one, say nothing new
+    _reset_seq: int = 0  # newest message that had left at the last reset; resets that answer it or an older one are old
     _asked_seq: int = -1  # the newest seq when the follower was asked to campaign
     _times: deque[tuple[int, Nanos]] = field(default_factory=deque)  # seq and when it left, of messages not answered
 
@@ -41,12 +41,12 @@ class SentAppends:
         return True
 
     def confirm(self, seq: int) -> None:
-        """An answer counts: the follower followed when that message, or a later one, left."""
+        """The follower has answered the message *seq*, so it followed this leader when that message left."""
         while self._times and self._times[0][0] <= seq:
             self.confirmed = self._times.popleft()[1]
 
     def is_new_reset(self, seq: int) -> bool:
-        """True if a reset with that seq answers what left after the last reset; from then on what has left so far is old."""
+        """True if a reset with that seq answers a message that left after the last reset; notes this one as the last."""
         if seq <= self._reset_seq:
             return False
         self._reset_seq = self.seq
@@ -97,17 +97,17 @@ class Progress:
 
     next_index: RaftIndex  # first entry that was not sent yet
     acked: RaftIndex = field(default=RaftIndex(0))  # everything up to here is durable there and equal
-    held: RaftIndex = field(default=RaftIndex(0))  # what it had acknowledged when the link began anew
-    counts: bool = False  # its newest answer since the link began is that of a member that knows what it promised
-    amnesiac: bool = False  # the same of one that does not
-    readmit_index: RaftIndex | None = None  # an entry made since the link began: with it an amnesiac member is whole
-    needs_snapshot: bool = False  # needs entries that the log no longer has
+    held: RaftIndex = field(default=RaftIndex(0))  # newest entry that it had acknowledged before the link began
+    counts: bool = False  # by its newest answer since the link began, it is not amnesiac: its acknowledgements count
+    amnesiac: bool = False  # by its newest answer since the link began, it is; both are False without an answer
+    readmit_index: RaftIndex | None = None  # entry made since the link began: who holds it is readmitted
+    needs_snapshot: bool = False  # it needs entries that the log no longer has
     appends: SentAppends = field(default_factory=SentAppends)
     window: Window = field(default_factory=Window)
 
     @property
     def most(self) -> RaftIndex:
-        """Everything up to here was durable there once."""
+        """Newest entry that the follower has acknowledged, before the link began or since."""
         return max(self.held, self.acked)
 
     def sent(self, entries: list[Entry], now: Nanos) -> int:
@@ -131,7 +131,9 @@ class Progress:
         return True
 
     def reset_for_new_link(self, end: RaftIndex) -> None:
-        """A link to it begins. It may have begun a new life on an empty disk: what it acknowledged before counts no more."""
+        """A link to the follower begins, with this leader's log ending at *end*.
+
+        The follower may have been restarted with an empty disk: what it acknowledged before does not count until it answers."""
         self.restart(RaftIndex(self.acked + 1) if self.acked else RaftIndex(end + 1))
         self.held, self.acked = max(self.held, self.acked), RaftIndex(0)
         self.counts, self.amnesiac, self.readmit_index = False, False, None

@@ -1,17 +1,18 @@
-"""PySyncObj inside a safety shell that keeps Raft's rules: its election and commit logic is used, its errors are kept out.
+"""PySyncObj inside a safety shell: its election and commit logic is used, and its faults (S1 to S16) are kept out.
 
     messages, turns ─► SafeRaft ─┬─► Election, Follower, Leader ─► Library ─► journal
                                  └◄───────── LibraryEvents ─────────┘
 
-Every message passes a filter before the library's handler sees it, every answer is made here, and the journal writes when the
-handler is done. The hazards S1 to S16 are those that tests/raft/test_hazards.py shows on the bare library:
+Every message passes a filter before the library's handler gets it, every answer is made by the shell, and the journal writes when
+the handler has returned. tests/raft/test_hazards.py shows each fault on the bare library; these are kept out by what the shell
+does with messages:
 
     S1 S5  entries that a follower holds already are cut off a message; only an entry of another term is ever replaced
-    S2     the commit index covers only what the message has verified, and never goes back
-    S3     answers carry term and number; old ones are dropped, newer terms make a leader step down
-    S4     one vote per voter and term
+    S2     a message moves the commit index at most to the last entry that it has verified, and never back
+    S3     answers carry term and number; old ones are dropped, and a newer term makes a leader step down
+    S4     one vote per voter and term is counted
     S11    a conflict is answered with the first entry of the conflicting term
-    S15    a window per follower
+    S15    messages on the way to a follower are bounded by a window
     S16    a stale leader gets an answer with the newer term; before an election, a pre-vote asks whether it could be won
 
 Promises: term and vote are durable before a message that shows them leaves; a follower's answer covers only what is durable
@@ -38,9 +39,9 @@ from stan.types import SECOND, Nanos, RaftIndex
 
 
 class SafeRaft:
-    """One member of one group. An observer (`me` is not among the voters) takes entries and does not campaign.
+    """One member of one group. An observer (*me* is not among the voters) takes entries and does not campaign.
 
-    What it is, is read from its parts: term, role and commit index from `library`, the rest from the part that a name tells."""
+    Callers read its parts: term, role and commit index from `library`, progress and lease from `as_leader`, and so on."""
 
     def __init__(
         self,
@@ -116,6 +117,7 @@ class SafeRaft:
         self._greet(peer)
 
     def _greet(self, peer: str) -> None:
+        """There is a link to a peer that may be a voter or an observer: the library and the leader have to know."""
         members = self.members
         if peer in members.others:
             self.library.link(members.others[peer])

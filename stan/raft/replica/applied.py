@@ -1,4 +1,4 @@
-"""The entries that a member has handed out, and the voters according to them (see stan.raft.configuration). Pure."""
+"""How far a member has handed out the log's entries, and which voters those entries name (format: `raft.configuration`). Pure."""
 
 from collections.abc import Sequence as Seq
 

@@ -18,16 +18,16 @@ class Durability:
         return self._log.durable_index if self._always else self._log.last_index
 
     def want(self, index: RaftIndex) -> None:
-        """Entries up to *index* are waited for."""
+        """A sync is wanted that covers the entries up to *index*."""
         self._wanted = max(self._wanted, index)
 
     def want_all(self) -> None:
-        """All entries that the log holds now are waited for, and no more."""
+        """A sync is wanted that covers all entries that the log holds now, and none beyond them."""
         self._wanted = self._log.last_index
 
     @property
     def wants_sync(self) -> bool:
-        """True if entries that are written but not durable are waited for."""
+        """True if a sync is wanted for entries that are written but not durable."""
         wanted = min(self._wanted, self._log.last_index)  # it may have been truncated since
         return self._always and wanted > self._log.durable_index
 

@@ -1,6 +1,6 @@
-"""Proposals of a leader that are not handed out yet, and whether there is room to send more at once. Pure.
+"""A leader's proposals that are not handed out yet, and whether there is room for another one. Pure.
 
-Promises: nothing is counted for longer than RAFT_PROPOSAL_TIMEOUT, whether it is committed or not (S10).
+Promises: no proposal is counted for longer than RAFT_PROPOSAL_TIMEOUT, whether it is committed or not (S10).
 """
 
 from collections.abc import Sequence as Seq
@@ -18,7 +18,9 @@ class _Proposal(NamedTuple):
 
 
 class Proposals:
-    """Proposals of one member of a group. `expired`: some were given up since the owner reset it, so there may be room again."""
+    """Pending proposals of one member of a group.
+
+    `expired` is set when proposals are given up, and so there may be room again; the owner resets it."""
 
     def __init__(self) -> None:
         self.expired = False
@@ -36,7 +38,7 @@ class Proposals:
         return self._count < limits.RAFT_PROPOSALS_IN_FLIGHT and self._bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
 
     def check(self) -> None:
-        """Raise NotNow if no proposal must be made: too many bytes are uncommitted."""
+        """Raise NotNow if more than RAFT_UNCOMMITTED_BYTES_MAX bytes are pending: no proposal must be made now."""
         if self._bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
             raise NotNow("too much waits for a majority")
 
@@ -49,13 +51,13 @@ class Proposals:
             self._bytes += len(body)
 
     def handed_out(self, entries: Seq[Entry]) -> None:
-        """These entries are committed: whatever was proposed at their indexes waits no more."""
+        """These entries are handed out: proposals at their indexes, committed or replaced, are no longer pending."""
         if self._pending:
             for entry in entries:
                 self._forget(entry.index)
 
     def expire(self, now: Nanos) -> None:
-        """Give up what has waited for too long."""
+        """Stop counting proposals whose deadline has passed."""
         for index in [index for index, pending in self._pending.items() if pending[0].deadline <= now]:
             self._forget(index)
             self.expired = True
