@@ -1,7 +1,7 @@
 """The indexes of all channels of one group, and what happens to them when entries are committed, trimmed or dropped.
 
-BrokerContext by all logs; pure. Tells its accounting of every batch that is kept or not kept any more, so
-that the log knows which of its bytes are dead.
+Every log has one; pure. It tells the log's SpaceAccounting which batches are kept and which no longer are, so that the log
+knows which of its bytes are dead.
 """
 
 from typing import Protocol
@@ -14,20 +14,20 @@ from stan.types import ChannelUid, RaftIndex, Sequence
 
 
 class SpaceAccounting(Protocol):
-    """Who counts the kept batches. Each committed batch is announced once, by `kept` or by `refused`."""
+    """Counts the batches that are kept. It hears of each committed batch once, by `kept` or by `refused`."""
 
     def kept(self, segment: int, row: BatchRow) -> None:
         """A batch became visible."""
 
     def refused(self, segment: int, row: BatchRow) -> None:
-        """A batch was committed of which everything had been removed before."""
+        """A batch was committed, and all its messages had been removed before."""
 
     def removed(self, removed: Removed) -> None:
         """These batches are no longer kept."""
 
 
 class ChannelIndexes:
-    """Channel indexes by uid; made at the first question or the first batch."""
+    """The index of each channel, made when it is asked for or when the channel gets its first batch."""
 
     def __init__(self, accounting: SpaceAccounting, overhead: int) -> None:
         self._accounting = accounting
@@ -44,7 +44,7 @@ class ChannelIndexes:
         return channel
 
     def uids(self) -> list[ChannelUid]:
-        """ChannelIndexes that were asked for or had a batch, and were not dropped."""
+        """Channels that have an index: it was asked for, or the channel had a batch, and it was not dropped since."""
         return list(self._channels)
 
     def commit(self, placed: Placed) -> None:
@@ -64,11 +64,11 @@ class ChannelIndexes:
             self._let_go(channel, tail)
 
     def trim(self, uid: ChannelUid, first: Sequence) -> None:
-        """See GroupLog.trim."""
+        """Messages of the channel below *first* are gone; a lower *first* than before changes nothing."""
         self._trim(self.get(uid), first)
 
     def drop(self, uid: ChannelUid) -> None:
-        """See GroupLog.drop; an index that someone still holds is empty from now on."""
+        """The channel is gone: its index is forgotten, and empty for whoever still has a reference to it."""
         channel = self._channels.pop(uid, None)
         if channel is not None:
             self._trim(channel, Sequence(channel.last_sequence + 1))
@@ -91,7 +91,7 @@ class ChannelIndexes:
         self._let_go(channel, tail)
 
     def _let_go(self, channel: BatchIndex, tail: Tail | None) -> None:
-        """Something newer tells what the *tail* of before told."""
+        """If a newer batch has taken the place of *tail*, which was the channel's tail before, the tail is no longer kept."""
         if tail is not None and channel.tail is not tail:
             self._accounting.removed(Removed.place(tail.segment, tail.position))
 
@@ -109,7 +109,9 @@ class Visible:
         raise NotImplementedError
 
     def commit(self, index: RaftIndex) -> None:
-        """See GroupLog. After a start: commit first, then trim and drop as the state says."""
+        """Everything up to *index* is committed: its record batches enter the channels' indexes, hence are visible.
+
+        After a start: commit first, then trim and drop as the state says."""
         invariant(index <= self.last_index, "only what is here can be committed", index=index, last=self.last_index)
         for placed in self._uncommitted.take(index):
             self._channels.commit(placed)

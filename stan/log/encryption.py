@@ -1,10 +1,11 @@
 """Encryption of what a log keeps: each record batch by itself, with AES-256-GCM or ChaCha20-Poly1305.
 
 Promises: no two batches are encrypted with the same key and nonce, whatever crashes in between: every log that is opened draws
-a new salt, which gives a key of its own, and counts its batches. The batch's header is authenticated with it, and the
-store, the group and the entry that it lies in, so that no batch can take the place of another one. Where all are encrypted so,
-one in clear is damage. Sealed records are ENCRYPTION_BYTES longer and hold: salt, counter, ciphertext, tag.
-Never shows the key. Only what somebody published is encrypted: names, positions and times stay in clear (see docs/log-format.md).
+a new salt, which gives a key of its own, and counts its batches. A batch is authenticated together with its header and with the
+store, the group and the entry that it lies in, so that no batch can take the place of another one. From the entry on from which
+a log encrypts all batches so, a batch in clear is damage. Encrypted records are ENCRYPTION_BYTES longer than those in clear; they
+hold salt, counter, ciphertext and tag.
+Never shows the key. Only messages are encrypted: names, positions and times stay in clear (see docs/log-format.md).
 """
 
 import hashlib
@@ -25,19 +26,19 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 CIPHERS: Final = {"AES": 1, "CHACHA": 2}
-"""By name."""
+"""The number of each algorithm by its name in the settings."""
 _BOUND: Final = 2
-"""Flags of a batch are 0 in clear; the number of the algorithm if its header alone is authenticated, as the first version did
-it; that number and this where store, group and entry are, too."""
+"""Added to the number of the algorithm, in the flags of a batch that is authenticated with store, group and entry. The flags of a
+batch that is authenticated with its header alone, as the first version did, are the number; those of a batch in clear are 0."""
 _PLACE = Struct("<16sIQ")
 NEVER: Final = RaftIndex(1 << 63)
-"""Above every entry."""
+"""An index above that of every entry."""
 _SALT_BYTES = 16
 _COUNTER = Struct(">Q")
 _FRONT = _SALT_BYTES + _COUNTER.size
 _CHECKED = b"stan: this is the key"
 _AHEAD = b"\0\0\0\0"
-"""A nonce has 12 bytes, the counter 8 of them."""
+"""The first bytes of a nonce, which has 12; the counter is the other 8."""
 
 
 def cipher_of(name: str) -> int:
@@ -51,10 +52,14 @@ def cipher_of(name: str) -> int:
 
 
 class Cipher:
-    """Opens what was encrypted with one key, with either algorithm. Usable from any thread."""
+    """One key: gives the objects that encrypt and decrypt with it, with either algorithm. Usable from any thread."""
 
     def __init__(self, key: bytes, algorithm: str = "") -> None:
-        """*key*: any bytes, the more random the better; *algorithm*: of what is encrypted from now on, "" for the machine's best.
+        """Derive the master key.
+
+        Args:
+            key: any bytes, the more random the better.
+            algorithm: with which to encrypt, by name; "" for the one that suits this processor. Either can be decrypted.
 
         Raises:
             StartError: no key, no such algorithm, or the package `cryptography` is missing.
@@ -76,7 +81,7 @@ class Cipher:
         return "<Cipher>"
 
     def aead(self, salt: bytes, algorithm: int) -> "AESGCM | ChaCha20Poly1305":
-        """What encrypts and opens under *salt*. Raises KeyError: no such algorithm."""
+        """The object that encrypts and decrypts with the key of *salt*. Raises KeyError: no such algorithm."""
         found = self._known.get((salt, algorithm))
         if found is None:
             made = self._kinds[algorithm](hmac.digest(self._master, salt, "sha256"))
@@ -86,7 +91,9 @@ class Cipher:
         return found
 
     def check(self, note: bytes | None) -> str:
-        """What `fits` recognizes the key and *note* by; tells nothing of the key. None: as the first version did it."""
+        """A text by which `fits` recognizes the key and *note*, and that shows nothing of the key.
+
+        A *note* of None makes it as the first version did."""
         salt = os.urandom(_SALT_BYTES)
         return (salt + self.aead(salt, 1).encrypt(bytes(12), _CHECKED, note)).hex()
 
@@ -101,13 +108,19 @@ class Cipher:
             return False
 
     def of(self, store_id: bytes, group: GroupId, since: RaftIndex = NEVER, *, fits: bool = False) -> "LogCipher":
-        """For one log. *since*: entry from which on every batch is encrypted as this version does it; *fits*: the key is
-        right."""
+        """The cipher of one log.
+
+        Args:
+            store_id: 16 bytes, the same in all logs of a store.
+            group: of the log.
+            since: entry from which on every batch is encrypted in the present format.
+            fits: the key is proved to be the right one, so that a batch that cannot be decrypted is damaged.
+        """
         return LogCipher(self, store_id, group, since, fits=fits)
 
 
 class LogCipher:
-    """Opens what was encrypted in one log. Usable from any thread."""
+    """Decrypts the batches of one log. Usable from any thread."""
 
     def __init__(self, cipher: Cipher, store_id: bytes, group: GroupId, since: RaftIndex, *, fits: bool) -> None:
         self.store_cipher = cipher
@@ -117,14 +130,19 @@ class LogCipher:
         self._fits = fits
 
     def authenticated(self, header: bytes | memoryview, index: RaftIndex) -> bytes:
-        """What a encrypted batch of the entry at *index* is bound to: its header without CRC, and its place."""
+        """What a batch of the entry at *index* is authenticated with: its header with CRC 0, and its place if bound to it."""
         *told, flags = BATCH_HEADER.unpack(header)
         told[6] = 0
         place = _PLACE.pack(self._store_id, self._group, index) if flags > _BOUND else b""
         return BATCH_HEADER.pack(*told, flags) + place
 
     def decrypt(self, header: bytes | memoryview, records: bytes | memoryview, index: RaftIndex) -> bytes | memoryview:
-        """The records of a batch of the entry at *index*. Raises Damage: not what was encrypted there; or WrongKey."""
+        """The records of a batch of the entry at *index*, in clear.
+
+        Raises:
+            Damage: they are not those that were encrypted as a part of this entry, or are in clear where none may be.
+            WrongKey: they cannot be decrypted, and the key is not proved to be the right one.
+        """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see Cipher
 
         flags = BATCH_HEADER.unpack(header)[7]
@@ -142,7 +160,7 @@ class LogCipher:
             raise WrongKey("encrypted with another key than the one given, or in another place") from None
 
     def decrypted(self, entry: Entry) -> Entry:
-        """An entry as it was before it was encrypted. Raises Damage, WrongKey."""
+        """The entry with all its record batches in clear. Raises Damage, WrongKey."""
         if entry.kind != Kind.RECORDS:
             return entry
         parts: list[bytes | memoryview] = []

@@ -15,8 +15,8 @@ from stan.log.types import BatchRef, BatchRow
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 GAP = 0xFFFF_FFFF
-"""Segment number of a row that stands for sequences that are lost; no segment has it. A row without records that has another one
-stands for sequences that a batch says are unused."""
+"""The segment number of a row for sequences that are lost; no segment has this number. A row without records that has another
+segment number is for sequences that a batch leaves unused."""
 LENGTH_PREFIX = 4
 """Bytes in front of each message of a batch (protocol.entries)."""
 COMPACT_ROWS_MIN = 64
@@ -48,7 +48,7 @@ class Removed(NamedTuple):
 
 
 class Tail(NamedTuple):
-    """The place of a batch without records in a channel without messages: nothing else tells that its sequences were used."""
+    """The place of a batch without records in a channel without messages: the only trace that its sequences were used."""
 
     base: Sequence
     segment: int
@@ -92,7 +92,7 @@ class _Rows:
 
 
 class BatchIndex:
-    """`ChannelIndex` over compact columns; see there for the reading side.
+    """`ChannelIndex` over compact columns.
 
     Invariants:
         S1  batches are dense: base_sequence = last written + 1, except for a first batch and over lost entries.
@@ -252,7 +252,10 @@ class BatchIndex:
         return WallNanos(rows.timestamp[rows.head] if rows else 0)
 
     def refs(self, first: Sequence, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
-        """See ChannelIndex; batches are whole: the first may begin below first_sequence, the last end after *last*."""
+        """Batches that overlap [first, last], in order, cut off after *bytes_max* bytes or *batches_max* batches.
+
+        At least one batch if there is any. Batches are whole: the first may begin below first_sequence, the last end after
+        *last*."""
         rows = self._rows
         if rows is None or first > self._written:
             return []
@@ -274,7 +277,7 @@ class BatchIndex:
         return refs
 
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
-        """See ChannelIndex."""
+        """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message."""
         rows = self._rows
         if rows is None:
             return self.first_sequence

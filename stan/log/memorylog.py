@@ -1,7 +1,7 @@
 """The log of one group in memory: the twin of `FileLog` that `-st memory` asks for.
 
-Promises the same order, visibility and trimming as the log on disk; nothing outlives the process. Never shares a path
-with the disk: `sync` only says what was appended. Contract: tests/contracts/test_group_log.py.
+Promises the same order, visibility and trimming as the log on disk; nothing outlives the process, so an appended entry counts as
+durable at once. Contract: tests/contracts/test_group_log.py.
 """
 
 from collections import deque
@@ -32,8 +32,8 @@ class MemoryLog(Visible):
 
         Args:
             overhead: bytes that a channel accounts per message on top of its encoding (STAN-SPEC 7.1: none in memory).
-            replayable: keep committed entries until release(), for peers; else commit() lets go of them, as nobody
-                can replay a log that does not outlive its process.
+            replayable: keep committed entries until release(), so that other nodes can get them; else commit() releases
+                them, as this node itself never replays a log that does not outlive the process.
         """
         self._replayable = replayable
         self._entries: deque[Entry] = deque()
@@ -47,36 +47,36 @@ class MemoryLog(Visible):
 
     @property
     def first_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Oldest entry that is not released; last_index + 1 if there is none."""
         return RaftIndex(self._before[0] + 1)
 
     @property
     def last_index(self) -> RaftIndex:
-        """See GroupLog."""
+        """Newest appended entry; 0 if there never was one."""
         return self._last_index
 
     @property
     def last_term(self) -> Term:
-        """See GroupLog."""
+        """Term of the newest entry; 0 if there never was one."""
         return self._last_term
 
     @property
     def durable_index(self) -> RaftIndex:
-        """See GroupLog; memory is as stable as it gets here."""
+        """The newest entry: nothing here is more durable than memory."""
         return self._last_index
 
     @property
     def sealed_index(self) -> RaftIndex:
-        """See GroupLog; there are no segments."""
+        """Always 0: there are no segments."""
         return RaftIndex(0)
 
     @property
     def size(self) -> int:
-        """Bytes of all records."""
+        """Bytes of all records that are in memory."""
         return sum(map(len, list(self._records.values())))
 
     def append(self, entries: Seq[Entry]) -> None:
-        """See GroupLog; never refuses."""
+        """Take consecutive entries, the first at last_index + 1; never refuses."""
         for entry in entries:
             last, term = self._last_index, self._last_term
             invariant(entry.index == last + 1, "entries are consecutive", index=entry.index, last_index=last)
@@ -86,17 +86,18 @@ class MemoryLog(Visible):
             for uid, base, count, timestamp, first, records, at in _batches(entry):
                 rows.append(BatchRow(uid, base, count, timestamp, first, at, len(records)))
                 alone = at == BATCH_HEADER.size and at + len(records) == len(entry.body)
-                self._records[segment, at] = records if alone else bytes(records)  # else one holds the others' memory
+                # A view of one of several batches would keep the memory of all of them.
+                self._records[segment, at] = records if alone else bytes(records)
             self._entries.append(entry)
             self._uncommitted.add(Placed(entry.index, segment, rows))
             self._last_index, self._last_term = entry.index, entry.term
 
     def sync(self) -> RaftIndex:
-        """See GroupLog."""
+        """Do nothing, as there is no disk; returns durable_index, which is the newest entry."""
         return self._last_index
 
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
-        """See GroupLog."""
+        """Entries [first, last] that are not released, cut off after *bytes_max* bytes of bodies but at least one."""
         start = max(0, first - self.first_index)
         found: list[Entry] = []
         size = 0
@@ -108,7 +109,7 @@ class MemoryLog(Visible):
         return found
 
     def term_at(self, index: RaftIndex) -> Term:
-        """See GroupLog; also known for the entry before first_index."""
+        """Term of the entry at *index*, also of the newest released one; 0 if it is not there."""
         if index == self._before[0]:
             return self._before[1]
         if not self.first_index <= index <= self._last_index:
@@ -116,7 +117,7 @@ class MemoryLog(Visible):
         return self._entries[index - self.first_index].term
 
     def truncate_after(self, index: RaftIndex) -> None:
-        """See GroupLog."""
+        """Remove every entry after *index* with its records (Raft: a conflicting suffix). Never below a committed index."""
         invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
         for placed in self._uncommitted.truncate_after(index):
             for row in placed.rows:
@@ -127,24 +128,24 @@ class MemoryLog(Visible):
         self._last_term = self._entries[-1].term if self._entries else self._before[1]
 
     def commit(self, index: RaftIndex) -> None:
-        """See GroupLog."""
+        """Everything up to *index* is committed, hence visible; released at once unless the log is replayable."""
         super().commit(index)
         if not self._replayable:
             self.release(index)
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:  # noqa: ARG002 - memory is where they are
-        """See GroupLog."""
+        """The records of one batch. Raises StaleRef if they are not kept any more."""
         records = self.recent(ref)
         if records is None:
             raise StaleRef(f"batch {ref.base_sequence} is gone")
         return bytes(records)
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
-        """See GroupLog."""
+        """The records of one batch; None if they are not kept any more. Never blocks."""
         return self._records.get((ref.segment, ref.position))
 
     def kept(self, segment: int, row: BatchRow) -> None:
-        """SpaceAccounting: nothing to do, the records are here since they were appended."""
+        """SpaceAccounting: a batch became visible. Its records are in memory since it was appended."""
 
     def refused(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: the batch was gone before it was committed."""
@@ -156,17 +157,17 @@ class MemoryLog(Visible):
             self._records.pop(place, None)  # a gap has none
 
     def release(self, index: RaftIndex) -> None:
-        """See GroupLog; records that are kept stay."""
+        """Forget the committed entries up to *index*; the records that are kept stay."""
         while self._entries and self._entries[0].index <= min(index, self._committed):
             entry = self._entries.popleft()
             self._before = (entry.index, entry.term)
 
     def clean(self) -> str | None:
-        """See GroupLog; there is never anything to do."""
+        """Always None: records are freed when they are removed, so there is nothing to clean."""
         return None
 
     def close(self) -> None:
-        """See GroupLog."""
+        """Do nothing: there is no file."""
 
 
 def _batches(entry: Entry) -> Iterator[RecordBatch]:

@@ -1,6 +1,6 @@
-"""The newest record batches of a log in memory, so that subscribers who keep up cost no reads.
+"""The tail cache: the newest record batches of a log in memory, so that subscribers who keep up cost no reads.
 
-Promises to hold at most its bound. Never copies: it keeps the bodies that were appended and points into them.
+Promises never to hold more bytes than its bound. Never copies: it keeps the appended bodies and points into them.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ class TailCache:
         return self._records.get((segment, position))
 
     def clear(self) -> None:
-        """Forget all: places are about to be written a second time."""
+        """Forget all batches: their places are about to be written a second time."""
         self._records.clear()
         self._bodies.clear()
         self._bytes = 0

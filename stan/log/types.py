@@ -1,7 +1,7 @@
-"""Words shared by the log's implementations: entries, places of record batches, and the port itself.
+"""What the logs have in common: entries, places of record batches, and GroupLog, the port that each of them implements.
 
 The Raft log of a group *is* its message log: an entry of kind RECORDS carries the messages, and a channel is an
-index into it (DESIGN 6). Modelled on Liftbridge's commitlog interface: the whole log on one page.
+index into it. Modelled on Liftbridge's commitlog interface: the whole log on one page.
 """
 
 from collections.abc import Sequence as Seq

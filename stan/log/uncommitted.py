@@ -25,16 +25,16 @@ class UncommittedEntries:
 
     def __init__(self, recovered: Iterator[Placed], recovered_last: RaftIndex) -> None:
         self._recovered = recovered
-        self._recovered_last = recovered_last  # what lies behind was truncated since
+        self._recovered_last = recovered_last  # newest recovered entry that was not truncated since
         self._peeked: Placed | None = None
         self._appended: deque[Placed] = deque()
 
     def add(self, placed: Placed) -> None:
-        """One more entry was appended."""
+        """An entry was appended behind all others."""
         self._appended.append(placed)
 
     def take(self, index: RaftIndex) -> Iterator[Placed]:
-        """Hand out the entries up to *index*."""
+        """Hand out the entries up to *index*, which are committed, and forget them."""
         while (placed := self._peek()) is not None:
             if placed.index > index:
                 return

@@ -13,14 +13,14 @@ from stan.log.files.disk import Files
 
 
 class Pin:
-    """One open file, not closed while it has users."""
+    """An open file with a count of its users; it is closed only when it has none."""
 
     __slots__ = ("descriptor", "gone", "users")
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
         self.users = 1
-        self.gone = False  # the last user closes it
+        self.gone = False  # the segment is gone: the last user closes the file
 
 
 class Descriptors:
@@ -57,7 +57,7 @@ class Descriptors:
             return pin
 
     def unpin(self, pin: Pin) -> None:
-        """The caller is done with it."""
+        """The caller does not use the file any more."""
         with self._lock:
             pin.users -= 1
             if pin.gone and not pin.users:

@@ -14,7 +14,7 @@ from typing import Protocol
 IOVEC_MAX = 1024
 """Buffers that one pwritev call takes (Linux and macOS: IOV_MAX)."""
 WRITING = ".writing"
-"""Ends the name of a small file until it is whole."""
+"""Suffix of a small file's name until the file is whole."""
 
 
 class Files(Protocol):
@@ -67,13 +67,15 @@ class Files(Protocol):
 
 
 class Directories:
-    """What a disk's directories are made with; a test's twin of the disk makes them alike."""
+    """Makes directories durably, for `OsFiles` and for the tests' twin of it alike."""
 
     def __init__(self) -> None:
         self._named: set[str] = set()  # those whose names were made durable since this was made
 
     def makedirs(self, path: str) -> None:
-        """See Files. The names of those that are there are made durable, too: who made them may have been killed before."""
+        """Make a directory and its parents, and return once their names are on stable storage.
+
+        The names of directories that exist are synced, too: the process that made them may have been killed before its sync."""
         there, parent = self.is_directory(path), os.path.dirname(path)  # noqa: PTH120 - paths are strings in this port
         if parent == path or (there and path in self._named):
             return
@@ -97,7 +99,7 @@ class Directories:
         raise NotImplementedError
 
     def sync_directory(self, path: str) -> None:
-        """See Files."""
+        """Return once the directory's names are on stable storage."""
         raise NotImplementedError
 
 
@@ -121,7 +123,7 @@ class OsFiles(Directories):
         return os.fstat(descriptor).st_size
 
     def pwritev(self, descriptor: int, buffers: Sequence[bytes | memoryview], position: int) -> None:
-        """See Files; a short write is carried on until the system says why it was short."""
+        """Write all buffers one after the other from *position* on; a short write is continued until it is whole or fails."""
         for start in range(0, len(buffers), IOVEC_MAX):
             part = buffers[start : start + IOVEC_MAX]
             length = sum(map(len, part))
@@ -166,11 +168,11 @@ class OsFiles(Directories):
         return os.listdir(path)  # noqa: PTH208 - paths are strings in this port
 
     def is_directory(self, path: str) -> bool:
-        """See Directories."""
+        """True if there is a directory of that name."""
         return os.path.isdir(path)  # noqa: PTH112 - paths are strings in this port
 
     def mkdir(self, path: str) -> None:
-        """See Directories."""
+        """Make one directory, in one that exists."""
         os.mkdir(path, 0o750)  # noqa: PTH102 - same
 
     def rmdir(self, path: str) -> None:
@@ -178,7 +180,7 @@ class OsFiles(Directories):
         os.rmdir(path)  # noqa: PTH106 - paths are strings in this port
 
     def sync_directory(self, path: str) -> None:
-        """See Files."""
+        """Return once the directory's names are on stable storage."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -187,11 +189,11 @@ class OsFiles(Directories):
 
 
 OWNER_ALONE = 0o077
-"""The umask of whatever writes what was published, or secrets: nobody but the owner may read."""
+"""The umask of every process that writes messages or secrets: only the owner may read its files."""
 
 
 def close_to_others(path: str) -> str:
-    """Take from everybody but the owner what they may do with a file or directory; what to say if that is not allowed."""
+    """Leave only the owner's permissions on a file or directory; returns "", or a text if it stays open to all."""
     try:
         mode = stat.S_IMODE(os.stat(path).st_mode)  # noqa: PTH116 - paths are strings in this module
         if mode & OWNER_ALONE:
@@ -226,7 +228,7 @@ def write_durably(files: Files, path: str, content: bytes) -> None:
 
 
 def remove_directory(files: Files, path: str) -> None:
-    """Remove a directory that holds files alone; what a crash brings back is for the caller to find again."""
+    """Remove a directory that holds only files; nothing is synced, so after a crash the caller may find some of it again."""
     for name in files.listdir(path):
         files.unlink(f"{path}/{name}")
     files.rmdir(path)

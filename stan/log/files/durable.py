@@ -1,12 +1,12 @@
-"""How far a group's log was durable, at least: one small record beside the segments, written behind each sync.
+"""The durable mark: how far a group's log was durable, at least. One small record beside the segments, written after each sync.
 
     magic u32 | version u32 | group u32 | index u64 | CRC-32 u32
 
-What is read back is true however it came to the medium: the number is written after everything up to there is on stable
-storage, and before anybody hears of it; it is lowered, durably, before the log is truncated. So a log that ends before it has
-lost entries, whatever is left of them. After `kill -9` it is exact; a loss of power may leave an older one, or none.
+A record that can be read is true, however it came to the medium: an index is written after all entries up to it are on stable
+storage, and before anybody hears of it; it is lowered, durably, before the log is truncated. So a log that ends before the mark
+has lost entries. After `kill -9` the mark is exact; a loss of power may leave an older one, or none.
 
-Promises: it costs a sync one write to the page cache, and makes none fail. Never claims more than was told.
+Promises: the mark costs a sync one write to the page cache, and makes no sync fail. It is never above what its callers gave it.
 """
 
 import zlib
@@ -27,11 +27,11 @@ SIZE = _RECORD.size + _CRC.size
 
 
 class DurableMark:
-    """Of one log; made by `open`. Who calls `advance` and `lower` holds the log's lock around fdatasync."""
+    """The durable mark of one log; made by `open`. Callers of `advance` and `lower` hold the log's lock around fdatasync."""
 
     def __init__(self, files: Files, directory: str, group: GroupId) -> None:
         self.index = RaftIndex(0)  # the log was durable up to here; 0: nothing is known
-        self.damaged = False  # there is a record, and it is not right
+        self.damaged = False  # the file has a record that is not right
         self._files = files
         self._directory = directory
         self._group = group
@@ -39,7 +39,7 @@ class DurableMark:
 
     @classmethod
     def open(cls, files: Files, directory: str, group: GroupId) -> Self:
-        """Read what there is; changes nothing. Raises OSError."""
+        """Read the record, if there is one; changes nothing. Raises OSError."""
         mark = cls(files, directory, group)
         if NAME in files.listdir(directory):
             mark._descriptor = files.open(f"{directory}/{NAME}")
@@ -54,7 +54,7 @@ class DurableMark:
         return f"{self._directory}/{NAME}"
 
     def settle(self, index: RaftIndex) -> None:
-        """The log was opened and ends with *index*, all of it durable. Raises OSError if more was claimed and still is."""
+        """The log was opened, is durable, and ends with *index*. Raises OSError if a higher mark could not be lowered."""
         if self._descriptor < 0:
             with suppress(OSError):  # no room: the next start may have some
                 self._descriptor = self._files.create(self.path)
@@ -64,13 +64,13 @@ class DurableMark:
             self.advance(index)
 
     def advance(self, index: RaftIndex) -> None:
-        """The log is durable up to *index*. Nothing waits for this one, and what fails costs only the proof."""
+        """The log is durable up to *index*. The record is not synced, and an error of its write is ignored."""
         if index > self.index and self._descriptor >= 0:
             with suppress(OSError):
                 self._write(index)
 
     def lower(self, index: RaftIndex) -> None:
-        """The log is about to end with *index*. Durable when it returns; raises OSError."""
+        """The log is about to end with *index*. The record is durable when this returns. Raises OSError."""
         if self._descriptor >= 0:
             self._write(index)
             self._files.fdatasync(self._descriptor)

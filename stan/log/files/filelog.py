@@ -1,4 +1,4 @@
-"""The log of one group in a directory of segment files: the Raft log is the message log (DESIGN 6).
+"""The log of one group in a directory of segment files: the Raft log is the message log.
 
 Promises:
     L1  `durable_index` covers an entry only after fdatasync of its file, and fsync of a new file's directory, returned.

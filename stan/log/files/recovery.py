@@ -1,13 +1,13 @@
-"""Opening a log's directory: what is right is kept, what is torn is cut, what is damaged is put aside and reported.
+"""Opening a log's directory: right entries are kept, a torn tail is cut, a damaged segment is put aside and reported.
 
 Promises: nothing that was synced is dropped silently; nothing is invented; files of others stay as they are. Never deletes
 an entry that is right: a damaged segment moves to lost+found whole, after its good beginning was written anew.
 
-An end of the log that is not right was torn, as by a process or a machine that ended while it wrote, if no sync covered it
-(see stan.log.files.durable) and, without a loss of power, if the file ends in the middle of an entry. All else is damage.
+A faulty end of the log is a torn tail, as a process or machine leaves it that ends while it writes, if no sync covered it (see
+stan.log.files.durable) and if, unless power was lost, the file ends in the middle of an entry. Any other fault is damage.
 
-What no sync is known to have covered is written again before it is synced: a sync that failed in an earlier process has left it
-in the page cache, where it is taken for clean, and a later sync would leave it out (Linux).
+Entries that no sync is known to have covered are written again before they are synced: if a sync failed in an earlier process,
+Linux has left them in the page cache as if they were on the medium, and a later sync would leave them out.
 
 A crash can interrupt recovery at any point; doing it again leads to the same end.
 """
@@ -41,9 +41,9 @@ from stan.types import GroupId, RaftIndex, Term
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _INDEX_FILE_NAME = re.compile(r"\d{20}\.idx")
 _REMAINDER = ".rest"
-"""Ends the name of the good beginning of a damaged segment until it takes the segment's place."""
+"""Suffix of the file with the good beginning of a damaged segment, until that file takes the segment's place."""
 REWRITE = ".new"
-"""Ends the name of a segment that the cleaner is writing."""
+"""Suffix of the file that the cleaner is writing, until it takes the place of the segment."""
 
 
 @dataclass(slots=True)
@@ -60,13 +60,13 @@ class RecoveryReport:
 
 
 class _Lost(NamedTuple):
-    """Entries that a damaged segment held; none if the first is behind the last."""
+    """The entries [first, last] that a damaged segment has lost; none if first is above last."""
 
     first: RaftIndex
     last: RaftIndex
     known: bool  # they were there; else a loss of power may have kept a later write and lost an earlier one
-    term: Term | None = None  # of the last one, if right entries followed
-    is_end: bool = False  # of the log
+    term: Term | None = None  # of the last lost entry, if right entries followed the damage
+    is_end: bool = False  # the log ends with them, so their indexes are given out again
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +228,7 @@ class Recovery:
         report.bytes = sum(segment.end for segment in self.segments)
 
     def _write_again(self, active: Segment) -> None:
-        """What is behind the durable mark; older segments were synced before the next one was begun."""
+        """Write what lies behind the durable mark once more; older segments were synced before the next one was begun."""
         for start in range(self.active.proven, active.end, SCAN_BYTES):
             data = self._files.pread(self.active.descriptor, min(SCAN_BYTES, active.end - start), start)
             self._files.pwritev(self.active.descriptor, [data], start)
@@ -252,7 +252,7 @@ class Recovery:
         return sorted(filter(_SEGMENT_NAME.fullmatch, names))
 
     def _take(self, name: str, following: str | None) -> None:
-        """Look at one segment file; *following* is the name of the next one, None if this is the last."""
+        """Open one segment file and keep, cut or put it aside; *following*: name of the next one, None if this is the last."""
         path = f"{self._directory}/{name}"
         descriptor = self._files.open(path)
         try:
@@ -340,7 +340,7 @@ class Recovery:
         return _Lost(first, segment.last_index, known)
 
     def _cut(self, segment: Segment, descriptor: int, size: int, fault: str) -> None:
-        """Nothing right follows the fault: the end of a write that no sync covered."""
+        """Cut a torn tail off, behind which nothing is right, and report it."""
         self._files.ftruncate(descriptor, segment.end)
         self.report.torn_bytes += size - segment.end
         self.report.texts.append(
@@ -349,7 +349,7 @@ class Recovery:
         )
 
     def _begin_again(self, segment: Segment, size: int, writer: IndexFileWriter) -> None:
-        """The last file has neither a header nor an entry: its very first write was not finished."""
+        """Remove the last file, which has neither a header nor an entry: its very first write was not finished."""
         writer.drop()
         self._files.unlink(segment.path)
         if segment.first_index >= self._end.next_index:
@@ -359,7 +359,7 @@ class Recovery:
         self.report.texts.append(f"{segment.path}: begun again, its {size} bytes hold neither a header nor an entry")
 
     def _set_aside(self, segment: Segment, descriptor: int, fault: str, writer: IndexFileWriter, lost: _Lost) -> None:
-        """Put a damaged segment aside, and say what it has lost; an index that was lost is given out again only at the end."""
+        """Put a damaged segment aside and report what is lost; at the log's end alone the lost indexes are used again."""
         what = f"{segment.path}: damaged at position {segment.end} ({fault})"
         words = ""
         if lost.first <= lost.last:
@@ -383,12 +383,12 @@ class Recovery:
             end.next_index, end.previous_term = RaftIndex(lost.last + 1), lost.term
 
     def _tell_loss(self, text: str) -> None:
-        """Nothing that shows it was changed yet."""
+        """Call `on_loss`; nothing that proves the loss is changed before."""
         if self._on_loss is not None:
             self._on_loss(text)
 
     def _look_for_the_end(self) -> None:
-        """Entries that were durable may be gone without a trace."""
+        """Report entries that the durable mark covers and that are gone without any fault in the files."""
         last = RaftIndex(self._end.next_index - 1)
         if self._end.loss_told or self.mark.index <= last:
             return

@@ -1,6 +1,7 @@
-"""Segments that another node has encrypted become this node's: each batch is opened there and encrypted here, where it will lie.
+"""Segments that another node has encrypted become this node's: each batch is decrypted as of the sender's store and encrypted
+again as of this one, because a batch is bound to its store, group and entry.
 
-Promises: the new file takes the name of the old one once it is durable and whole; nothing is encrypted that did not open.
+Promises: the new file takes the name of the old one once it is durable and whole; only what could be decrypted is in it.
 Blocking.
 """
 

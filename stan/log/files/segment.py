@@ -1,7 +1,8 @@
 """One segment file: its header, its entries, and the reading back of both with every checksum verified.
 
 Promises that an entry is handed out only if all its bytes are those that were written. Never decides what to do about
-damage: a scan says where it ends and why. The byte format is in docs/log-format.md; modelled on Liftbridge's commitlog segment.
+damage: a scan ends at the damage and has its position and reason. The byte format is in docs/log-format.md.
+Modelled on Liftbridge's commitlog segment.
 """
 
 import zlib
@@ -28,7 +29,7 @@ _SEGMENT_HEADER = Struct("<8sHHIQI16s")
 SEGMENT_HEADER_SIZE = _SEGMENT_HEADER.size + 4
 
 POSITION_MAX = 0xFFFF_FFFF
-"""Places in a segment file are kept in 32 bits."""
+"""Highest position in a segment file: positions are kept in 32 bits."""
 
 ENTRY_MAGIC = b"\xe7\x5a"
 ENTRY_VERSION = 1
@@ -116,13 +117,19 @@ def rows_of(entry: Entry, position: int) -> list[BatchRow]:
 
 
 def is_sealed(found: EntryInSegment) -> bool:
-    """True if the entry holds an encrypted batch."""
+    """True if at least one batch of the entry is encrypted."""
     body, starts = found.entry.body, (row.position - found.position - ENTRY_HEADER_SIZE for row in found.rows)
     return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] for start in starts)
 
 
 def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Entry] | None) -> list[EntryInSegment]:
-    """Where *entries* will lie at the end of a segment that has room for them; as they will lie there, if they are *sealed*."""
+    """The bytes and places of *entries* at the end of a segment that has room for them.
+
+    Args:
+        entries: consecutive, the first behind the newest one of the segment.
+        segment: stays as it is.
+        sealed: encrypts an entry; None if entries are stored in clear.
+    """
     position, index, term = segment.end, segment.last_index, segment.last_term
     placed = []
     for entry in entries:
@@ -255,7 +262,7 @@ def create_segment(files: Files, directory: str, header: SegmentHeader, number: 
 
 
 class ReadWindow:
-    """Buffered look at the bytes [0, end) of one file."""
+    """Buffered reading of the bytes [0, end) of one file."""
 
     def __init__(self, files: Files, descriptor: int, end: int) -> None:
         self.end = end
@@ -336,7 +343,8 @@ class SegmentScan:
     def survivor(self) -> Entry | None:
         """The last right entry behind the fault, however many bytes are wrong in between; None if there is none.
 
-        Gives up after SURVIVOR_BYTES_MAX and then takes at least the entry at the fault for a lost one.
+        Gives up once it has verified SURVIVOR_BYTES_MAX bytes; if it has found none by then, it returns an entry without
+        content at the fault, so that at least this one counts as lost.
         """
         window = self._window
         newest: Entry | None = None

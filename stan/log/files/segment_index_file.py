@@ -1,8 +1,8 @@
-"""Index file of a sealed segment: everything a start needs to know of it, without its records.
+"""Index file of a sealed segment: everything a start needs to know of the segment, without its records.
 
-Promises that what it returns was written for exactly this segment file, or returns None. It is a cache: any trouble
-with it means that it is written anew from the segment, and no error of it reaches the log. Modelled on Kafka's index
-files, one per segment.
+Promises that a loaded index file was written for exactly this segment file. It is a cache: one that is missing or wrong is
+written anew from the segment, and an error of the disk here never reaches the log. Modelled on Kafka's index files, one per
+segment.
 """
 
 import zlib
@@ -77,7 +77,7 @@ class IndexFileWriter:
             self._descriptor = None
 
     def drop(self) -> None:
-        """Remove the file: what it was written for has changed."""
+        """Remove the file, as the segment has changed or the disk has failed; nothing is written to it from now on."""
         self._failed = True
         self.close()
         with suppress(OSError):

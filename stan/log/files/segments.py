@@ -52,7 +52,7 @@ class Segments:
     def __init__(
         self, files: Files, directory: str, sealed: list[Segment], numbers: Iterator[int], cipher: LogCipher | None
     ) -> None:
-        """*numbers*: those that no segment of the log has had."""
+        """*numbers*: those that no segment of the log has had so far; *sealed*: the segments but the active one."""
         self.all = sealed
         self.by_number = {segment.number: segment for segment in sealed}
         self.descriptors = Descriptors(files, SEGMENT_FILES_OPEN_MAX)
@@ -63,7 +63,7 @@ class Segments:
         self._closed = False
 
     def next_number(self) -> int:
-        """The number of a new segment, in any thread."""
+        """A number for a new segment; may be called in any thread."""
         return next(self._numbers)
 
     # --- changes, on the event loop --------------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class Segments:
         self.descriptors.forget(old.number)
 
     def close(self) -> None:
-        """Nothing is read any more: the names may belong to other files from now on."""
+        """Close the files and refuse all reading: the names may belong to files of another log from now on."""
         self._closed = True
         self.descriptors.close()
 
@@ -123,7 +123,9 @@ class Segments:
         return self.all[at].term_at(index)
 
     def extents(self, index: RaftIndex) -> list[Extent]:
-        """Where everything up to *index* lies; the last one tells that the log goes on behind it. Raises Damage."""
+        """The parts of the files that hold the entries up to *index*, oldest first. Raises Damage.
+
+        The last one may be of a segment that begins behind *index*, without entries: its header says where the log goes on."""
         return [
             Extent(segment.path, segment.first_index, segment.header.generation, self._length(segment, index))
             for segment in self.all
@@ -170,7 +172,7 @@ class Segments:
 
     # --- reading, in any thread ------------------------------------------------------------------------------------
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
-        """See FileLog.entries."""
+        """Entries [first, last] that are there, cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
         found: list[Entry] = []
         for segment in self.all[:]:
             if segment.first_index > last:
@@ -224,7 +226,7 @@ class Segments:
             return self._cipher.decrypted(found.entry)
 
     def read(self, ref: BatchRef) -> bytes:
-        """The records of a batch, from the file; see GroupLog.read."""
+        """The records of a batch, from the file, in clear and CRC verified. Raises Damage with file and position, StaleRef."""
         segment = self.by_number.get(ref.segment)
         if segment is None:
             raise StaleRef(f"segment {ref.segment} of {self._directory} is gone")
@@ -247,7 +249,10 @@ class Segments:
             raise Damage(f"{segment.path}: position {ref.position}: {error}") from error
 
     def _records(self, segment: Segment, descriptor: int, ref: BatchRef, data: bytes) -> bytes:
-        """The records, in clear, of what was read: where an entry's header may be, the batch, and room for one that is sealed."""
+        """The records of a batch, in clear. Raises Damage, WrongKey.
+
+        *data* is what was read around *ref*: an entry's header if this is its first batch, the batch's header, its records, and
+        as much behind them as encryption adds."""
         header = data[ENTRY_HEADER_SIZE : ENTRY_HEADER_SIZE + BATCH_HEADER.size]
         records = data[ENTRY_HEADER_SIZE + BATCH_HEADER.size :]
         if len(records) < ref.length:
@@ -271,7 +276,7 @@ class Segments:
         return bytes(cipher.decrypt(header, records, self._index_at(segment, descriptor, ref.position)))
 
     def _index_at(self, segment: Segment, descriptor: int, position: int) -> RaftIndex:
-        """The entry that the place is in. Raises Damage."""
+        """Index of the entry that the place is in. Raises Damage."""
         window = ReadWindow(self._files, descriptor, segment.end)
         at = segment.marks.before_position(position)
         while at < segment.end:
@@ -282,12 +287,12 @@ class Segments:
         raise Damage("no entry is here")
 
     def sealed_from(self, index: RaftIndex) -> None:
-        """See FileLog.sealed_from."""
+        """From the entry at *index* on, a batch that is not encrypted in the present format counts as damage."""
         if self._cipher is not None:
             self._cipher.since = index
 
     def check_key(self) -> None:
-        """See FileLog.check_key."""
+        """Decrypt one batch of each segment that has encrypted ones. Raises WrongKey, Damage, OSError."""
         for segment in self.all:
             with self.descriptors.using(segment.number, segment.path) as descriptor:
                 found = next(
@@ -335,7 +340,7 @@ class Segments:
 
 @contextmanager
 def _where(segment: Segment, position: int) -> Iterator[None]:
-    """Damage that is found tells where."""
+    """Put file and position in front of the text of any Damage that is raised in the block."""
     try:
         yield
     except Damage as damage:

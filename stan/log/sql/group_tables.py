@@ -1,8 +1,10 @@
 """The rows of one group's log: every SQL statement of a log but those that make the tables (stan.log.sql.sqlfile).
 
-An entry is one row, without the messages that it carries; each record batch of it is a row, and each message is one until
-retention removes it. What is read was written so, or is Damage with file, group and entry. A transaction that fails while entries
-are added or taken away freezes the tables of the group for ever; one that only frees space may fail and be tried again.
+An entry is one row without the messages that it carries; each of its record batches is a row, and each message is a row until
+retention removes it, in steps of whole batches.
+
+Promises: what is read is what was written, or Damage names file, group and entry. A transaction that adds or removes entries and
+fails freezes the tables of the group until the log is opened again; one that only frees space may fail and be tried again.
 """
 
 import json
@@ -200,7 +202,7 @@ class GroupTables:
             first = rows[-1][0] + 1
 
     def _body(self, index: int, frame: bytes) -> bytes:
-        """The body of a RECORDS entry, its messages put back."""
+        """The body of a RECORDS entry: its frame, with the messages put back into it."""
         parts = []
         at = 0
         while at < len(frame):
@@ -225,7 +227,7 @@ class GroupTables:
         return self._of_batch(index, *rows[0]) if rows else None
 
     def _of_batch(self, index: int, uid: ChannelUid, base: int, count: int, length: int, crc: int) -> bytes:
-        """The records of one batch. Raises Damage."""
+        """The records of one batch, from the rows of its messages. Raises Damage if they are not those that were written."""
         rows = self.file.rows(
             f"SELECT message FROM message_rows WHERE {_RANGE} ORDER BY sequence",  # noqa: S608 - own words
             *(self._group, uid, base, base + count),
@@ -272,12 +274,12 @@ class GroupTables:
 
 
 def _checked(*row: object) -> tuple[Any, ...]:
-    """A row and its checksum."""
+    """A row, with its checksum as the last column."""
     return *row, row_checksum(*row)
 
 
 def _messages(records: bytes) -> Iterator[bytes]:
-    """Each message of a batch."""
+    """Each message of a batch's records, without the length in front of it."""
     at = 0
     while at < len(records):
         start = at + _LENGTH.size

@@ -1,8 +1,8 @@
-"""One SQLite file as the SQL log uses it: plain calls from any thread over aiosqlite.
+"""The SQLite file of the SQL log: blocking calls from any thread, which aiosqlite carries out.
 
-Two connections: one writes, in transactions that are durable when the call returns, one reads beside it. They live on an event
-loop in a thread of their own, so that a call may come from where no loop runs. Raises aiosqlite.Error; `fence` is asked before
-each transaction and may refuse it.
+One connection writes, in transactions that are durable when the call returns; a second one reads meanwhile. Both belong to an
+event loop that runs in a thread of its own, so the caller needs none. What SQLite or the system refuses is raised as SqlError by
+a write and as Damage by a read. `fence` is called before each transaction and refuses it by raising an exception.
 """
 
 import asyncio
@@ -21,12 +21,13 @@ from stan.types import SECOND
 
 T = TypeVar("T")
 Step = tuple[str, list[tuple[Any, ...]]]
-"""A statement, and the parameters of each time that it is carried out."""
+"""A statement, and the parameters of each of its executions."""
 
 SqlError = aiosqlite.Error
-"""What the system or SQLite refuses."""
+"""SQLite or the operating system refused the call."""
 
 VERSION = "2"
+"""The format of the tables, as the row `format` of the table `store` has it."""
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS store (key TEXT PRIMARY KEY, value TEXT) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS logs (raft_group INTEGER PRIMARY KEY, released_index INTEGER, released_term INTEGER);
@@ -50,7 +51,8 @@ CHECKED = (
     "UPDATE logs SET batches_sum = (SELECT COALESCE(SUM(checksum), 0) FROM batches b WHERE b.raft_group = logs.raft_group)",
     "UPDATE store SET value = '2' WHERE key = 'format'",
 )
-"""What format 2 has more than format 1: a checksum of each row, and of each group the sum of those of its batches."""
+"""Statements that turn format 1 into format 2: each row of `entries` and `batches` gets a checksum, and each group the sum of the
+checksums of its batches."""
 VIEWS = """
 CREATE VIEW IF NOT EXISTS messages AS
   SELECT CAST(c.name AS TEXT) AS channel, m.sequence AS sequence, m.timestamp AS timestamp,
@@ -72,19 +74,24 @@ CREATE VIEW IF NOT EXISTS subscription_overview AS
   FROM cursors k JOIN channels c ON c.uid = k.uid
   LEFT JOIN subscriptions s ON s.raft_group = k.raft_group AND s.cursor_id = k.cursor_id;
 """
-"""For people; they read the tables of stan.state.database as well."""
+"""Views for people who query the file; they join the tables of the log with those of stan.state.database."""
 
 
 def row_checksum(*row: object) -> int:
-    """32 bits of a row's columns."""
+    """The checksum of a row: CRC-32 of the `repr` of its columns, in their order."""
     return zlib.crc32(repr(row).encode())
 
 
 class SqlFile:
-    """See the module's docstring."""
+    """An open SQLite file that has the tables of the log."""
 
     def __init__(self, path: Path) -> None:
-        """Open or make the file. Raises Damage if it is none of ours or broken, StartError if it cannot be opened."""
+        """Open the file, or make it.
+
+        Raises:
+            Damage: it is no SQLite database, or a broken one.
+            StartError: it cannot be opened, or its tables have another format than VERSION.
+        """
         self.path = path
         self.fence: Callable[[], None] | None = None
         self._turn = Lock()
@@ -133,7 +140,7 @@ class SqlFile:
             raise StartError(f"{self.path}: messages in format {found}, this program reads format {VERSION}")
 
     def make_views(self) -> None:
-        """What a person may look at, once the tables of the state are there, too."""
+        """Make the views for people; they are of use once the tables of the state exist, too."""
         with self._turn:
             self._call(self._run_script(VIEWS))
 
@@ -141,7 +148,10 @@ class SqlFile:
         await self._writer.executescript(script)
 
     def write(self, steps: Iterable[Step]) -> None:
-        """Carry all of it out in one transaction, which is on stable storage when this returns, or nothing of it."""
+        """Carry out all statements in one transaction, or none of them; it is on stable storage when this returns.
+
+        Raises SqlError, or what `fence` raises.
+        """
         with self._turn:
             if self.fence is not None:
                 self.fence()
@@ -160,7 +170,7 @@ class SqlFile:
             raise
 
     def rows(self, query: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """What a query finds of what was written. Raises Damage."""
+        """The rows that a query finds among those that were committed. Raises Damage."""
         try:
             return self._call(self._fetch(query, parameters))
         except SqlError as error:
@@ -170,12 +180,12 @@ class SqlFile:
         return [tuple(row) for row in await self._reader.execute_fetchall(query, parameters)]
 
     def value(self, key: str) -> str:
-        """One of the store's notes about itself; "" if there is none."""
+        """What the table `store`, in which a file describes itself, has under *key*; "" if nothing."""
         found = self.rows("SELECT value FROM store WHERE key = ?", key)
         return str(found[0][0]) if found else ""
 
     def note(self, **values: str) -> None:
-        """Write such notes down."""
+        """Put pairs of key and value into the table `store`, durably. Raises as `write` does."""
         self.write([("INSERT OR REPLACE INTO store VALUES (?, ?)", list(values.items()))])
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """The log of one group in a SQLite file that people can query: the twin of `FileLog` that `-st sql` asks for.
 
-`append` only remembers; `sync` writes everything since the last one in one transaction, and what it returned for survives a loss
-of power. A transaction that fails freezes the log. The rows are those of stan.log.sql.group_tables.
+`append` keeps entries in memory; `sync` writes all that were appended since the last sync, in one transaction, and they survive
+a loss of power once it has returned. A transaction that fails freezes the log. The rows are those of stan.log.sql.group_tables.
 """
 
 from collections import deque
@@ -146,9 +146,9 @@ class RowCleaner:
 
 
 class SqlLog(Visible):
-    """`GroupLog` over rows. See the module's docstring."""
+    """`GroupLog` over the rows of a SQLite file."""
 
-    syncs_alone = False  # the rows of the state are written to the same file, by a task of the loop
+    syncs_alone = False  # a task of the event loop writes rows of the state to the same file, and a sync waits for it
 
     def __init__(
         self,
@@ -177,12 +177,12 @@ class SqlLog(Visible):
 
     @property
     def first_index(self) -> RaftIndex:
-        """Oldest entry that can still be read by `entries`; last_index + 1 if none."""
+        """Oldest entry that is not released; last_index + 1 if there is none."""
         return self._terms.first_index
 
     @property
     def last_index(self) -> RaftIndex:
-        """Newest written entry; 0 if none."""
+        """Newest appended entry; 0 if there never was one."""
         return self._terms.last_index
 
     @property
@@ -197,7 +197,7 @@ class SqlLog(Visible):
 
     @property
     def sealed_index(self) -> RaftIndex:
-        """See GroupLog; there are no segments."""
+        """Always 0: there are no segments."""
         return RaftIndex(0)
 
     @property
@@ -208,7 +208,7 @@ class SqlLog(Visible):
     # --- writing ------------------------------------------------------------------------------------------------------------
 
     def append(self, entries: Seq[Entry]) -> None:
-        """See GroupLog; nothing is written before `sync`."""
+        """Take consecutive entries, the first at last_index + 1, into memory; `sync` writes them. Raises Frozen."""
         self._tables.check()
         for entry in entries:
             last, term = self.last_index, self.last_term
@@ -225,7 +225,7 @@ class SqlLog(Visible):
             self._terms.add(entry.term)
 
     def sync(self) -> RaftIndex:
-        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises Frozen."""
+        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""
         with self._sync_lock:
             self._tables.check()
             entries = list(self._unwritten)
@@ -240,7 +240,9 @@ class SqlLog(Visible):
             return self._durable
 
     def truncate_after(self, index: RaftIndex) -> None:
-        """Remove every entry after *index*, durably (Raft: a conflicting suffix). Never below a committed index."""
+        """Remove every entry after *index*, durably (Raft: a conflicting suffix). Never below a committed index.
+
+        Raises Frozen; InDoubt if the transaction fails, which freezes the log."""
         self._tables.check()
         invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
         if index >= self.last_index:
@@ -281,7 +283,12 @@ class SqlLog(Visible):
         return self._terms.at(index)
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:
-        """See GroupLog; what is not written yet is in memory alone."""
+        """The records of one batch; *stored*: from the rows if they are written, even if the tail cache has them.
+
+        Raises:
+            Damage: the rows are not those that were written; the text gives file, group and entry.
+            StaleRef: the batch was removed and its entry released, or the log is closed.
+        """
         place = ref.segment, ref.position
         recent = self._records.get(place) if stored and place not in self._cleaner.dead else self.recent(ref)
         if recent is not None:
@@ -302,12 +309,12 @@ class SqlLog(Visible):
     # --- getting rid of what is not kept ------------------------------------------------------------------------------------
 
     def release(self, index: RaftIndex) -> None:
-        """See GroupLog; the rows go with the next `clean`."""
+        """Durable state covers the entries up to *index*: the next `clean` may delete their rows."""
         self._terms.release(min(index, self._committed))
         self._cleaner.released()
 
     def clean(self) -> str | None:
-        """See GroupLog: delete the rows of what was released and is not kept."""
+        """Delete rows of released entries, and of their batches that are not kept; returns a line about it, or None. Blocking."""
         return self._cleaner.clean(self._durable)
 
     def close(self) -> None:
