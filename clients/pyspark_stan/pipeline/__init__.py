@@ -1,4 +1,4 @@
-"""Pipelines: channels read, decoded, transformed and published by Spark, all of it told by one TOML file.
+"""Pipelines: Spark reads channels, decodes and transforms their messages and publishes the results, as one TOML file describes.
 
-`config` reads and checks the file and needs neither Spark nor Java; `run` does what it says.
+`config` reads and checks the file and needs neither Spark nor Java; `run` runs the pipeline.
 """

@@ -1,8 +1,8 @@
-"""Avro payloads: the columns that a schema stands for, and the reading of messages.
+"""Avro payloads: the columns of a schema, and the decoding of messages with fastavro.
 
-A message is one record in Avro's binary form, without a container's header. What Spark has no type for is refused when the schema
-is read: unions of more than one type and null, and schemas that contain themselves. A schema registry is not asked: messages that
-begin with a registry's magic byte and id are not understood. Reading is done by fastavro.
+A message is one record in Avro's binary encoding, without the header of a container file. Schemas for which Spark has no type are
+refused: unions of several types beside null, and recursive schemas. There is no support for a schema registry: messages that
+begin with a magic byte and a schema id cannot be decoded.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,20 +26,20 @@ _LOGICAL: Final = {
     ("long", "timestamp-micros"): "timestamp",
 }
 _STORED: Final = {"enum": "string", "fixed": "bytes"}
-"""Named types that are read as another one."""
+"""Avro's complex types that are decoded like a primitive one."""
 
 Schema = str | list[Any] | dict[str, Any]
 
 
 class AvroSchemaError(ValueError):
-    """A schema that has no columns in Spark; the text tells where."""
+    """The schema cannot be expressed as columns of Spark; the text says which part."""
 
 
 def avro_columns(schema: Schema) -> dict[str, str]:
-    """Names and types of the columns of a record.
+    """Return the columns of a record *schema*: name -> type in Spark's words.
 
     Raises:
-        AvroSchemaError: it is no record, or has something in it that Spark has no type for.
+        AvroSchemaError: the schema is not a record, or contains a type that Spark does not have.
     """
     if not isinstance(schema, dict) or schema.get("type") != "record":
         raise AvroSchemaError("it must be a record")
@@ -96,7 +96,7 @@ def _complex(schema: dict[str, Any], path: str, named: dict[str, Schema], around
 
 
 def _logical(schema: dict[str, Any], path: str) -> str:
-    """The type of a number or of bytes that stands for something else; empty if it stands for itself."""
+    """Return Spark's type for the logical type of *schema*, such as a date stored as an int; empty if it has none."""
     kind, logical = str(schema.get("type")), str(schema.get("logicalType", ""))
     if _STORED.get(kind, kind) == "bytes" and logical == "decimal":
         return f"decimal({schema.get('precision')},{schema.get('scale', 0)})"
@@ -106,9 +106,13 @@ def _logical(schema: dict[str, Any], path: str) -> str:
 
 
 def reader_of(schema: Schema) -> Callable[[bytes], Mapping[str, Any]]:
-    """What turns a message into the values of its columns; raises whatever is wrong with the message."""
+    """Return a function that decodes a message into its columns; it raises any exception for a message that cannot be decoded.
+
+    Raises:
+        ImportError: fastavro is not installed.
+    """
     try:
-        import fastavro  # noqa: PLC0415 - only where there is Avro
+        import fastavro  # noqa: PLC0415 - only needed for Avro
     except ImportError:
         raise ImportError("Avro payloads need fastavro: pip install 'stan-broker[spark]'") from None
 

@@ -1,4 +1,4 @@
-"""Avro messages as a column of Spark: read by fastavro, a batch of rows at a time, handed over as Arrow."""
+"""Decodes a column of Avro messages with fastavro, in batches of rows that Spark exchanges as Arrow."""
 
 import json
 from typing import Any
@@ -14,14 +14,17 @@ from pyspark_stan.pipeline.payload import MALFORMED
 
 
 def avro_column(value: Column, schema: str, columns: str) -> Column:
-    """The records in *value*: *columns* and MALFORMED, which is null for a message that could be read.
+    """Return a struct column of *columns* and MALFORMED, which is null for a message that could be decoded.
 
     Args:
-        value: binary.
-        schema: of Avro, as JSON.
-        columns: what comes of it, in Spark's words.
+        value: a binary column of messages.
+        schema: the Avro schema, as JSON.
+        columns: the columns of the schema, as a schema in Spark's DDL syntax.
+
+    Raises:
+        ImportError: fastavro is not installed.
     """
-    reader_of(json.loads(schema))  # a schema that fastavro refuses is refused before anything runs
+    reader_of(json.loads(schema))  # so that a schema that fastavro refuses is refused before the query runs
     kind = StructType.fromDDL(f"{columns}, {MALFORMED} string")
     arrow = to_arrow_type(kind, timezone="UTC")
 
@@ -31,10 +34,10 @@ def avro_column(value: Column, schema: str, columns: str) -> Column:
         for message in messages.to_pylist():
             try:
                 found.append({**read(message), MALFORMED: None})
-            except Exception as error:  # noqa: BLE001 - whatever bytes from outside may lead to
+            except Exception as error:  # noqa: BLE001 - malformed bytes may raise any exception in fastavro
                 found.append({MALFORMED: str(error) or type(error).__name__})
         return pa.array(found, arrow)
 
-    as_udf: Any = arrow_udf  # its type knows no function of structs
+    as_udf: Any = arrow_udf  # its type hints do not allow a function that returns structs
     column: Column = as_udf(records, kind)(value)
     return column

@@ -1,7 +1,7 @@
-"""A pipeline as its TOML file tells it: read and checked; needs neither Spark nor Java nor a broker.
+"""Reads and checks the TOML file of a pipeline; needs neither Spark nor Java nor a broker.
 
-Promises that every mistake which can be seen without them is told at once, each with its key and line, and that a file which
-passes names everything that `run` needs. Paths in a file are relative to the file's directory. Secrets are never shown.
+Promises to report together all mistakes that can be found without them, each with its key and line, and that a file which passes
+has everything that `run` needs. Paths in a file are relative to the file's directory. Secrets are never shown.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _AT: Final = re.compile(r"\s*\(at line (\d+), column (\d+)\)$")
 
 
 class PipelineConfigError(Exception):
-    """A file that cannot be used; `complaints` are all there are, in the order of their lines."""
+    """The file cannot be used; `complaints` are all its mistakes, ordered by line."""
 
     def __init__(self, complaints: list[Complaint]) -> None:
         self.complaints = sorted(complaints)
@@ -71,11 +71,11 @@ class PipelineSource:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The channels, as shown to the user."""
         return ", ".join(self.channels) or f"channels like {self.pattern}"
 
     def reads(self, channel: str) -> bool:
-        """Whether *channel* is one of them; a pattern that is none has no channels."""
+        """Return True if the source reads *channel*; a pattern that is not a valid expression matches no channel."""
         with contextlib.suppress(re.error):
             return channel in self.channels or bool(self.pattern and re.fullmatch(self.pattern, channel))
         return False
@@ -101,12 +101,12 @@ class Spark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
-    """All of it."""
+    """A whole pipeline: its name, and one field or table for each table of the file."""
 
     name: str
     checkpoint: str
-    every: str  # empty: as fast as it goes
-    available_now: bool  # read what is there, and end
+    every: str  # interval of the batches, in Spark's words; empty: each starts when the one before has ended
+    available_now: bool  # read the messages that exist now, then end
     connection: PipelineConnection
     source: PipelineSource
     payload: Payload
@@ -116,7 +116,7 @@ class Pipeline:
     spark: Spark
 
     def source_options(self) -> dict[str, str]:
-        """Options for reading; with the secrets."""
+        """Return the options of the data source for reading, including secrets."""
         chosen = (
             {"subscribe": ",".join(self.source.channels)}
             if self.source.channels
@@ -125,15 +125,15 @@ class Pipeline:
         return {**self.connection.options(), **chosen, **self.source.more}
 
     def sink_options(self) -> dict[str, str]:
-        """Options for publishing; with the secrets."""
+        """Return the options of the data source for publishing, including secrets."""
         return {**self.connection.options(), "channel": self.sink.channel, **self.sink.more}
 
 
 def read_pipeline(file: Path, environment: Mapping[str, str]) -> Pipeline:
-    """The pipeline in *file*.
+    """Return the pipeline that *file* describes; *environment* has the variables for `${NAME}`.
 
     Raises:
-        PipelineConfigError: with everything that is wrong.
+        PipelineConfigError: has all mistakes that were found.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -144,7 +144,8 @@ def read_pipeline(file: Path, environment: Mapping[str, str]) -> Pipeline:
 
 
 def parse_pipeline(text: str, directory: Path, environment: Mapping[str, str]) -> Pipeline:
-    """`read_pipeline`, of a text; paths in it are relative to *directory*."""
+    """Return the pipeline that the TOML *text* describes; paths in it are relative to *directory*. Errors as of
+    `read_pipeline`."""
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -277,11 +278,11 @@ def _spark(table: TomlTable) -> Spark:
 
 
 def _ask_the_options(pipeline: Pipeline, root: TomlTable) -> None:
-    """Let source and sink look at their options, so that what they would refuse at run time is refused now."""
+    """Let the source and the sink check their options now, as they would at run time."""
     checks: list[tuple[str, Callable[[], object]]] = []
     if pipeline.source.channels or pipeline.source.pattern:
         checks.append(("source", lambda: source_options(pipeline.source_options(), "stream")))
-    with contextlib.suppress(ImportError):  # the sink's options are columns, too: they need pyspark
+    with contextlib.suppress(ImportError):  # the check of the sink's options needs pyspark, because some name columns
         from pyspark_stan.sink_options import sink_options  # noqa: PLC0415 - not installed everywhere
 
         if pipeline.sink.channel and not root.complained_of("sink"):
@@ -305,7 +306,7 @@ def _duration(table: TomlTable, key: str, *, required: bool = False) -> str:
 
 
 def _place(path: str, directory: Path) -> str:
-    """A path as the file means it; addresses such as hdfs://... stay as they are."""
+    """Return *path* relative to the file's *directory* as an absolute path; URLs such as hdfs://... stay as they are."""
     if not path or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:", path):
         return path
     return str((directory / path).absolute())

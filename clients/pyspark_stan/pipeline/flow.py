@@ -1,7 +1,7 @@
-"""A pipeline as Spark sees it: messages, rows, results, messages; each step is a function of data frames.
+"""The data frames of a pipeline: messages -> decode -> rows -> transform -> results -> encode -> messages.
 
-Promises that a message which is not what the payload says is treated as the file says, and told by its channel and sequence where
-it stops the pipeline.
+Promises that a message which does not fit the payload's schema is handled as `payload.malformed` says; where it stops the
+pipeline, the error names its channel and sequence.
 """
 
 import importlib
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 PASSED_ON = ("id", "headers", "reply")
-"""Columns beside `value` that mean something to the sink."""
+"""Columns beside `value` that the sink understands; results in raw form keep them."""
 
 
 class FlowError(Exception):
-    """The pipeline cannot be built as its file says; the text tells why."""
+    """The pipeline cannot be built as its file describes; the text says why."""
 
 
 def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
-    """Start the pipeline; it goes on from its checkpoint, if it has one."""
+    """Start the pipeline's streaming query, which resumes from the checkpoint if there is one. Raises FlowError."""
     register(spark)
     messages = spark.readStream.format("stan").options(**pipeline.source_options()).load()
     results = results_of(spark, pipeline, messages)
@@ -45,13 +45,13 @@ def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
         writer = writer.trigger(availableNow=True)
     elif pipeline.every:
         writer = writer.trigger(processingTime=pipeline.every)
-    if pipeline.sink.mode == "update":  # what Spark refuses a sink in Python
+    if pipeline.sink.mode == "update":  # Spark does not allow this mode for a sink written in Python
         return writer.foreachBatch(foreach_batch({**pipeline.sink_options()})).start()
     return writer.format("stan").options(**pipeline.sink_options()).start()
 
 
 def results_of(spark: "SparkSession", pipeline: Pipeline, messages: DataFrame) -> DataFrame:
-    """What comes of messages, as the data source reads them."""
+    """Return the results for a data frame of messages with the columns of the data source. Raises FlowError."""
     events = decode(messages, pipeline.payload)
     if pipeline.watermark:
         events = events.withWatermark(*pipeline.watermark)
@@ -62,7 +62,7 @@ def results_of(spark: "SparkSession", pipeline: Pipeline, messages: DataFrame) -
 
 
 def decode(messages: DataFrame, payload: Payload) -> DataFrame:
-    """Columns of the payload, then those that every row has."""
+    """Decode *messages* into rows: the columns of the payload, then METADATA, then MALFORMED if malformed messages are kept."""
     whence = [F.col(name[1:]).alias(name) for name in METADATA]
     if payload.format == "raw":
         return messages.select("value", *whence)
@@ -81,7 +81,8 @@ def decode(messages: DataFrame, payload: Payload) -> DataFrame:
 
 
 def _parsed(payload: Payload) -> "Column":
-    """A column with the payload's columns in it, and MALFORMED, which is null for what is well."""
+    """Return a struct column of the payload's columns and MALFORMED; MALFORMED is null if the message could be decoded. The
+    struct itself may be null for a message that could not."""
     if payload.format == "avro":
         from pyspark_stan.pipeline.avro_column import avro_column  # noqa: PLC0415 - needs fastavro
 
@@ -91,7 +92,7 @@ def _parsed(payload: Payload) -> "Column":
 
 
 def ddl(columns: Mapping[str, str]) -> str:
-    """Columns as a schema in Spark's words."""
+    """Return *columns* (name -> type) as a schema in Spark's DDL syntax."""
     return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
@@ -102,7 +103,7 @@ def transform(spark: "SparkSession", query: Query, events: DataFrame) -> DataFra
     """Run the query over the rows.
 
     Raises:
-        FlowError: the function is not there, or gives something else than a data frame.
+        FlowError: the module has no such function, or the function does not return a data frame.
     """
     if query.sql:
         events.createOrReplaceTempView(query.view)
@@ -123,10 +124,10 @@ def transform(spark: "SparkSession", query: Query, events: DataFrame) -> DataFra
 
 
 def encode(results: DataFrame, sink: Sink) -> DataFrame:
-    """A message for each result.
+    """Encode each result as one message in the column `value`, with the columns that the sink understands.
 
     Raises:
-        FlowError: raw messages are wanted, and there is no column `value`.
+        FlowError: the sink publishes raw messages, and the results have no column `value`.
     """
     if sink.value == "raw":
         if "value" not in results.columns:

@@ -1,7 +1,7 @@
-"""On which line of a TOML file a key stands; pure.
+"""Line numbers of the keys of a TOML file; pure.
 
-Python's own reader tells what a file says, not where. This one finds headers and keys at the beginnings of lines and skips texts
-over several lines. Promises a line for every key that it is asked for: at worst that of the nearest table that it knows.
+tomllib returns values without their places. This module finds headers and keys at the beginnings of lines and skips texts over
+several lines. Promises a line for every key: at worst that of the nearest table that it has found.
 """
 
 import re
@@ -14,12 +14,12 @@ _FENCE: Final = re.compile(r"\"\"\"|'''")
 
 
 def parts_of(key: str) -> tuple[str, ...]:
-    """`a."b.c".d` -> a, b.c, d."""
+    """Split a dotted key: `a."b.c".d` -> a, b.c, d."""
     return tuple(double or single or bare for double, single, bare in _PART.findall(key))
 
 
 class KeyLines:
-    """Where the keys of one file are."""
+    """The line numbers of the keys and tables of one file."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[tuple[str, ...], int] = {}
@@ -35,7 +35,7 @@ class KeyLines:
             fence = _fence_after(line, fence)
 
     def line_of(self, key: tuple[str, ...]) -> int:
-        """The line of *key*, or of the table around it; 1 if nothing of it is in the file."""
+        """Return the line of *key*, or of the table around it; 1 if the file has neither."""
         while key:
             if key in self._lines:
                 return self._lines[key]
@@ -48,7 +48,7 @@ class KeyLines:
 
 
 def _fence_after(line: str, fence: str) -> str:
-    """Which kind of long text is open behind *line*, if *fence* was before it."""
+    """Return the quotes of the text over several lines that is open after *line*, "" for none; *fence*: the same before it."""
     if not fence and line.lstrip().startswith("#"):
         return ""
     for mark in _FENCE.findall(line):

@@ -1,7 +1,7 @@
-"""What is in a message: JSON, Avro, or bytes as they are; and the columns that come of it. Needs no Spark.
+"""The format of a pipeline's messages (JSON, Avro, or raw bytes) and the columns that they are decoded into. Needs no Spark.
 
-Beside the columns of its payload each row has those of METADATA. A message that is not what it should be stops the pipeline, is
-dropped, or is kept with its bytes in the column _malformed and nothing in the others: what `malformed` says.
+Each row has the columns of its payload and those of METADATA. `malformed` says what happens to a message that cannot be decoded:
+it stops the pipeline, is dropped, or is kept as a row with its bytes in the column _malformed and null in the payload's columns.
 """
 
 import json
@@ -15,7 +15,7 @@ from pyspark_stan.pipeline.tables import TomlTable
 from pyspark_stan.pipeline.types import TypeTextError, check_type
 
 METADATA: Final = {"_channel": "string", "_sequence": "bigint", "_timestamp": "timestamp"}
-"""Columns of every row, and their types: where the message was, and when the broker took it."""
+"""Columns of every row, and their types: the message's channel and sequence, and when the broker stored it."""
 MALFORMED: Final = "_malformed"
 FORMATS: Final = ("json", "avro", "raw")
 
@@ -33,14 +33,14 @@ class Payload:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """Format, columns and the treatment of malformed messages, as shown to the user."""
         shown = ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
         treatment = {"fail": "stop at", "drop": "drop", "keep": "keep"}[self.malformed]
         return f"{self.format}: {shown}" + ("" if self.format == "raw" else f"; {treatment} what is not")
 
 
 def payload_of(table: TomlTable, directory: Path) -> Payload:
-    """The table `payload`, checked."""
+    """Read the table `payload`, complaining about mistakes in it; schema files are relative to *directory*."""
     kind = table.choice("format", FORMATS, "json")
     malformed = table.choice("malformed", ("fail", "drop", "keep"), "fail")
     avro, columns = "", {"value": "binary"}

@@ -1,4 +1,4 @@
-"""How a pipeline gets on: what Spark reports of each batch, in a few figures; pure."""
+"""The progress of a pipeline: a few figures from Spark's report of each batch; pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """One batch."""
+    """The figures of one batch."""
 
     batch: int
     rows: int  # read
-    rows_per_s: float  # as fast as they were worked on
+    rows_per_s: float  # rows processed a second, while the batch ran
     batch_ms: int
-    published: int  # results; -1 where Spark does not count them
-    lag: Mapping[str, int]  # channel -> messages that are still to be read
+    published: int  # results; -1: Spark has not counted them
+    lag: Mapping[str, int]  # channel -> messages not read yet
 
     @property
     def idle(self) -> bool:
@@ -22,7 +22,7 @@ class BatchReport:
         return not self.rows and self.published <= 0
 
     def line(self) -> str:
-        """All of it, for a log."""
+        """Return all figures in one line, for a log."""
         behind = ", ".join(f"{channel} {rows:,}" for channel, rows in sorted(self.lag.items())) or "nothing"
         published = f", {self.published:,} published" if self.published >= 0 else ""
         return (
@@ -32,7 +32,7 @@ class BatchReport:
 
 
 def report_of(progress: Mapping[str, Any], lag: Mapping[str, int]) -> BatchReport:
-    """Out of the JSON of a StreamingQueryProgress."""
+    """Make a report from *progress*, the JSON of a StreamingQueryProgress, and the *lag* of each channel in messages."""
     return BatchReport(
         batch=int(progress.get("batchId", 0)),
         rows=int(progress.get("numInputRows") or 0),
@@ -44,5 +44,5 @@ def report_of(progress: Mapping[str, Any], lag: Mapping[str, int]) -> BatchRepor
 
 
 def _number(value: object) -> float:
-    """Spark writes no number where it would divide by nothing."""
+    """Return *value*, or 0.0 where Spark gives no number because it would have divided by zero."""
     return float(value) if isinstance(value, int | float) else 0.0

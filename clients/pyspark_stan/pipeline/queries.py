@@ -1,4 +1,4 @@
-"""What a pipeline does with its rows: a query in SQL, or a function in Python; found and looked at, not run."""
+"""The query of a pipeline, in SQL or as a Python function: read and checked here, without running it."""
 
 import ast
 import importlib.util
@@ -10,7 +10,7 @@ from typing import Final
 from pyspark_stan.pipeline.tables import TomlTable
 
 VIEW: Final = "events"
-"""Name of the rows' view in SQL, unless the file names another."""
+"""Name of the view that SQL selects the rows from, unless the file gives another name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,14 +25,14 @@ class Query:
 
     @property
     def title(self) -> str:
-        """For people."""
+        """The query, as shown to the user."""
         if self.sql:
             return f"by SQL over {self.view}: {' '.join(self.sql.split())}"
         return f"by the function {self.function} of {self.script or self.module}"
 
 
 def query_of(table: TomlTable, directory: Path) -> Query:
-    """The table `query`, checked as far as it can be without Spark."""
+    """Read the table `query` and check it as far as possible without Spark; files are relative to *directory*."""
     given = [key for key in ("sql", "sql_file", "function") if table.given(key)]
     if len(given) != 1:
         which = " and ".join(given) if given else "is missing"
@@ -64,7 +64,7 @@ def _sql_of(table: TomlTable, directory: Path) -> str:
 
 
 def _function(table: TomlTable, directory: Path) -> tuple[str, str, str]:
-    """Module, file and function of `module:function` or `file.py:function`."""
+    """Return module, file and function of `module:function` or `file.py:function`; of module and file one is empty."""
     place, colon, name = table.text("function", required=True).rpartition(":")
     if not (colon and place and name.isidentifier()):
         table.complain("function", "must be 'file.py:function' or 'module:function'")
@@ -96,7 +96,7 @@ def _is_module(name: str) -> bool:
 
 
 def _defined(tree: ast.Module) -> set[str]:
-    """Names that a module has got, as far as its text shows."""
+    """Return the names that a module defines, imports or assigns at its top level."""
     names = set()
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

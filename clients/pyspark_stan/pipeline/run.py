@@ -1,7 +1,7 @@
-"""A pipeline from its start to its end: until it is told to stop, has read what there was, or fails.
+"""Runs a pipeline until it is asked to stop, has read all messages (`available_now`), or fails.
 
-Promises to end between batches, or by aborting the one that runs, whose results are then in nobody's sight and come again at the
-next start; and that no process is left behind.
+Promises that a stop comes between two batches, or else aborts the batch that runs: the next start repeats this batch,
+and the sink's delivery mode decides whether readers see what it has published. Leaves no process behind.
 """
 
 import json
@@ -20,35 +20,36 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 LOOK_S: Final = 0.2
+"""Interval at which the query's state and its reports are read."""
 FINISH_S: Final = 20.0
-"""How long a batch that runs may take to its end when the pipeline is to stop; then it is aborted."""
+"""Time that a running batch has to finish when the pipeline is asked to stop; then it is aborted."""
 _BEHIND_THE_REASON: Final = re.compile(r"\s*at |=== Streaming Query ===")
 _CLASS: Final = re.compile(r"^(?:[A-Za-z_$][\w$]*\.)+[\w$]+: ")
-"""Of an exception, in front of what it says."""
+"""Class name of a Java exception, before its message."""
 
 Tell = Callable[[str], None]
 Show = Callable[[BatchReport], None]
 
 
 class PipelineError(Exception):
-    """A pipeline that has failed, or cannot be started; the text is for people."""
+    """The pipeline has failed or cannot be started; the text is shown to the user."""
 
 
 def run(pipeline: Pipeline, stop: threading.Event, tell: Tell, show: Show) -> None:
-    """Run until *stop* is set, or all that there was is read.
+    """Run *pipeline* until *stop* is set or, with `available_now`, all messages are read.
 
     Args:
-        pipeline: as its file says.
-        stop: from anywhere, a signal's handler too.
-        tell: takes sentences about what happens.
-        show: takes a report for each batch.
+        pipeline: as read from its file.
+        stop: may be set by any thread, and by a signal handler.
+        tell: called with sentences about the progress of the start.
+        show: called with a report of each batch.
 
     Raises:
-        SparkMissingError: there is no Spark here.
-        PipelineError: it does not start, or has failed.
+        SparkMissingError: Spark cannot run here.
+        PipelineError: the pipeline does not start, or has failed.
     """
     with spark_session(conf_of(pipeline)) as spark:
-        from pyspark_stan.pipeline import flow  # noqa: PLC0415 - there is Spark now
+        from pyspark_stan.pipeline import flow  # noqa: PLC0415 - needs Spark
 
         tell(f"Spark {spark.version} at {pipeline.spark.master}, pid {jvm_pid(spark)}")
         if stop.is_set():
@@ -64,7 +65,7 @@ def follow(query: "StreamingQuery", stop: threading.Event, show: Show) -> None:
     """Show reports until *query* ends, or *stop* is set and the query is stopped.
 
     Raises:
-        PipelineError: the query has failed, or Spark has gone.
+        PipelineError: the query has failed, or Spark does not answer.
     """
     try:
         _follow(_Reports(query, show), query, stop)
@@ -86,17 +87,17 @@ def _follow(reports: "_Reports", query: "StreamingQuery", stop: threading.Event)
 
 
 def reason_of(error: BaseException) -> str:
-    """Why a query has failed, in a line: the innermost of the reasons that Spark tells one after the other."""
+    """Return the reason why a query has failed, in one line: the innermost cause in Spark's chain of causes."""
     lines = str(error).splitlines() or [type(error).__name__]
     begin = max((number for number, line in enumerate(lines) if line.startswith("Caused by: ")), default=0)
     told = list(takewhile(lambda line: not _BEHIND_THE_REASON.match(line), lines[begin:])) or lines[:1]
-    if "Traceback (most recent call last)" in told[0]:  # of a worker, in Python: the reason is at its end
+    if "Traceback (most recent call last)" in told[0]:  # of a Python worker: the reason is in the last line
         told = [line for line in told if line and not line[0].isspace()][-1:]
     return _CLASS.sub("", told[0].removeprefix("Caused by: ")).strip()
 
 
 class _Reports:
-    """Which reports of a query have been shown."""
+    """Shows each report of a query once."""
 
     def __init__(self, query: "StreamingQuery", show: Show) -> None:
         self._query = query
@@ -104,8 +105,8 @@ class _Reports:
         self._seen: set[tuple[int, str]] = set()
 
     def show_new(self) -> bool:
-        """Show what is new; returns whether anything was."""
-        from pyspark_stan.metrics import lag  # noqa: PLC0415 - there is Spark now
+        """Show the reports that are new; returns True if there were any."""
+        from pyspark_stan.metrics import lag  # noqa: PLC0415 - needs Spark
 
         recent = [json.loads(progress.json) for progress in self._query.recentProgress]
         new = [progress for progress in recent if _key(progress) not in self._seen]

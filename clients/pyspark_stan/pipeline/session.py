@@ -1,8 +1,8 @@
-"""A Spark session of our own: started with what a pipeline needs, and gone with all of its processes when the block ends.
+"""Starts a Spark session for a pipeline, and ends it with all of its processes at the end of a `with` block.
 
-Spark's JVM is in a session of its own, so that Ctrl-C reaches the driver alone, which then stops it in order. What it prints goes
-to our standard error, but where that is a terminal to an unnamed file, whose end is told when Spark cannot start. If the driver
-is killed, the JVM sees its input end, and ends too.
+Spark's JVM runs in a process session of its own, so that Ctrl-C reaches only the driver, which then stops the JVM in order. The
+JVM prints to our standard error or, if that is a terminal, to an unnamed file, the end of which is shown if Spark cannot start.
+If the driver is killed, the JVM's standard input ends, and so does the JVM.
 """
 
 import contextlib
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 INSTALL: Final = "pip install 'stan-broker[spark]'"
 END_WAIT_S: Final = 30.0
+"""Time that the JVM has to end before it is killed."""
 WORKERS_WAIT_S: Final = 10.0
+"""Time that its Python workers have to end after it."""
 LOG_LINES_SHOWN: Final = 15
+"""Lines of the JVM's output that are shown if Spark cannot start."""
 _POLL_S: Final = 0.02
 
 QUIET: Final = {
@@ -37,21 +40,21 @@ QUIET: Final = {
     "spark.sql.streaming.stopTimeout": "60s",
 }
 _ALONE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""On one machine: reached by nobody else."""
+"""With a local master: the driver listens only on this machine."""
 _SOCKET_PATH_MAX: Final = 103
 _SOCKET_NAME: Final = 48
-"""Bytes that the path of a Unix socket may have, and those that Spark puts behind the directory."""
+"""Bytes that the path of a Unix socket may have, and bytes that Spark appends to the directory's path."""
 
 
 class SparkMissingError(Exception):
-    """Spark cannot run here; the text says what to install or to look at."""
+    """Spark cannot run here; the text says what to install or what has failed."""
 
 
 def require_spark() -> None:
     """Return if Spark can be started here.
 
     Raises:
-        SparkMissingError: pyspark, what it needs, or Java is not there.
+        SparkMissingError: pyspark, pyarrow or Java is missing.
     """
     missing = [name for name in ("pyspark", "pyarrow") if importlib.util.find_spec(name) is None]
     if missing:
@@ -63,14 +66,14 @@ def require_spark() -> None:
 
 
 def conf_of(pipeline: Pipeline) -> dict[str, str]:
-    """Spark's configuration: ours, over which the file's goes."""
+    """Return Spark's configuration: our defaults, overridden by the file's `spark.conf`."""
     local = pipeline.spark.master.startswith("local")
     return {
         **QUIET,
         **(_ALONE if local else {}),
-        # As many tasks as cores: a task's fixed cost is most of a small batch. A checkpoint keeps what it was made with.
+        # As many tasks as cores, because a task's fixed cost dominates a small batch. A checkpoint keeps its first number.
         **({"spark.sql.shuffle.partitions": str(os.cpu_count() or 1)} if local else {}),
-        # Spark would warn about each Python function that it cannot run this way.
+        # Without pandas Spark cannot use Arrow for Python functions, and would warn about each of them.
         **({} if importlib.util.find_spec("pandas") else {"spark.sql.execution.pythonUDF.arrow.enabled": "false"}),
         **pipeline.spark.conf,
         "spark.master": pipeline.spark.master,
@@ -80,10 +83,10 @@ def conf_of(pipeline: Pipeline) -> dict[str, str]:
 
 @contextlib.contextmanager
 def spark_session(conf: Mapping[str, str]) -> Iterator["SparkSession"]:
-    """A session with that configuration; all processes and files of it are gone behind the block.
+    """Yield a session with the configuration *conf*; after the block all its processes and temporary files are gone.
 
     Raises:
-        SparkMissingError: it cannot be started.
+        SparkMissingError: Spark cannot be started.
     """
     require_spark()
     from pyspark.sql import SparkSession  # noqa: PLC0415 - not installed everywhere
@@ -97,15 +100,13 @@ def spark_session(conf: Mapping[str, str]) -> Iterator["SparkSession"]:
         try:
             yield SparkSession(context)
         finally:
-            with contextlib.suppress(Exception):  # a JVM that has died; what is left of it is ended below
+            with contextlib.suppress(Exception):  # the JVM may have died; `_end_of_jvm` ends what is left of it
                 context.stop()
 
 
 def _own_files(directory: Path, conf: Mapping[str, str]) -> dict[str, str]:
-    """Where Spark puts what nobody needs afterwards; sockets to its workers too, if their paths are not too long there.
-
-    Small messages over TCP would wait for one another, 40 ms a batch.
-    """
+    """Return settings that put Spark's temporary files into *directory*, and with a local master the Unix sockets to its workers,
+    if their paths are short enough. Over TCP, small packets would wait for one another, 40 ms a batch."""
     found = {"spark.sql.warehouse.dir": str(directory / "warehouse")}
     if conf["spark.master"].startswith("local"):
         found["spark.local.dir"] = str(directory)
@@ -116,9 +117,10 @@ def _own_files(directory: Path, conf: Mapping[str, str]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _environment(directory: Path, conf: Mapping[str, str]) -> Iterator[None]:
-    """What a JVM of this machine alone is started with, unless the user says otherwise.
+    """With a local master, set environment variables for the start of the JVM, unless the user has set them.
 
-    Its home is without Spark's copy of pyspark, which is source in a zip: workers start a second faster with the installed one.
+    SPARK_HOME becomes *directory*, with links to Spark's programs and jars but without Spark's zipped copy of pyspark: workers
+    start a second faster with the installed package.
     """
     import pyspark  # noqa: PLC0415 - not installed everywhere
 
@@ -142,7 +144,7 @@ def _java_options(directory: Path, conf: Mapping[str, str]) -> dict[str, str]:
 
 
 def _start(conf: Mapping[str, str], jvm: list[Any]) -> "SparkContext":
-    """Start a JVM, which is put into *jvm*, and Spark in it."""
+    """Start a JVM, appending its gateway to *jvm*, and Spark in it."""
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - not installed everywhere
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
@@ -161,7 +163,7 @@ def _start(conf: Mapping[str, str], jvm: list[Any]) -> "SparkContext":
 
 @contextlib.contextmanager
 def _signals_kept() -> Iterator[None]:
-    """Put back the handler of SIGINT: Spark's own would cancel all jobs in the middle of whatever we do."""
+    """Restore the handler of SIGINT after the block: Spark's own handler would cancel all jobs at any moment."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -172,7 +174,7 @@ def _signals_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _end_of_jvm() -> Iterator[list[Any]]:
-    """Takes a JVM, and ends it behind the block."""
+    """Yield a list for the gateway of a JVM, and end this JVM after the block."""
     jvm: list[Any] = []
     try:
         yield jvm
@@ -181,17 +183,17 @@ def _end_of_jvm() -> Iterator[list[Any]]:
             from pyspark import SparkContext  # noqa: PLC0415
 
             _end(jvm[0])
-            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that a later session starts anew
+            SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001 - so that a later session starts a new JVM
 
 
 def jvm_pid(spark: "SparkSession") -> int:
-    """The process that Spark runs in."""
-    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - it is told nowhere else
+    """Return the process id of Spark's JVM."""
+    gateway: Any = spark.sparkContext._gateway  # noqa: SLF001 - Spark has no public name for it
     return int(gateway.proc.pid)
 
 
 def first_line(error: BaseException) -> str:
-    """What went wrong, without the trace that Java puts behind it."""
+    """Return the first line of the error's text, without the Java stack trace after it."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0]
 
@@ -203,7 +205,7 @@ def _end_of(log: IO[bytes]) -> str:
 
 
 def _end(gateway: Any) -> None:
-    """Let the JVM end as it does when its driver has gone, and wait for it and its workers; kill what does not end."""
+    """End the JVM by closing its input, and wait for it and its workers; kill those that do not end in time."""
     process = gateway.proc
     with contextlib.suppress(Exception):
         gateway.shutdown()
@@ -225,19 +227,19 @@ def _end(gateway: Any) -> None:
 
 
 def session_members(leader: int) -> list[int]:
-    """Processes of the session that *leader* began, without those that have ended; none where there is no /proc."""
+    """Return the running processes of the process session that *leader* began; none on a platform without /proc."""
     return [pid for pid, _parent, session in _processes() if session == leader]
 
 
 def children_of(parent: int) -> list[int]:
-    """Processes that *parent* has started and that have not ended; none where there is no /proc."""
+    """Return the running processes that *parent* has started; none on a platform without /proc."""
     return [pid for pid, its_parent, _session in _processes() if its_parent == parent]
 
 
 def _processes() -> Iterator[tuple[int, int, int]]:
-    """Of each process its id, its parent's and its session's."""
+    """Yield the id, the parent's id and the session's id of each running process."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it may end meanwhile
+        with contextlib.suppress(OSError):  # the process may have ended meanwhile
             state, parent, _group, session = stat.read_text().rpartition(")")[2].split()[:4]
             if state not in "ZX":
                 yield int(stat.parent.name), int(parent), int(session)

@@ -1,4 +1,4 @@
-"""A channel read as a table: the newest message of each key is what is true of it now."""
+"""A channel read as a table: it is a changelog, and the newest message of each key is the current row."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 def latest(rows: "DataFrame", *keys: str, by: str = "_sequence") -> "DataFrame":
-    """For each value of *keys* the row with the greatest *by*."""
+    """Return for each value of *keys* the row with the greatest *by*."""
     return rows.groupBy(*keys).agg(F.max_by(F.struct("*"), by).alias("newest")).select("newest.*")
 
 
 def read_table(spark: "SparkSession", columns: Mapping[str, str], *keys: str, **options: str) -> "DataFrame":
-    """The table whose changelog a channel is: JSON messages, the newest of each key.
+    """Return the table whose changelog a channel is: one row per key, from the newest JSON message with this key.
 
     Args:
         spark: the session.
-        columns: of the table, and their types.
-        keys: columns that name a row.
+        columns: the columns of the table and their types.
+        keys: the columns that identify a row.
         options: of the data source: servers, subscribe, ...
     """
     register(spark)

@@ -1,8 +1,8 @@
-"""A table of a TOML file, read key by key; pure but for the environment that it is given.
+"""A table of a TOML file, read key by key. Pure: the variables of the environment are an argument.
 
-Promises to gather every complaint instead of ending at the first: a wrong type, a missing key, a key that nobody asked for, a
-variable that is not set. `${NAME}` in a text stands for a variable of the environment, `${NAME:-text}` for one that may be
-missing. What is secret comes from there only, and shows in no representation.
+Promises to collect all complaints instead of ending at the first one: a wrong type, a missing key, an unknown key, a variable
+that is not set. `${NAME}` in a text is replaced by an environment variable, `${NAME:-text}` by *text* if the variable is not set.
+Secrets come from the environment only, and no representation shows them.
 """
 
 import difflib
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Complaint:
-    """Something wrong with one key."""
+    """A mistake in one key of the file; *key* is empty if it concerns the whole file."""
 
     line: int
     key: str
@@ -32,13 +32,13 @@ class Complaint:
 
 
 class Secret:
-    """A text that only its user sees."""
+    """A password or token; `repr` does not show it."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     def reveal(self) -> str:
-        """The text itself."""
+        """Return the secret text."""
         return self._text
 
     def __repr__(self) -> str:
@@ -49,7 +49,7 @@ class Secret:
 
 
 class TomlTable:
-    """One table; `finish` complains of what nobody has asked for."""
+    """One table of the file; after its keys were read, `finish` complains about the keys that were not."""
 
     def __init__(
         self,
@@ -59,13 +59,13 @@ class TomlTable:
         complaints: list[Complaint],
         environment: Mapping[str, str],
     ) -> None:
-        """Nothing is checked yet.
+        """Make a table; its keys are checked as they are read.
 
         Args:
-            values: as tomllib gives them.
+            values: keys and values, as tomllib returns them.
             path: keys that lead to this table.
-            lines: of the file.
-            complaints: gets what is wrong.
+            lines: the lines of the keys in the file.
+            complaints: list that all tables of the file append to.
             environment: variables for `${NAME}`.
         """
         self._values = values
@@ -76,32 +76,32 @@ class TomlTable:
         self._known: set[str] = set()
 
     def complain(self, key: str, text: str) -> None:
-        """Note that *key* of this table, or the table itself if it is empty, is wrong."""
+        """Add a complaint about *key* of this table, or about the table itself if *key* is empty."""
         path = (*self._path, key) if key else self._path
         self._complaints.append(Complaint(self._lines.line_of(path), ".".join(path), text))
 
     def complained_of(self, key: str) -> bool:
-        """Whether anything under *key* is wrong, as far as it was looked at."""
+        """Return True if there are complaints about *key* or something in it so far."""
         path = ".".join((*self._path, key))
         return any(complaint.key == path or complaint.key.startswith(f"{path}.") for complaint in self._complaints)
 
     def given(self, key: str) -> bool:
-        """Whether the file has *key*."""
+        """Return True if the file has *key*."""
         self._known.add(key)
         return key in self._values
 
     def table(self, key: str) -> "TomlTable":
-        """The table under *key*; an empty one if there is none."""
+        """Return the table under *key*; an empty one if the file has none."""
         return TomlTable(
             self._take(key, dict, {}), (*self._path, key), self._lines, self._complaints, self._environment
         )
 
     def holds(self, key: str, kind: type) -> bool:
-        """Whether the file has *key*, with a value of that kind."""
+        """Return True if the file has *key* with a value of type *kind*."""
         return self.given(key) and isinstance(self._values[key], kind)
 
     def numbers(self, key: str) -> dict[str, int]:
-        """A table of whole numbers."""
+        """Return the table under *key*, whose values must be whole numbers >= 0."""
         found = self._take(key, dict, {})
         for name, value in found.items():
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
@@ -109,7 +109,7 @@ class TomlTable:
         return found
 
     def texts_by_key(self) -> dict[str, str]:
-        """All of this table, whatever its keys are; numbers and truths become texts as Spark reads them."""
+        """Return all keys and values of this table; numbers and booleans are written as Spark reads them."""
         found = {}
         for key in self._values:
             self._known.add(key)
@@ -123,7 +123,8 @@ class TomlTable:
         return found
 
     def text(self, key: str, default: str = "", *, required: bool = False, verbatim: bool = False) -> str:
-        """A text, not empty if it is *required*; variables stay as they are if *verbatim*."""
+        """Return the text under *key*; with *required*, complain if it is missing or empty; with *verbatim*, `${NAME}` is not
+        replaced."""
         value = self._take(key, str, default)
         if required and not value.strip():
             if key not in self._values or isinstance(self._values[key], str):
@@ -132,7 +133,7 @@ class TomlTable:
         return value if verbatim else self._expand(key, value)
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
-        """One of a few words."""
+        """Return the text under *key*, which must be one of *allowed*."""
         value, words = self.text(key, default), list(allowed)
         if value not in words:
             self.complain(key, f"must be one of {', '.join(words)}, not {value!r}")
@@ -140,11 +141,11 @@ class TomlTable:
         return value
 
     def flag(self, key: str, *, default: bool) -> bool:
-        """True or false."""
+        """Return the boolean under *key*."""
         return self._take(key, bool, default)
 
     def number(self, key: str, default: int = 0, *, least: int = 1) -> int:
-        """A whole number, not below *least*."""
+        """Return the whole number under *key*, which must be at least *least*."""
         value = self._take(key, int, default)
         if key in self._values and value < least:
             self.complain(key, f"must be at least {least}, not {value}")
@@ -152,7 +153,7 @@ class TomlTable:
         return value
 
     def words(self, key: str) -> tuple[str, ...]:
-        """A list of texts, or one text for a list of one."""
+        """Return the list of texts under *key*; the file may give a single text instead of a list of one."""
         if isinstance(self._values.get(key), str):
             return (self.text(key, required=True),)
         value = self._take(key, list, [])
@@ -162,7 +163,8 @@ class TomlTable:
         return tuple(self._expand(key, each) for each in value)
 
     def secret(self, key: str) -> Secret:
-        """What `key = "${NAME}"` or `key_env = "NAME"` names in the environment; never written in the file itself."""
+        """Return the secret in the variable that `key = "${NAME}"` or `key_env = "NAME"` names; complain about a secret that is
+        written in the file itself."""
         by_name = f"{key}_env"
         if self.given(key) and self.given(by_name):
             self.complain(by_name, f"give {key} or {by_name}, not both")
@@ -177,7 +179,7 @@ class TomlTable:
         return Secret(self._expand(key, written))
 
     def finish(self) -> None:
-        """Complain of every key that nobody has asked for."""
+        """Complain about every key that was not read."""
         for key in self._values:
             if key not in self._known:
                 near = difflib.get_close_matches(key, self._known, 1)

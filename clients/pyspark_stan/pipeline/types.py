@@ -1,6 +1,6 @@
-"""The types that a column of a payload may have, as Spark writes them (`bigint`, `array<string>`, `struct<a:int>`); pure.
+"""Checks the types of a payload's columns, in Spark's words (`bigint`, `array<string>`, `struct<a:int>`); pure.
 
-Promises that a type which is accepted here is one that Spark accepts, so that a file can be checked without Spark.
+Promises that Spark accepts every type that is accepted here, so that a file can be checked without Spark.
 """
 
 import re
@@ -17,14 +17,14 @@ _DECIMAL_DIGITS_MAX: Final = 38
 
 
 class TypeTextError(ValueError):
-    """A text that is no type."""
+    """The text is not a type; the message goes on after the text, as in "the type 'x' has no meaning at ..."."""
 
 
 def check_type(text: str) -> None:
     """Return if *text* is a type.
 
     Raises:
-        TypeTextError: it is not; the text tells where it goes wrong.
+        TypeTextError: it is not; the message says where it goes wrong.
     """
     words = _Words(text)
     _type(words)
@@ -33,12 +33,12 @@ def check_type(text: str) -> None:
 
 
 def quoted(name: str) -> str:
-    """A column's name as it stands in a schema or a query."""
+    """Quote a column's name for a schema or a query."""
     return f"`{name.replace('`', '``')}`"
 
 
 class _Words:
-    """The words of a text, one after the other; the next one is empty at the end."""
+    """The words of a type, read one by one; `next` is empty at the end."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -47,7 +47,7 @@ class _Words:
         self.step()
 
     def step(self) -> str:
-        """Go to the next word; returns the one that was next."""
+        """Read one word; returns it, and `next` is the one after it."""
         before, rest = self.next, self._text[self._at :]
         found = _TOKEN.match(rest)
         if not found and rest.strip():
