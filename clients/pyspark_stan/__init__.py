@@ -1,10 +1,10 @@
-"""Spark's view of stan: channels as a batch and streaming source, and as a sink.
+"""The data source `stan` for Spark: channels as a batch and streaming source, and as a sink.
 
 spark.readStream.format("stan").option("servers", "nats://127.0.0.1:4222").load("orders")
 
-Spark finds this package by its name and asks it for `DefaultSource`; where it does not (files shipped by --py-files), `register`
-does the same. Importing it costs nothing and never fails, because Spark imports every `pyspark_*` package that it sees, and one
-that raises would take all of them down: everything below is loaded when it is asked for first.
+Spark finds this package by its name and looks up `DefaultSource` in it; where Spark does not find it (files shipped by
+--py-files), call `register`. Spark imports every `pyspark_*` package, and one that raises would break all data sources: so
+importing this package loads nothing and never fails. Its attributes are loaded when they are first used.
 """
 
 from importlib import import_module
@@ -44,5 +44,5 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: "SparkSession") -> None:
-    """Make the format `stan` known to a session that has not found it by itself."""
+    """Register the format `stan` in a session that has not found it by itself."""
     spark.dataSource.register(import_module("pyspark_stan.datasource").StanDataSource)

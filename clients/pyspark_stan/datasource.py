@@ -1,4 +1,4 @@
-"""The format `stan`: who reads and who writes. Each part is loaded by the process that needs it."""
+"""The format `stan`: makes the readers and writers. Each of them is loaded only in the process that needs it."""
 # ruff: noqa: PLC0415
 
 from typing import TYPE_CHECKING
@@ -13,34 +13,34 @@ if TYPE_CHECKING:
 
 
 class StanDataSource(DataSource):
-    """`spark.read.format("stan")` and its three relatives."""
+    """The data source behind `format("stan")` of spark.read, spark.readStream, df.write and df.writeStream."""
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format."""
         return "stan"
 
     def schema(self) -> "StructType":
-        """All columns there are; `headers` if it is asked for. Refuses options that no read can have."""
+        """Return all columns of a read, `headers` only with includeHeaders. Raises OptionsError."""
         from pyspark_stan.options import source_options
         from pyspark_stan.schema import full_schema
 
         return full_schema(headers=source_options(self.options).headers)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
-        """For `spark.read`."""
+        """Return the reader of `spark.read`. Raises OptionsError."""
         from pyspark_stan.pushdown import batch_reader
 
         return batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> "StanStreamReader":  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
+        """Return the reader of `spark.readStream`. Raises OptionsError."""
         from pyspark_stan.source import stream_reader
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":  # noqa: FBT001 - Spark's
-        """For `df.write`."""
+        """Return the writer of `df.write`. Raises OptionsError."""
         from pyspark_stan.sink import batch_writer
 
         return batch_writer(dict(self.options), schema, overwrite)
@@ -50,7 +50,7 @@ class StanDataSource(DataSource):
         schema: "StructType",
         overwrite: bool,  # noqa: FBT001 - Spark's
     ) -> "DataSourceStreamArrowWriter":
-        """For `df.writeStream`."""
+        """Return the writer of `df.writeStream`. Raises OptionsError."""
         from pyspark_stan.sink import stream_writer
 
         return stream_writer(dict(self.options), schema, overwrite)

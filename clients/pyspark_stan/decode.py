@@ -1,6 +1,6 @@
-"""Answers of the broker as Arrow record batches: the columns' bytes are used as they are, nothing is done per message.
+"""Decodes answers of the broker into Arrow record batches: the columns use the kernel's buffers, without Python code per message.
 
-Except for headers, which are made of Python objects where somebody asks for them.
+Headers are the exception: they are made of Python objects, and only if the user asks for them.
 """
 
 from collections.abc import Callable
@@ -21,14 +21,14 @@ _MICROSECONDS: Final = pa.timestamp("us", tz="UTC")
 
 
 class Decoder:
-    """Makes record batches of one schema; *schema* has columns of pyspark_stan.schema only."""
+    """Makes record batches of one schema; *schema* has only columns of pyspark_stan.schema."""
 
     def __init__(self, schema: "StructType") -> None:
-        self._schema = to_arrow_schema(schema, timezone="UTC")  # what Spark compares the first batch with
+        self._schema = to_arrow_schema(schema, timezone="UTC")  # Spark compares the schema of the first batch with it
         self._headers = "headers" in schema.names
 
     def batch(self, found: "Fetched") -> pa.RecordBatch:
-        """The messages of an answer. Raises ValueError: they are damaged."""
+        """Return the messages of an answer as one record batch. Raises ValueError: they are damaged."""
         count = found.count
         parts = columns(found.records, count, headers=self._headers)
         arrays = [

@@ -1,7 +1,7 @@
-"""A function for `foreachBatch`: the sink for what Spark's interface for Python sinks cannot do, above all update mode.
+"""A function for `foreachBatch`: the sink where Spark does not accept a sink written in Python, above all in update mode.
 
-Promises what the sink promises: the same delivery modes, under an identity made of the query and the batch; and that two saves of
-one batch under one identity are an error, on whichever executors they run.
+Promises what the sink promises, with the same delivery modes, under an identity made of the query's id and the batch's id. Two
+saves of one batch under one identity are an error, on whichever executors they run.
 """
 
 from typing import TYPE_CHECKING
@@ -20,14 +20,14 @@ OptionValue = str | int | bool
 def foreach_batch(
     options: dict[str, OptionValue] | None = None, /, **more: OptionValue
 ) -> "Callable[[DataFrame, int], None]":
-    """What to give to `df.writeStream.foreachBatch(...)`.
+    """Return a function for `df.writeStream.foreachBatch(...)` that writes each batch to the sink.
 
     Args:
-        options: the sink's, for those whose names have a dot in them.
-        more: the sink's, by name: `foreach_batch(servers="nats://...", channel="totals")`.
+        options: options of the sink; needed for those whose names contain a dot.
+        more: options of the sink, by name: `foreach_batch(servers="nats://...", channel="totals")`.
 
     Raises:
-        OptionsError: at once, not in the first batch.
+        OptionsError: raised here, not in the first batch.
     """
     said = {name: _text(value) for name, value in {**(options or {}), **more}.items()}
     checked = sink_options(said, None, "stream")
@@ -46,7 +46,7 @@ def foreach_batch(
 
 
 def _app(query: str | None, channel: str) -> str:
-    """The query, and the channel, so that another save of the same batch is told from this one."""
+    """Return the query's id with the channel, which distinguishes this save from another save of the same batch."""
     if not query:
         raise IdentityError("txnAppId: needed where Spark does not tell the query's id (a thread of your own)")
     return f"{query}/{channel or '*'}"

@@ -1,8 +1,8 @@
-"""Who writes: the identity of a piece of work, and the ids of its rows; the same again when Spark repeats it.
+"""The identity of a piece of work that the sink writes, and the ids of its rows: both are the same when Spark repeats the work.
 
-Promises that nothing is guessed: work whose identity Spark does not tell needs the options that name it, and a row's id comes
-from the row, never from its place, because the order of rows behind a shuffle is another one each time. Modelled on Delta
-Lake's txnAppId and txnVersion.
+Promises to guess nothing: where Spark does not give the work an identity, options must. A row's id is made of the row's content,
+never of its position, because rows come in another order after each run of a shuffle. Modelled on Delta Lake's txnAppId and
+txnVersion.
 """
 
 from collections import Counter, OrderedDict
@@ -19,29 +19,29 @@ from stan.protocol.kernel.rows import ID_BYTES, IdSet
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
-"""Properties of a task of a streaming query; pyspark's own foreach() needs the latter."""
+"""Properties of a task of a streaming query; pyspark's own foreach() relies on BATCH_ID, too."""
 RUN_ID: Final = "spark.jobGroup.id"
 EXECUTION_ID: Final = "spark.sql.execution.id"
-"""Properties that tell one run of a query, and one action in it, from another."""
+"""Properties of a task that identify the run of a query, and the action in it."""
 APP_BYTES_MAX: Final = 255
-"""Longest name the broker takes."""
+"""Length of the longest app that the broker accepts."""
 SAVES_REMEMBERED_MAX: Final = 256
-"""Saves of batch writers that a process remembers, to find two with one identity."""
+"""Saves of batch writers that a process remembers, to find two saves with one identity."""
 
 
 class IdentityError(ValueError):
-    """Work that cannot be told from other work."""
+    """The work has no identity, or the same one as other work."""
 
 
 class Identity(NamedTuple):
-    """A piece of work: the same again when Spark repeats it, another one for any other work."""
+    """Identity of a piece of work: equal when Spark repeats the work, different for all other work."""
 
     app: str
     version: int
 
 
 class Task(NamedTuple):
-    """What Spark tells a task about itself."""
+    """Number, attempt and properties of a task of Spark."""
 
     partition: int
     attempt: int
@@ -49,7 +49,7 @@ class Task(NamedTuple):
 
 
 def this_task() -> Task:
-    """The task that runs here; outside of one, partition 0 without properties."""
+    """Return the task that runs in this thread; outside of a task, partition 0 without properties."""
     context = TaskContext.get()
     if context is None:
         return Task(0, 0, lambda _: None)
@@ -57,12 +57,13 @@ def this_task() -> Task:
 
 
 def identity_of(options: SinkOptions, task: Task, *, streaming: bool) -> Identity:
-    """The identity of what *task* writes.
+    """Return the identity of what *task* writes: the app and version of the options, else the ids of the query and the batch.
 
-    A save inside foreachBatch is told from others of its query by its channel, a streaming query's own sink by nothing else.
+    A query may save a batch several times inside foreachBatch, so there the channel is part of the app. The sink of a streaming
+    query needs no more than the query's id.
 
     Raises:
-        IdentityError: Spark does not tell it, and the options do not either; or two saves have the same one.
+        IdentityError: neither Spark nor the options give an identity, or two saves have the same one.
     """
     app, version = options.app, options.version
     if not app:
@@ -93,20 +94,21 @@ class Save(NamedTuple):
 
 
 _saves: OrderedDict[tuple[str, Identity], str] = OrderedDict()
-"""Of this process: which action wrote under which identity in which run of a query."""
+"""The saves of this process: (run of a query, identity) -> the action that wrote it."""
 
 
 def save_of(task: Task) -> Save | None:
-    """The action that *task* belongs to; None outside of a query."""
+    """Return the action that *task* belongs to; None outside of a streaming query."""
     run, execution = task.property_of(RUN_ID), task.property_of(EXECUTION_ID)
     return Save(run, execution) if run and execution and task.property_of(QUERY_ID) else None
 
 
 def refuse_second_save(identity: Identity, save: Save | None) -> None:
-    """Two saves of one foreachBatch under one identity: the second would be taken for a repetition, and its rows lost.
+    """Refuse a second save of one foreachBatch under the same identity: the broker would take it for a repetition of the first
+    one, and its rows would be lost.
 
     Raises:
-        IdentityError: this process has seen another one.
+        IdentityError: this process has seen another save with this identity.
     """
     if save is None:
         return
@@ -121,7 +123,7 @@ def refuse_second_save(identity: Identity, save: Save | None) -> None:
 
 @contextmanager
 def only_save(identity: Identity, run: str | None) -> Iterator[None]:
-    """Around a save on the driver, where all saves of a query are seen; one that has failed may be made again.
+    """Refuse a second save on the driver, which sees all saves of a query; a save that has failed may be repeated.
 
     Raises:
         IdentityError: as of refuse_second_save().
@@ -140,14 +142,15 @@ def only_save(identity: Identity, run: str | None) -> Iterator[None]:
 
 
 def ids_of_column(values: Iterable[bytes]) -> bytes:
-    """Ids out of values that identify their rows."""
+    """Return the ids of rows that have an id column: ID_BYTES for each of *values*."""
     return b"".join([blake2b(value, digest_size=ID_BYTES).digest() for value in values])
 
 
 class ContentIds:
-    """Ids out of the rows themselves, for one task: equal rows are told apart by how often they came before.
+    """Makes ids from the contents of a task's rows; the number of equal rows before a row is part of its id.
 
-    The partition is part of the id, because equal rows may be in several; so a repetition must be partitioned as before.
+    The partition is part of the id too, because equal rows may be in several partitions: so repeated work must be partitioned as
+    before.
     """
 
     def __init__(self, identity: Identity, partition: int) -> None:
@@ -157,7 +160,7 @@ class ContentIds:
         self._repeats: Counter[bytes] = Counter()
 
     def of(self, channel: str, contents: Iterable[bytes]) -> bytes:
-        """The ids of rows of *channel*."""
+        """Return the ids of rows of *channel*: ID_BYTES for each of *contents*."""
         salt, person = self._salt, blake2b(channel.encode(), digest_size=blake2b.PERSON_SIZE).digest()
         found = [blake2b(each, digest_size=ID_BYTES, salt=salt, person=person).digest() for each in contents]
         new = self._seen.add(b"".join(found))

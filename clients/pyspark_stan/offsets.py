@@ -1,14 +1,14 @@
-"""A place in a stream of channels, as Spark's checkpoint keeps it.
+"""The offset of a stream of channels, as Spark stores it in the checkpoint.
 
     {"*inc": {"orders": 7}, "*init": {"orders": 1}, "orders": 4711}
 
-Per channel the next sequence to be read; where reading of it began; and the uid that tells it from a channel of the same name
-made after it was deleted. No channel's name holds a `*`. Promises: equal places are equal JSON (Spark compares the text, and
-runs empty batches for ever where the order of keys changes); nothing but the place itself decides what a batch holds, so that
-one that is repeated holds the same.
+For each channel it has the next sequence to read, the sequence at which reading began (*init), and the channel's uid (*inc),
+which differs for a channel of the same name that was made after the first was deleted. No channel name contains a `*`. Promises:
+equal offsets are equal JSON, because Spark compares the text and would run empty batches for ever if the order of keys changed;
+and a batch depends only on its two offsets, so that a repeated batch has the same messages.
 
-Why the beginning travels along: Spark writes down where a batch ends before it runs, but never where the first one begins.
-After a crash in it, it asks again, and "latest" is another place by then.
+The sequence at which reading began is stored because Spark stores the end of a batch before it runs, but never the beginning of
+the first batch. After a crash in the first batch Spark asks for the beginning again, and by then "latest" is another sequence.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -19,30 +19,30 @@ from stan_client.requests import ChannelInfo
 from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
 
 SequenceAt = Callable[[str, int], int]
-"""The sequence of a channel's first message at or after a time (Unix ns); behind the newest if there is none."""
+"""Returns the sequence of a channel's first message at or after a time (Unix ns), or the next sequence if there is none."""
 INITIAL: Final = "*init"
 INCARNATIONS: Final = "*inc"
 
 
 class DataLossError(RuntimeError):
-    """Messages that should be read no longer exist."""
+    """Messages that should have been read no longer exist."""
 
 
 class Offset(NamedTuple):
-    """See the module's docstring."""
+    """A position in each channel of a stream; the keys of all fields are channel names."""
 
-    positions: Mapping[str, int]
-    initial: Mapping[str, int]
-    incarnations: Mapping[str, int]
+    positions: Mapping[str, int]  # next sequence to read
+    initial: Mapping[str, int]  # sequence at which reading began
+    incarnations: Mapping[str, int]  # uid; missing for a channel that did not exist yet
 
     def to_json(self) -> dict[str, Any]:
-        """For Spark, which turns it into text as it is."""
+        """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
         nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations)}
         return dict(sorted({**self.positions, **nested}.items()))
 
 
 class Range(NamedTuple):
-    """Messages of a channel: [first, end)."""
+    """The messages [first, end) of a channel."""
 
     channel: str
     uid: int  # 0: not known
@@ -63,8 +63,8 @@ def _sorted(values: Mapping[str, int]) -> dict[str, int]:
 
 
 def ranges_between(start: Offset, end: Offset) -> list[Range]:
-    """What a batch holds. Where *start* does not know the channel of *end*, or knows another beginning or another channel of that
-    name, it begins where *end* says."""
+    """Return the messages of the batch between two offsets. A channel that *start* does not have, or has with another beginning
+    or another uid, is read from the beginning that *end* gives."""
     found = []
     for channel, stop in sorted(end.positions.items()):
         uid = end.incarnations.get(channel, 0)
@@ -91,14 +91,14 @@ def behind(info: ChannelInfo | None) -> int:
 
 
 class Resolver:
-    """Turns what the user has said of a beginning or an end into sequences."""
+    """Translates the start or end of a read, as the user has given it, into sequences."""
 
     def __init__(self, infos: Mapping[str, ChannelInfo], sequence_at: SequenceAt) -> None:
         self._infos = infos
         self._sequence_at = sequence_at
 
     def resolve(self, channels: Iterable[str], place: ReadBound, option: str) -> tuple[dict[str, int], list[str]]:
-        """Sequences by channel, and complaints."""
+        """Return the sequence for each channel, and complaints; *option*: its name in them."""
         found: dict[str, int] = {}
         complaints: list[str] = []
         for channel in sorted(channels):

@@ -1,7 +1,7 @@
-"""Options of the data source, read and checked: what both sides share, and those of the source.
+"""Reads and checks options of the data source: those that source and sink share, and those of the source.
 
-Promises: all mistakes are reported at once, in one OptionsError, each with the option's name as documented; an unknown option is
-a mistake. Spark passes keys in lower case, so their case never matters. Needs neither pyspark nor a broker.
+Promises to report all mistakes together in one OptionsError, each with the option's name as documented; an unknown option is a
+mistake. Spark passes keys in lower case, so their case never matters. Needs neither pyspark nor a broker.
 """
 
 import difflib
@@ -20,9 +20,9 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 """EARLIEST and LATEST stand for a sequence in JSON, as in Spark's Kafka source."""
 SEQUENCE_MAX: Final = (1 << 63) - 1
-"""Spark's long ends here; the broker's sequences go on."""
+"""Largest value of Spark's long; the broker's sequences have one bit more."""
 TIME_MAX_NS: Final = (1 << 63) - 1
-"""The year 2262: no message is later, so a later time stands for this one."""
+"""A moment in the year 2262, the largest Unix time in ns; later times are replaced by it."""
 
 OF_SPARK: Final = {"path", "checkpointlocation", "queryname"}
 """Options that Spark itself adds."""
@@ -40,7 +40,7 @@ OF_NATS: Final = {
 
 
 class OptionsError(ValueError):
-    """All mistakes in the options."""
+    """The options have mistakes; `complaints` are all of them."""
 
     def __init__(self, complaints: Sequence[str]) -> None:
         self.complaints = list(complaints)
@@ -63,7 +63,7 @@ class ConnectionOptions:
 
 
 class OptionReader:
-    """Takes options one by one and gathers complaints; `finish` raises them."""
+    """Reads options one by one and collects complaints, which `finish` raises."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = {key.lower(): str(value) for key, value in options.items()}
@@ -76,11 +76,11 @@ class OptionReader:
         return name.lower() in self._options
 
     def text(self, name: str, default: str = "") -> str:
-        """An option as it is."""
+        """Return an option's text without spaces around it."""
         return self._options[name.lower()].strip() if self.given(name) else default
 
     def number(self, name: str, default: int, least: int = 0, most: int = SEQUENCE_MAX) -> int:
-        """A whole number within bounds."""
+        """Return an option that must be a whole number from *least* to *most*."""
         if not self.given(name):
             return default
         try:
@@ -102,11 +102,11 @@ class OptionReader:
         return self.number(name, default, *bounds) if kind is int else self.text(name, default)
 
     def flag(self, name: str, *, default: bool) -> bool:
-        """Either true or false."""
+        """Return an option that must be true or false."""
         return self.choice(name, ("true", "false"), str(default).lower()) == "true"
 
     def choice(self, name: str, allowed: Sequence[str], default: str) -> str:
-        """One of some words, in any case."""
+        """Return the word of *allowed* that an option names, in upper or lower case."""
         value = self.text(name, default)
         for word in allowed:
             if word.lower() == value.lower():
@@ -123,7 +123,7 @@ class OptionReader:
             return None
 
     def seconds(self, name: str, default: float) -> float:
-        """A duration as Spark writes it: `15m`, `500ms`, `1.5s`; a number alone is milliseconds."""
+        """Return an option's duration in seconds; Spark writes `15m`, `500ms` or `1.5s`, and a number alone is milliseconds."""
         if not self.given(name):
             return default
         try:
@@ -133,11 +133,11 @@ class OptionReader:
             return default
 
     def complain(self, text: str) -> None:
-        """Keep a complaint."""
+        """Add a complaint."""
         self._complaints.append(text)
 
     def connection(self) -> ConnectionOptions:
-        """Take everything that says how the broker is reached."""
+        """Read the options with the address and login of the broker."""
         servers = tuple(filter(None, (part.strip() for part in self.text("servers").split(","))))
         if not servers:
             self.complain("servers: required, for example nats://127.0.0.1:4222")
@@ -169,7 +169,7 @@ class OptionReader:
         return tuple(found)
 
     def finish(self) -> None:
-        """Complain of options that were never read, as unknown. Raises OptionsError with all complaints, if there are any."""
+        """Complain about the options that were never read: they are unknown. Raises OptionsError if there are any complaints."""
         for key in sorted(self._options.keys() - self._known.keys() - OF_SPARK):
             near = difflib.get_close_matches(key, self._known, 1)
             self.complain(f"{key}: no such option" + (f"; {self._known[near[0]]}?" if near else ""))
@@ -185,11 +185,12 @@ class ReadBound:
     sequences: Mapping[str, int] = field(default_factory=dict)  # a sequence, EARLIEST or LATEST
     time_ns: int = 0  # Unix time for all channels; 0: none
     times_ns: Mapping[str, int] = field(default_factory=dict)
-    latest_if_later: bool = False  # a time behind the newest message stands for the end, and is not a mistake
+    latest_if_later: bool = False  # a time after the newest message means the channel's end, and is not a mistake
 
 
 ROWS_PER_PARTITION: Final = 500_000
-"""Half a second's work or so: a large range keeps all cores busy, a small one is one task, and no task is for its own sake."""
+"""About half a second's work: so a large range keeps all cores busy, a small one is a single task, and a task's fixed cost is
+small beside its work."""
 FETCH_BYTES: Final = 2 << 20
 
 
@@ -227,10 +228,10 @@ STRATEGIES: Final = ("error", "latest")
 
 
 def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", "any"] = "any") -> SourceOptions:
-    """The options of a batch or streaming read, or of one that is not known yet to be either.
+    """Return the checked options of a read; *kind* "any": it is not known yet whether it is a batch or a stream.
 
     Raises:
-        OptionsError: with everything that is wrong.
+        OptionsError: has all mistakes in *options*.
     """
     take = OptionReader(options)
     connection = take.connection()
@@ -271,7 +272,7 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
 
 
 def _chosen(take: OptionReader) -> tuple[tuple[str, ...], str, dict[str, tuple[int, int]]]:
-    """Channels by name, or the pattern, and what `assign` says of each."""
+    """Return the names of the channels, or the pattern; and the first and last sequence of each channel from `assign`."""
     ways = [name for name in ("path", "subscribe", "subscribePattern", "assign") if take.given(name)]
     assigned: dict[str, tuple[int, int]] = {}
     if len(ways) != 1:
@@ -353,7 +354,7 @@ def _place(
 
 
 def _per_channel(take: OptionReader, name: str, channels: Sequence[str]) -> dict[str, Any]:
-    """A JSON object with a value for each channel; with a pattern, for those that are known by name."""
+    """Return an option that is a JSON object with a key for each of *channels*; for any channel if there is a pattern."""
     said = take.json(name)
     if not isinstance(said, dict):
         if said is not None:
@@ -372,7 +373,7 @@ def _is_sequence(value: object) -> bool:
 
 
 def _nanoseconds(take: OptionReader, name: str, text: str) -> int:
-    """Unix time of milliseconds or ISO 8601; without a zone it is UTC."""
+    """Return Unix ns of *text*, which is Unix milliseconds or ISO 8601; a time without a zone is UTC."""
     try:
         if re.fullmatch(r"\d+", text):
             return min(max(int(text), 1) * 1_000_000, TIME_MAX_NS)

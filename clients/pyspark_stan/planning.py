@@ -1,7 +1,7 @@
-"""Which messages the next batch takes, and which task reads which of them. Pure.
+"""Splits a batch into partitions, and shares the limits of a batch among channels. Pure.
 
-Promises: the same offsets and options give the same partitions, so that a batch that is repeated is split as before; a limit is
-never exceeded, but by the one message without which nothing would move.
+Promises: the same offsets and options give the same partitions, so that a repeated batch is split as before; a limit is exceeded
+only by a single message without which the stream would not advance.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,12 +27,12 @@ class StanPartition(InputPartition):
 
 
 def plan(ranges: Sequence[Range], at_least: int = 0, rows_max: int = 0) -> list[StanPartition]:
-    """Partitions for *ranges*.
+    """Return the partitions of *ranges*.
 
     Args:
-        ranges: none empty.
-        at_least: as many partitions, shared out by size, if there are as many messages; 0: no wish.
-        rows_max: sequences in one partition; 0: no limit.
+        ranges: ranges that are not empty.
+        at_least: smallest number of partitions, shared among the ranges by size, if there are enough messages; 0: any number.
+        rows_max: largest number of sequences in one partition; 0: no limit.
     """
     total = sum(found.end - found.first for found in ranges)
     partitions = []
@@ -47,8 +47,8 @@ def plan(ranges: Sequence[Range], at_least: int = 0, rows_max: int = 0) -> list[
 
 
 def share(wants: Mapping[str, int], budget: int) -> dict[str, int]:
-    """*budget* shared out in proportion to what each one wants, one for each at least if it is enough for that; nobody gets more
-    than he wants, all together never more than *budget*."""
+    """Share *budget* in proportion to *wants*. No share is larger than its want, and each is at least 1 if the budget is large
+    enough for that; the sum is never larger than *budget*."""
     total = sum(wants.values())
     if total <= budget:
         return dict(wants)
@@ -63,6 +63,7 @@ def share(wants: Mapping[str, int], budget: int) -> dict[str, int]:
 
 
 def rows_for_bytes(wants: Mapping[str, int], bytes_per_row: Mapping[str, float], budget: int) -> dict[str, int]:
-    """As `share`, with a budget of bytes, as far as the average tells; one row at least if any is wanted."""
+    """As `share`, with a *budget* in bytes that is converted with the average size of a row; at least one row if any is
+    wanted."""
     size = sum(want * bytes_per_row[name] for name, want in wants.items())
     return share(wants, max(1, int(budget * sum(wants.values()) / size))) if wants else {}

@@ -1,7 +1,7 @@
-"""Filters that spare reading: of sequence, timestamp and channel. Batches only, and only if the user asks for it.
+"""Filter pushdown: filters on sequence, timestamp and channel narrow what a batch reads. Only if the user asks for it.
 
-Spark refuses a reader that knows filters while spark.sql.python.filterPushdown.enabled is false, so this is a class of its own.
-Every filter is also returned to Spark, which applies it to the rows that were read: here filters only narrow the ranges.
+Spark refuses a reader with the method pushFilters while spark.sql.python.filterPushdown.enabled is false, so this is a class of
+its own. The filters here only narrow ranges: Spark gets all of them back and applies them to the rows that were read.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _BOUNDS: Final[Mapping[type[Filter], tuple[int | None, int | None]]] = {
-    # what to add to the value for the first one wanted, and for the one behind the last
+    # added to the filter's value: for the first wanted one, and for the one after the last
     EqualTo: (0, 1),
     GreaterThan: (1, None),
     GreaterThanOrEqual: (0, None),
@@ -38,20 +38,20 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def batch_reader(options: Mapping[str, str], schema: "StructType") -> StanBatchReader:
-    """For `spark.read`. Raises OptionsError."""
+    """Return the reader of `spark.read`, with filter pushdown if the options say so. Raises OptionsError."""
     check_schema(schema)
     found = source_options(options, "batch")
     return StanPushdownBatchReader(found, schema) if found.pushdown else StanBatchReader(found, schema)
 
 
 class StanPushdownBatchReader(StanBatchReader):
-    """A batch reader that narrows what it reads."""
+    """A batch reader that narrows its ranges by Spark's filters."""
 
     def __init__(self, options: "SourceOptions", schema: "StructType") -> None:
         super().__init__(options, schema)
         self._channels: set[str] | None = None  # None: all
-        self._sequences = [0, 1 << 63]  # first, and the one behind the last
-        self._micros = [0, 1 << 63]  # the same of Unix time
+        self._sequences = [0, 1 << 63]  # the first, and the one after the last
+        self._micros = [0, 1 << 63]  # the same for timestamps, in Unix µs
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Note the filters that narrow the ranges; all are returned to Spark, which applies them too."""
@@ -73,7 +73,7 @@ class StanPushdownBatchReader(StanBatchReader):
         names = [found.channel for found in left]
         starts, ends = dict.fromkeys(names, self._sequences[0]), dict.fromkeys(names, self._sequences[1])
         for bounds, micros, better in ((starts, self._micros[0], max), (ends, self._micros[1], min)):
-            if 0 < micros < 1 << 53:  # beyond is no time that nanoseconds can tell
+            if 0 < micros < 1 << 53:  # larger values may not fit into 64 bits of nanoseconds
                 place = ReadBound(time_ns=micros * 1000, latest_if_later=True)
                 at, _ = resolver.resolve(names, place, "timestamp")
                 bounds.update({name: better(bounds[name], at[name]) for name in names})
@@ -93,6 +93,6 @@ def _narrow(bounds: list[int], found: Filter, value: int) -> None:
 
 
 def _micros_of(value: datetime) -> int:
-    """Unix time; Spark gives a datetime, whose zone is UTC or that of this process."""
+    """Return Unix µs of a filter's datetime; one without a time zone is in the time zone of this process."""
     since = value.astimezone(UTC) - _EPOCH
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -1,8 +1,8 @@
-"""One task's work: a range of one channel, answer by answer, as record batches.
+"""Reads the range of one task from one channel, answer by answer, as record batches.
 
-Promises: every message of the range that the broker has, once and in order; whatever is missing is an error or a line in the
-log, as failOnDataLoss says. What passes (no leader, a broker that restarts, a lost connection) is tried again from where the
-reader is.
+Promises: every message of the range that the broker has, once and in order; missing messages are an error or a line in the log,
+as failOnDataLoss says. After a temporary failure (no leader, a broker that restarts, a lost connection) reading continues after
+the last message that was read.
 """
 
 import logging
@@ -30,7 +30,7 @@ log: Final = logging.getLogger("pyspark_stan")
 
 
 def note_loss(text: str, *, fail: bool) -> None:
-    """Tell of messages that should be there and are not. Raises DataLossError if that is an error."""
+    """Report missing messages: with *fail* raise DataLossError, else write to the log."""
     if fail:
         raise DataLossError(
             f"stan: {text}; they were removed by retention or deletion. failOnDataLoss=false goes on without them"
@@ -39,10 +39,11 @@ def note_loss(text: str, *, fail: bool) -> None:
 
 
 def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartition") -> "Iterator[pa.RecordBatch]":
-    """See the module's docstring.
+    """Yield the messages of *part* as record batches.
 
     Raises:
-        DataLossError: messages are missing. One of transport.PASSING: too often. ServerError: refused.
+        DataLossError: messages are missing, and failOnDataLoss is set. One of transport.PASSING: more than `retries` failures
+            without progress. ServerError: the broker refuses. ValueError: messages are damaged.
     """
     reader = _Reader(options, part)
     failures = 0
@@ -62,7 +63,7 @@ def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartitio
 
 
 class _Reader:
-    """The progress of one reading task."""
+    """Reads one partition; `next` is the sequence to continue with."""
 
     def __init__(self, options: SourceOptions, part: "StanPartition") -> None:
         self._options = options
@@ -70,7 +71,8 @@ class _Reader:
         self.next = part.first
 
     def answers(self, client: "BlockingClient") -> "Iterator[Fetched]":
-        """Those with messages, from `next` on; at their end all that is there was read."""
+        """Yield answers with messages from `next` on; at the end the whole partition was read, except for messages that were
+        reported as lost."""
         options, part = self._options, self._part
         size, replica = options.fetch_bytes, options.from_replica
         why = "the channel ends before"
@@ -79,7 +81,7 @@ class _Reader:
                 part.channel, self.next, part.last, uid=part.uid, max_bytes=size, from_replica=replica
             ):
                 begins = found.runs[0].first_sequence if found.runs else found.next_sequence
-                oldest = found.first_sequence or begins  # not told beside a message that leaves no room for it
+                oldest = found.first_sequence or begins  # 0 if a large message left no room for it in the answer
                 self._miss(min(begins, oldest) - 1, f"the channel begins at {oldest}")
                 if found.count:
                     yield found
@@ -93,7 +95,7 @@ class _Reader:
         self._miss(part.last, why)
 
     def _miss(self, up_to: int, why: str) -> None:
-        """What is not there, up to a sequence, is loss."""
+        """Report the messages from `next` to *up_to* as lost, if there are any, and continue after them."""
         part, fail = self._part, self._options.fail_on_data_loss
         up_to = min(up_to, part.last)
         if self.next <= up_to:

@@ -1,8 +1,8 @@
-"""Rows on their way out: what is wrong with them, which channel they belong to, and how they are packed into requests.
+"""Prepares rows for publishing: finds faulty rows, groups the others by channel, and packs them into requests.
 
-Promises that the rows of one channel keep their order, that no request is larger than it may be, and that every row is either
-in a request, counted as left out, or the reason of an error. Works on Arrow columns; Python sees single rows only if they are
-wrong, have headers, or need ids.
+Promises that the rows of one channel keep their order, that no request exceeds the limits, and that every row is in a request,
+counted as left out, or the reason of an error. Works on Arrow columns; Python handles single rows only if they are faulty, have
+headers, or need ids.
 """
 
 from bisect import bisect_right
@@ -22,32 +22,32 @@ from stan.protocol.kernel.rows import ID_BYTES, Headers, pack_rows
 from stan.types import MiB
 
 ROW_OVERHEAD: Final = 16
-"""Bytes that a row's lengths and tags take at most, with a reply."""
+"""Largest number of bytes of a row's lengths and tags, with a reply."""
 HEADER_OVERHEAD: Final = 20
-"""The same of one header."""
+"""Largest number of bytes of a header's lengths and tags."""
 REQUEST_OVERHEAD: Final = 1024
-"""Bytes of a request beside its channel and its rows, at most; also what subscribers' copies of one row need."""
+"""Largest number of bytes of a request beside its channel and rows; a message delivered to a subscriber needs no more."""
 PENDING_BYTES_MAX: Final = 32 * MiB
-"""Packed rows of all channels that wait for company."""
+"""Packed rows of all channels that wait in requests that are not full; beyond this all requests are sent."""
 _I32: Final = "i"
 
 
 class RowError(ValueError):
-    """A row that cannot be published."""
+    """Rows cannot be published, and the option onError is fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Rows of one channel."""
+    """Packed rows of one channel, to be sent together."""
 
     channel: str
     rows: bytes
     count: int
-    ids: bytes  # ID_BYTES each, or none
+    ids: bytes  # ID_BYTES for each row, or b""
 
 
 class _Pile:
-    """Rows of one channel that wait for company."""
+    """Packed rows of one channel that wait until they fill a request."""
 
     __slots__ = ("channel", "count", "ids", "rows", "size")
 
@@ -74,7 +74,7 @@ class _Pile:
 
 
 class _Lot(NamedTuple):
-    """Consecutive rows of one channel, without faults."""
+    """Consecutive rows of one channel, all valid."""
 
     value: pa.Array
     reply: pa.Array | None
@@ -83,21 +83,27 @@ class _Lot(NamedTuple):
 
 
 class Router:
-    """Turns the record batches of one task into requests."""
+    """Packs the record batches of one task into requests."""
 
     def __init__(self, options: SinkOptions, payload_max: int, content_ids: ContentIds | None) -> None:
-        """Take the options, the largest payload that NATS takes, and where ids come from that no column gives."""
+        """Make a router.
+
+        Args:
+            options: of the sink.
+            payload_max: largest payload that NATS accepts, in bytes.
+            content_ids: makes ids of the rows' content if there is no id column; None: rows need no ids.
+        """
         self._options = options
         self._room = payload_max - REQUEST_OVERHEAD
         self._ids = content_ids
         self._piles: dict[str, _Pile] = {}
         self._pending = 0  # bytes in all piles
-        self._rows_before = 0  # in record batches before
+        self._rows_before = 0  # rows of earlier record batches
         self.skipped = 0  # rows left out
         self.dead = 0  # rows that went to the dead-letter channel
 
     def take(self, batch: pa.RecordBatch) -> Iterator[Request]:
-        """The requests that are full now."""
+        """Add the rows of *batch*; yields the requests that are full. Raises RowError."""
         columns = self._columns(batch)
         faults = self._faults(columns, batch.num_rows)
         if faults:
@@ -114,7 +120,7 @@ class Router:
             yield from self.rest()
 
     def rest(self) -> Iterator[Request]:
-        """The requests that are left."""
+        """Yield all requests that are not full."""
         for pile in self._piles.values():
             if pile.count:
                 yield self._taken(pile)
@@ -122,7 +128,7 @@ class Router:
     # --- columns ---------------------------------------------------------------------------------------------------------
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """What is written, as bytes; the headers as they are."""
+        """Return the columns that are published, as bytes; `headers` unchanged."""
         options = self._options
         wanted = {"value": "value", "id": options.id_column}
         if not options.channel:
@@ -135,7 +141,7 @@ class Router:
         return found
 
     def _by_channel(self, columns: dict[str, pa.Array]) -> Iterator[tuple[str, dict[str, pa.Array]]]:
-        """The rows of each channel, in their order."""
+        """Yield each channel with the columns of its rows, in their order."""
         if self._options.channel:
             yield self._options.channel, columns
             return
@@ -156,7 +162,7 @@ class Router:
     # --- faults ----------------------------------------------------------------------------------------------------------
 
     def _faults(self, columns: dict[str, pa.Array], count: int) -> list[tuple[str, pa.Array]]:
-        """What is wrong, each with the rows concerned; empty if nothing is."""
+        """Return (reason, mask of the faulty rows) for each kind of fault; empty if all rows are valid."""
         value, channel, ident = columns["value"], columns.get("channel"), columns.get("id")
         masks = [("value is null", value.is_null())] if value.null_count else []
         if channel is not None:
@@ -170,7 +176,7 @@ class Router:
         return [(reason, pc.fill_null(mask, fill_value=False)) for reason, mask in masks]
 
     def _sizes(self, columns: dict[str, pa.Array]) -> pa.Array:
-        """Bytes that each row takes at most, its channel's name included."""
+        """Return the largest size of each packed row in bytes, including the name of its channel."""
         fixed = ROW_OVERHEAD + ID_BYTES + len(self._options.channel.encode())
         sizes = pc.add(pc.cast(pc.binary_length(columns["value"]), pa.int64()), fixed)
         for name in ("reply", "channel"):
@@ -183,7 +189,7 @@ class Router:
     def _leave_out(
         self, columns: dict[str, pa.Array], faults: list[tuple[str, pa.Array]], count: int
     ) -> Iterator[Request]:
-        """Do with faulty rows as the options say."""
+        """Handle the faulty rows as onError says: raise RowError, count them, or send them to the dead-letter channel."""
         options = self._options
         if options.on_error == "fail":
             reason, mask = faults[0]
@@ -204,7 +210,8 @@ class Router:
                 yield from self._pile(options.dead_letter, self._dead_letter(columns, row, reason))
 
     def _dead_letter(self, columns: dict[str, pa.Array], row: int, reason: str) -> _Lot:
-        """A faulty row as one of the dead-letter channel: cut to what fits, with headers that tell what it was."""
+        """Return a faulty row for the dead-letter channel: its value cut to the size that fits, and headers with the reason, the
+        channel and the full size."""
         value = columns["value"][row].as_py() or b""
         channel = columns["channel"][row].as_py() or b"" if "channel" in columns else self._options.channel.encode()
         told: list[tuple[bytes, bytes]] = [
@@ -222,7 +229,7 @@ class Router:
     # --- requests --------------------------------------------------------------------------------------------------------
 
     def _pile(self, channel: str, lot: _Lot) -> Iterator[Request]:
-        """Put rows on their channel's pile; the requests that get full."""
+        """Add rows to the pile of their channel; yields the requests that get full."""
         count = len(lot.value)
         if not count:
             return
@@ -238,7 +245,7 @@ class Router:
             most = min(count, at + options.batch_rows - pile.count)
             end = bisect_right(range(most + 1), weight(at) + full - pile.size, lo=at, key=weight) - 1
             if end <= at and not pile.count:
-                end = at + 1  # alone it fits, or is refused by whoever knows better
+                end = at + 1  # a row on its own either fits, or NATS or the broker refuses it
             if end > at:
                 packed = pack_rows(
                     offsets,
@@ -276,7 +283,7 @@ class Router:
 
 
 def _weights(lot: _Lot, offsets: pa.Buffer, *, with_ids: bool) -> Callable[[int], int]:
-    """Bytes that the rows ahead of a place take at most, packed."""
+    """Return a function: row number -> largest packed size, in bytes, of all rows before it."""
     places = memoryview(offsets).cast("B").cast(_I32)[lot.value.offset :]
     each = ROW_OVERHEAD + (ID_BYTES if with_ids else 0)
     if lot.reply is None and lot.headers is None:
@@ -301,7 +308,7 @@ def _shown(columns: dict[str, pa.Array], row: int) -> str:
 
 
 def _binary(column: pa.Array) -> pa.Array:
-    """A column as bytes; numbers as their digits."""
+    """Return a column as binary; numbers become their decimal digits."""
     if not (pa.types.is_binary(column.type) or pa.types.is_string(column.type)):
         wide = pa.types.is_large_binary(column.type) or pa.types.is_large_string(column.type)
         column = column.cast(pa.binary() if wide else pa.string())
@@ -309,13 +316,13 @@ def _binary(column: pa.Array) -> pa.Array:
 
 
 def _buffers(column: pa.Array) -> tuple[pa.Buffer, pa.Buffer]:
-    """Offsets and bytes of a column that is not empty."""
+    """Return the offsets and the data of a column that is not empty."""
     _, offsets, data = column.buffers()
     return offsets, data if data is not None else pa.py_buffer(b"")
 
 
 def _pairs(headers: pa.Array) -> list[Headers]:
-    """Keys and values of each row; null is none, or empty."""
+    """Return the pairs of key and value of each row; null becomes no pairs, or an empty key or value."""
     return [
         [((head["key"] or "").encode(), head["value"] or b"") for head in heads or () if head is not None]
         for heads in headers.to_pylist()

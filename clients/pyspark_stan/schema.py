@@ -1,4 +1,4 @@
-"""The columns of a read: all of them, or those that the user has named."""
+"""The columns of a read: all of them, or those of a schema that the user gives."""
 
 from typing import Final
 
@@ -27,7 +27,7 @@ COLUMNS: Final[dict[str, DataType]] = {
 
 
 def full_schema(*, headers: bool) -> StructType:
-    """The columns of a read without a schema of the user's."""
+    """Return the columns of a read for which the user gives no schema."""
     return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if headers or name != "headers"])
 
 
@@ -35,7 +35,7 @@ def check_schema(schema: StructType) -> None:
     """Refuse columns that a read cannot have.
 
     Raises:
-        OptionsError: with everything that is wrong.
+        OptionsError: has all mistakes in *schema*.
     """
     complaints = []
     for field in schema.fields:

@@ -1,7 +1,7 @@
-"""Requests on their way: many at a time, bounded in number and bytes, and asked again when no answer came.
+"""Requests in flight: many at a time, bounded in number and bytes, and repeated after a timeout.
 
-Promises that `drain` returns only when every request was answered well, and that the first refusal is raised. Only one answer is
-waited for at a time, the oldest.
+Promises that `drain` returns only after every request has succeeded, and that the first error is raised. The oldest request is
+always waited for first.
 """
 
 from collections import deque
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 IN_FLIGHT_BYTES_MAX: Final = 16 * MiB
-"""Rows on their way of one task: nats-server ends a connection for which it has to keep 64 MiB."""
+"""Rows in flight of one task: nats-server closes a connection for which it would have to buffer more than 64 MiB."""
 
 Submit = Callable[[], "Future[Any]"]
 
 
 class InFlightRequests:
-    """Requests on their way."""
+    """The requests of one task that wait for their answers."""
 
     def __init__(self, in_flight_max: int, retries: int) -> None:
-        """Take how many requests may wait for their answers, and how often each is made again after a timeout."""
+        """*in_flight_max*: requests that may wait for answers; *retries*: repetitions of one request after timeouts."""
         self._most = in_flight_max
         self._retries = retries
         self._waiting: deque[tuple[int, Submit, Future[Any]]] = deque()
         self._bytes = 0
-        self.duplicates = 0  # rows that the broker had already
+        self.duplicates = 0  # rows that the broker had stored before
 
     def send(self, size: int, submit: Submit) -> None:
-        """Make a request of *size* bytes, after waiting for room."""
+        """Wait for room, then send a request of *size* bytes with *submit*. Raises the error of an earlier request."""
         while self._waiting and (len(self._waiting) >= self._most or self._bytes + size > IN_FLIGHT_BYTES_MAX):
             self._settle()
         self._waiting.append((size, submit, submit()))
         self._bytes += size
 
     def drain(self) -> None:
-        """Wait for all answers."""
+        """Wait for all answers. Raises the first error."""
         while self._waiting:
             self._settle()
 

@@ -1,9 +1,11 @@
-"""The sink: rows of a query into channels, as often as the chosen delivery promises.
+"""The sink: publishes the rows of a query to channels, with one of three deliveries.
 
-transactional   Tasks stage their rows, durable and unseen; the driver commits them all at once, under the identity of the work.
-                Work that is repeated is found to be committed and adds nothing: once, whatever crashes.
-idempotent      Tasks publish at once; the broker leaves out rows whose id it has. Once, as long as a repetition has the same ids.
-at-least-once   Tasks publish at once. Nothing is lost, a repetition is published again.
+transactional   Tasks stage their rows on the broker, durable but invisible; the driver commits all of them together, under the
+                identity of the work. Repeated work finds itself committed and adds nothing: each row is published once, whatever
+                crashes.
+idempotent      Tasks publish directly; the broker drops rows whose id it has already. Each row is published once, as long as
+                repeated work has the same ids.
+at-least-once   Tasks publish directly. No row is lost; repeated work publishes its rows again.
 
 In each of them a task ends only after the broker has acknowledged all of its rows. Modelled on Kafka's transactions, with the
 idempotent commit of Delta Lake's writer.
@@ -32,39 +34,47 @@ if TYPE_CHECKING:
     from stan_client.blocking import BlockingClient
 
 COMMITTED_ROWS_PER_S_MIN: Final = 20_000
-"""A commit that takes longer than this many rows need is given up."""
+"""A commit may take the usual patience and the time of its rows at this rate; then it is given up."""
 
 _log: Final = logging.getLogger("pyspark_stan")
 
 
 @dataclass
 class StanCommitMessage(WriterCommitMessage):
-    """The result of one task; small, however many rows there were."""
+    """The result of one task; its size does not depend on the number of rows."""
 
-    identity: Identity | None = None  # None: at least once
+    identity: Identity | None = None  # None: delivery at-least-once
     partition: int = 0
-    txn: str = ""  # empty: nothing is staged
+    txn: str = ""  # name of the staged rows; empty: nothing is staged
     parts: dict[str, int] = field(default_factory=dict)  # channel -> staged requests
     rows: int = 0  # published or staged
-    skipped: int = 0  # left out as onError says
-    dead: int = 0  # in the dead-letter channel
-    duplicates: int = 0  # known to the broker by their ids
+    skipped: int = 0  # rows left out because of onError=skip
+    dead: int = 0  # rows published to the dead-letter channel
+    duplicates: int = 0  # rows dropped by the broker, which knew their ids
     done_before: bool = False  # the work was committed before: nothing was sent
-    save: Save | None = None  # of which action, inside foreachBatch
+    save: Save | None = None  # the action of the task, inside foreachBatch
 
 
 class StanBatchWriter(DataSourceArrowWriter):
-    """`df.write.format("stan")`."""
+    """The writer of `df.write.format("stan")`."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: "Iterator[RecordBatch]") -> StanCommitMessage:
-        """On an executor: send the rows of one task."""
+        """Send the rows of one task; called on an executor.
+
+        Raises:
+            IdentityError, RowError, UnreachableError, or an error of stan_client.
+        """
         return _write(self._options, iterator, streaming=False)
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
-        """On the driver, after all tasks."""
+        """Commit what the tasks have staged; called on the driver after all tasks.
+
+        Raises:
+            IdentityError: two saves have one identity. UnreachableError, or an error of stan_client.
+        """
         ours = _ours(messages)
         for each in ours:
             if each.identity is not None:
@@ -72,22 +82,26 @@ class StanBatchWriter(DataSourceArrowWriter):
         _commit(self._options, ours)
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
-        """On the driver, if it failed: what is staged is dropped, what is committed stays."""
+        """Drop staged rows after a failure; called on the driver. Committed rows stay."""
         _abort(self._options, _ours(messages))
 
 
 class StanStreamWriter(DataSourceStreamArrowWriter):
-    """`df.writeStream.format("stan")`."""
+    """The writer of `df.writeStream.format("stan")`."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: "Iterator[RecordBatch]") -> StanCommitMessage:
-        """On an executor: send the rows of one task of one micro-batch."""
+        """Send the rows of one task of one micro-batch; called on an executor. Errors as of StanBatchWriter."""
         return _write(self._options, iterator, streaming=True)
 
     def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's
-        """On the driver, after all tasks of a micro-batch."""
+        """Commit what the tasks of a micro-batch have staged; called on the driver after all tasks.
+
+        Raises:
+            ValueError: Spark commits another batch than the tasks have written. UnreachableError, or an error of stan_client.
+        """
         ours = _ours(messages)
         wrong = [each.identity for each in ours if each.identity is not None and each.identity.version != batchId]
         if wrong:
@@ -95,17 +109,18 @@ class StanStreamWriter(DataSourceStreamArrowWriter):
         _commit(self._options, ours)
 
     def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
-        """On the driver, if it failed: what is staged is dropped, what is committed stays."""
+        """Drop staged rows after a failure; called on the driver. Committed rows stay."""
         _abort(self._options, _ours(messages))
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StanBatchWriter:  # noqa: FBT001 - Spark's
-    """For `df.write`. Raises OptionsError."""
+    """Return the writer of `df.write`. Raises OptionsError."""
     return StanBatchWriter(sink_options(options, schema, "batch", overwrite=overwrite))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StanStreamWriter:  # noqa: FBT001 - Spark's
-    """For `df.writeStream`: append mode, and complete mode, which appends the whole result each time. Raises OptionsError."""
+    """Return the writer of `df.writeStream` for append mode, and for complete mode, which publishes the whole result each time.
+    Raises OptionsError."""
     return StanStreamWriter(sink_options(options, schema, "stream", overwrite=overwrite))
 
 
@@ -113,7 +128,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 class _Sender:
-    """Hands the requests of one task to the broker, as its delivery says."""
+    """Sends the requests of one task to the broker, in the way of its delivery."""
 
     def __init__(self, options: SinkOptions, client: "BlockingClient", message: StanCommitMessage) -> None:
         self._client = client
@@ -123,7 +138,7 @@ class _Sender:
         self._parts: Counter[str] = Counter()
 
     def send(self, request: Request) -> None:
-        """Make a request; it need not have been answered when this returns."""
+        """Send a request, without waiting for its answer unless too many are in flight."""
         message, client = self._message, self._client
         channel, rows, count, ids = request.channel, request.rows, request.count, request.ids
         submit: Submit
@@ -142,7 +157,7 @@ class _Sender:
         self._window.send(len(rows) + len(ids), submit)
 
     def finish(self) -> None:
-        """Wait until everything is acknowledged."""
+        """Wait until all requests are acknowledged."""
         self._window.drain()
         self._message.duplicates = self._window.duplicates
 
@@ -156,7 +171,7 @@ def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming
         message.save = save_of(task)
         if client.last_committed(message.identity.app) >= message.identity.version:
             message.done_before = True
-            for _ in iterator:  # to its end all the same: stateful operators save their state behind the last row
+            for _ in iterator:  # read to the end: stateful operators save their state after the last row
                 pass
             return message
     if options.delivery == "transactional":
@@ -187,7 +202,7 @@ def _send_all(
 
 
 def _txn(task: Task) -> str:
-    """A name that no other attempt of any task has."""
+    """Return a name for staged rows that no other attempt of any task has."""
     return f"{uuid.uuid4().hex}.{task.partition}.{task.attempt}"
 
 
@@ -195,7 +210,7 @@ def _txn(task: Task) -> str:
 
 
 def _ours(messages: "Sequence[WriterCommitMessage | None]") -> list[StanCommitMessage]:
-    """Those that there are, in the order of their partitions; a task that failed has none."""
+    """Return the messages of the tasks that have succeeded, ordered by partition; a failed task has none."""
     found = [message for message in messages if isinstance(message, StanCommitMessage)]
     return sorted(found, key=lambda message: message.partition)
 
@@ -212,7 +227,7 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
     (identity,) = identities
     if any(message.done_before for message in messages):
         _log.warning("version %d of '%s' was finished before: nothing is added", *reversed(identity))
-        _abort(options, messages)  # what tasks have staged that did not know it yet
+        _abort(options, messages)  # staged by tasks that began before the other commit
         return
     patience_s = options.patience_s + sum(message.rows for message in messages) / COMMITTED_ROWS_PER_S_MIN
     done = client_of(options.connection).commit(identity.app, identity.version, _txns(messages), timeout_s=patience_s)
@@ -233,7 +248,7 @@ def _txns(messages: list[StanCommitMessage]) -> dict[str, list[tuple[str, int]]]
 
 
 def _abort(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
-    """Drop what is staged; if that cannot be done, the broker does it after a time."""
+    """Drop staged rows; if the broker does not answer, it drops them by itself after its time limit."""
     txns = {channel: [txn for txn, _ in staged] for channel, staged in _txns(messages).items()}
     if not txns:
         return

@@ -1,6 +1,6 @@
-"""Options of the sink, read and checked, together with the columns that are to be written.
+"""Reads and checks the options of the sink, together with the columns of the rows to be written.
 
-As in pyspark_stan.options, all mistakes are reported at once, with the option's name. Needs no broker.
+As in pyspark_stan.options, all mistakes are reported together, with the option's name. Needs no broker.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ DEAD_LETTER: Final = "deadletter:"
 VERSION_MAX: Final = (1 << 63) - 1
 ROWS_PER_REQUEST_MAX: Final = 100_000
 REQUEST_BYTES_MAX: Final = 8 * MiB
-"""The broker takes 32 MiB at once, counted as messages with their channel's name."""
+"""Largest batchBytes; the broker accepts 32 MiB in one request, counted as messages with the name of their channel."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,20 +38,32 @@ class SinkOptions:
     """The sink's options, checked."""
 
     connection: ConnectionOptions
-    channel: str  # empty: the column of this name says it for each row
+    channel: str  # empty: each row has its channel in the column `channel`
     delivery: Delivery
     app: str = option("txnAppId", "")  # empty: the query's id
     version: int | None  # None: the batch's id
     id_column: str  # empty: ids come from the content
+<<<<<<< HEAD
     in_flight_max: int = option("maxInFlight", 64, 1, 4096)
     batch_rows: int = option("batchRows", 10_000, 1, ROWS_PER_REQUEST_MAX)
     batch_bytes: int = option("batchBytes", 1 * MiB, 1 * KiB, REQUEST_BYTES_MAX)
-    patience_s: float  # for the answer to one request, all tries together
-    retries: int  # of a request that may be stored twice then; 0 in the other modes
+    patience_s: float  # time that all attempts of one request may take together
+    retries: int  # of a request with delivery at-least-once, which may be stored twice; 0 with the other deliveries
     on_error: OnError
-    dead_letter: str  # the channel of what cannot be published
+    dead_letter: str  # channel for rows that cannot be published
     include_headers: bool = option("includeHeaders", False)
     include_reply: bool = option("includeReply", False)
+=======
+    in_flight_max: int
+    batch_rows: int
+    batch_bytes: int
+    patience_s: float  # time that all attempts of one request may take together
+    retries: int  # of a request with delivery at-least-once, which may be stored twice; 0 with the other deliveries
+    on_error: OnError
+    dead_letter: str  # channel for rows that cannot be published
+    include_headers: bool
+    include_reply: bool
+>>>>>>> 3860878 (spark: docstrings of source and sink name what they describe)
 
 
 def sink_options(
@@ -61,16 +73,16 @@ def sink_options(
     *,
     overwrite: bool = False,
 ) -> SinkOptions:
-    """The options of a batch or streaming write, or of one that is not known yet to be either.
+    """Return the checked options of a write.
 
     Args:
         options: as the user has given them.
-        schema: of what is written; None if it is not known yet.
-        kind: of write.
-        overwrite: whether the user wants the channel to be replaced; a stream in complete mode says so, too.
+        schema: schema of the rows; None if it is not known yet.
+        kind: of write; "any" if it is not known yet.
+        overwrite: Spark's flag for mode overwrite, which a stream in complete mode sets, too.
 
     Raises:
-        OptionsError: with everything that is wrong.
+        OptionsError: has all mistakes in *options* and *schema*.
     """
     take = OptionReader(options)
     connection = take.connection()
@@ -78,10 +90,15 @@ def sink_options(
     on_error, dead_letter = _on_error(take)
     retries = take.number("publish.numRetries", 5, 0, 1000)
     patience_s = take.number("ackTimeoutMs", 30_000, 1) / 1000
+<<<<<<< HEAD
     tries = 1 + retries if delivery == "at-least-once" else 1  # the client repeats by itself what may be repeated
     found = filled(
         SinkOptions,
         take,
+=======
+    tries = 1 + retries if delivery == "at-least-once" else 1  # in the other modes the client itself repeats requests
+    found = SinkOptions(
+>>>>>>> 3860878 (spark: docstrings of source and sink name what they describe)
         connection=replace(connection, timeout_s=patience_s / tries),
         channel=_channel(take),
         delivery=next(each for each in DELIVERIES if each == delivery),
@@ -107,7 +124,7 @@ def sink_options(
 
 
 def _channel(take: OptionReader) -> str:
-    """The option, or what was given to start() or save()."""
+    """Return the option `channel`, or the path given to start() or save()."""
     channel, path = take.text("channel"), take.text("path")
     if channel and path and channel != path:
         take.complain(f"channel: {channel!r}, but start(path) or save(path) says {path!r}")
@@ -132,7 +149,7 @@ def _on_error(take: OptionReader) -> tuple[OnError, str]:
 
 
 def _id_column(take: OptionReader, schema: StructType | None, delivery: str) -> str:
-    """The column of ids, in the mode that uses them: the one named, else `id` if there is one."""
+    """Return the column of ids for delivery idempotent: the one that the option names, else `id` if there is such a column."""
     if take.given("idColumn") and delivery != "idempotent":
         take.complain(f"idColumn: goes with delivery 'idempotent', not with {delivery!r}")
     if delivery != "idempotent" or schema is None:
@@ -149,7 +166,7 @@ _NUMBER: Final = (LongType, IntegerType)
 
 
 def _check_columns(take: OptionReader, found: SinkOptions, schema: StructType) -> None:
-    """Complain of columns that are not there or of another type."""
+    """Complain about columns that are missing or of a wrong type."""
     _check_column(take, schema, "value", _TEXT, "binary or string", "value: a column of this name is required")
     if not found.channel:
         missing = "channel: neither the option nor a column of this name says where to publish"

@@ -1,8 +1,8 @@
-"""The source: what a batch or a stream holds, decided on the driver, and what a task reads.
+"""The source: the driver decides which messages a batch has, and each task reads its part of them.
 
-A batch is a range of sequences for each channel (see offsets.py for a stream's). Promises: the same range is read again after any
-failure; nothing in a checkpoint depends on this process. Spark makes several objects of each class, in different processes: none
-of them remembers anything that another one needs.
+A batch has a range of sequences of each channel; offsets.py describes the offsets of a stream. Promises: the same range is read
+again after any failure; nothing in a checkpoint depends on this process. Spark makes several objects of each class, in different
+processes: none of them has state that another one needs.
 """
 
 import logging
@@ -36,27 +36,28 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("pyspark_stan")
 
 IDLE_WAIT_S: Final = 0.05
-"""How long the broker may keep the question whether there is more, when there was nothing the last time."""
+"""How long the broker may delay its answer until there are new messages, if there were none at the last request."""
 
 T = TypeVar("T")
 Infos = Mapping[str, ChannelInfo]
 
 
 def stream_reader(options: Mapping[str, str], schema: "StructType") -> "StanStreamReader":
-    """For `spark.readStream`. Raises OptionsError."""
+    """Return the reader of `spark.readStream`. Raises OptionsError."""
     check_schema(schema)
     return StanStreamReader(source_options(options, "stream"), schema)
 
 
 class _Channels:
-    """The broker as the driver asks it."""
+    """The driver's requests to the broker about the channels of a read; failures are retried as the options say."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self._nameless: set[str] = set()  # channels that were told of
+        self._nameless: set[str] = set()  # channels with a name that is not UTF-8, of which the log has a line
 
     def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
-        """What there is of the channels that are read; sooner than after *wait_s* if one has something newer."""
+        """Return the state of each channel of the read that exists. The broker answers after *wait_s*, or as soon as a channel
+        has a message newer than *newer_than* says."""
         options = self._options
         everything = ">" if options.pattern else ""
         found = self._ask(
@@ -68,7 +69,7 @@ class _Channels:
         return {name: info for name, info in found.items() if matches(name) and self._has_text(name)}
 
     def _has_text(self, name: str) -> bool:
-        """Whether Spark can tell a channel by its name; NATS takes any bytes."""
+        """Return True if the channel's name is UTF-8, as Spark needs it; NATS accepts any bytes."""
         try:
             name.encode()
         except UnicodeEncodeError:
@@ -79,11 +80,11 @@ class _Channels:
         return True
 
     def resolver(self, infos: Infos) -> Resolver:
-        """To find the sequences of what the user has said."""
+        """Return a resolver of the user's start and end in these channels."""
         return Resolver(infos, lambda channel, time_ns: self._ask(lambda client: client.seq_at_time(channel, time_ns)))
 
     def tell(self, positions: Mapping[str, int]) -> None:
-        """Let the broker know how far the query is, for those who watch it; nothing depends on it."""
+        """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
         try:
             self._ask(lambda client: client.cursor_set(self._options.consumer, positions))
         except (StanClientError, *PASSING) as error:
@@ -95,33 +96,33 @@ class _Channels:
 
 def _read(options: SourceOptions, schema: "StructType", partition: InputPartition) -> "Iterator[pa.RecordBatch]":
     if not isinstance(partition, StanPartition):
-        return iter(())  # Spark's stand-in where there is no partition at all
-    from pyspark_stan.decode import Decoder  # noqa: PLC0415 - of the tasks alone
+        return iter(())  # Spark's placeholder where there is no partition at all
+    from pyspark_stan.decode import Decoder  # noqa: PLC0415 - only tasks need it
     from pyspark_stan.reading import read_partition  # noqa: PLC0415
 
     return read_partition(options, Decoder(schema), partition)
 
 
 class StanBatchReader(DataSourceReader):
-    """Reads channels once, up to an end that is found when the query is planned."""
+    """Reads channels once, up to an end that is determined when the query is planned."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
 
     def partitions(self) -> Sequence[StanPartition]:
-        """Ask the broker what there is, and split it."""
+        """Return partitions of the messages that the broker has now. Raises OptionsError; others as of `patiently`."""
         channels = _Channels(self._options)
         infos = channels.infos()
         ranges = self.narrowed(self._ranges(infos, channels.resolver(infos)), channels.resolver(infos))
         return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition)
 
     def narrowed(self, ranges: list[Range], _resolver: Resolver) -> list[Range]:
-        """What is left of *ranges* where a filter is known; everything, here."""
+        """Return *ranges*; a subclass narrows them by filters."""
         return ranges
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """What a task reads."""
+        """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
         return _read(self._options, self._schema, partition)
 
     def _ranges(self, infos: Infos, resolver: Resolver) -> list[Range]:
@@ -137,34 +138,34 @@ class StanBatchReader(DataSourceReader):
 
 
 class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads channels for ever, or with the trigger availableNow up to what there was at the start."""
+    """Reads channels for ever or, with the trigger availableNow, the messages that existed at the start."""
 
     def __init__(self, options: SourceOptions, schema: "StructType") -> None:
         self._options = options
         self._schema = schema
         self._channels = _Channels(options)
         self._initial: Offset | None = None
-        self._frozen: dict[str, ChannelInfo] | None = None  # availableNow
-        self._ends: dict[str, int] = {}  # of the channels, as they were seen last
-        self._idle = False  # whether there was nothing new the last time
-        self._moved_at = time.monotonic()
-        self._noted: set[tuple[str, int]] = set()  # lost channels that were told of
+        self._frozen: dict[str, ChannelInfo] | None = None  # with availableNow: the channels at the start
+        self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
+        self._idle = False  # there was nothing new in the last answer
+        self._moved_at = time.monotonic()  # when a batch last had messages
+        self._noted: set[tuple[str, int]] = set()  # name and uid of lost channels that were reported
 
     # --- where a batch ends ---------------------------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
-        """What Spark hands to `latestOffset`."""
+        """Return the limit that Spark passes to `latestOffset`."""
         options = self._options
         if options.rows_per_trigger:
             return ReadMaxRows(options.rows_per_trigger)
         return ReadMaxBytes(options.bytes_per_trigger) if options.bytes_per_trigger else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on nothing is newer than now."""
+        """Note the channels as they are now: later messages are not read."""
         self._frozen = self._channels.infos()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Where a new query begins. Asked for more than once; the answer stays."""
+        """Return the offset at which a new query begins; further calls return the same. Raises OptionsError."""
         if self._initial is None:
             infos = self._infos()
             names = {*infos, *self._options.channels}
@@ -178,7 +179,11 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the batch that begins at *start* ends: *start* itself if there is nothing to be done."""
+        """Return the end of the batch that begins at *start*; *start* itself if there is no batch to run now.
+
+        Raises:
+            DataLossError: a channel was deleted, and failOnDataLoss is set. Others as of `patiently`.
+        """
         begin = from_json(start)
         infos = self._infos(begin)
         self._ends = {name: behind(info) for name, info in infos.items()}
@@ -198,7 +203,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return known._replace(positions=positions).to_json()
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
-        """For the progress: where the channels end."""
+        """Return the next sequence of each channel for Spark's progress report; None before the first batch."""
         return dict(sorted(self._ends.items())) or None
 
     def _infos(self, begin: Offset | None = None) -> dict[str, ChannelInfo]:
@@ -210,7 +215,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._channels.infos(newest, IDLE_WAIT_S)
 
     def _with_found(self, begin: Offset, infos: Infos) -> Offset:
-        """*begin* with the channels that it does not know yet, and those that replace one that it knows."""
+        """Return *begin* with the channels that it does not have yet, and with the new uid of channels that were made again."""
         positions, initial, uids = dict(begin.positions), dict(begin.initial), dict(begin.incarnations)
         for name, info in infos.items():
             uid = uids.get(name, info.uid)
@@ -255,8 +260,8 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _within(self, wants: dict[str, int], infos: Infos, limit: ReadLimit) -> dict[str, int]:
-        """As much of *wants* as the limits allow. One of the two comes from Spark, the other from the options, unless Spark wants
-        everything in spite of a limit (the trigger `once`)."""
+        """Return as much of *wants* as the limits of rows and bytes allow. Spark passes one of the limits, the other is taken
+        from the options; with the trigger `once` Spark wants everything in spite of the limits."""
         if isinstance(limit, ReadAllAvailable):
             return wants
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_per_trigger
@@ -270,21 +275,21 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- what a batch holds ---------------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[StanPartition]:
-        """Of the batch between two offsets, the same each time."""
+        """Return the partitions of the batch between two offsets; they are the same each time."""
         ranges = ranges_between(from_json(start), from_json(end))
         return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """What a task reads."""
+        """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
         return _read(self._options, self._schema, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Everything before *end* is done for good."""
+        """Handle Spark's notice that all batches before *end* are finished: report the position, if the consumer has a name."""
         if self._options.consumer:
             self._channels.tell(_known_to_broker(from_json(end)))
 
     def stop(self) -> None:
-        """Nothing is held that the end of the process would not free."""
+        """Do nothing: the connection belongs to the process, not to the query."""
 
 
 def _known_to_broker(end: Offset) -> dict[str, int]:
@@ -292,6 +297,6 @@ def _known_to_broker(end: Offset) -> dict[str, int]:
 
 
 def _row_bytes(info: ChannelInfo) -> float:
-    """Bytes of a message of the channel, on average."""
+    """Return the average size of the channel's messages in bytes, at least 1."""
     count = behind(info) - oldest(info)
     return max(1.0, info.bytes / count) if count > 0 else 1.0

@@ -102,7 +102,7 @@ BORDERS = {
     "acks arrive": break_attribute(dispatch, "ack"),
     "progress is told": break_attribute(lambda node, number: dispatch(node, number).reports, "take"),
     "publishes arrive": break_publishes,
-    "publishes are sealed": wrap(lambda node, _number: node.broker.publishing, "_seal_group", of_group),
+    "publishes are sealed": wrap(lambda node, _number: node.broker.parts.publishing, "_seal_group", of_group),
     "a proposal is written": break_attribute(lambda node, number: raft(node, number)._raft.as_leader, "append"),
     "a message of a node arrives": break_attribute(lambda node, number: raft(node, number)._raft, "receive"),
     "a turn": break_attribute(lambda node, number: raft(node, number)._raft, "turn"),

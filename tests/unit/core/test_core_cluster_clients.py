@@ -325,7 +325,7 @@ def test_a_leave_that_could_not_be_written_is_tried_again_and_may_be_done_by_ano
     node.lead(replay=False)
     node.pass_time(2)
     assert not node.broker.context.groups[1].machine.subscriptions.by_id
-    assert not node.broker.clients.closing
+    assert not node.broker.parts.clients.closing
 
 
 def test_a_close_is_answered_although_the_group_goes_to_another_leader_meanwhile(node):
