@@ -1,7 +1,7 @@
-"""The same as stan_client.direct in plain calls, from any thread: for programs that have no event loop of their own.
+"""The methods of stan_client.direct as blocking calls from any thread, for programs without an event loop of their own.
 
-The loop runs in a daemon thread that the client owns; with uvloop where it is installed. Promises: calls of several threads are
-answered at the same time; nothing is shared with another client, nor with a process that was forked off (it makes its own).
+The client owns an event loop in a daemon thread, uvloop's if that is installed. Promises: calls from several threads run at the
+same time; a client shares nothing with other clients, and a forked process cannot use it (it makes a client of its own).
 """
 
 import asyncio
@@ -28,7 +28,7 @@ P = ParamSpec("P")
 def _begun(
     call: Callable[Concatenate[Direct, P], Coroutine[Any, Any, T]],
 ) -> "Callable[Concatenate[BlockingClient, P], Future[T]]":
-    """*call* as a plain one that does not wait."""
+    """Make a method that starts *call* and returns a future."""
 
     @wraps(call)
     def begin(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -40,7 +40,7 @@ def _begun(
 def _waited(
     call: Callable[Concatenate[Direct, P], Coroutine[Any, Any, T]],
 ) -> "Callable[Concatenate[BlockingClient, P], T]":
-    """*call* as a plain one."""
+    """Make a method that waits for *call* and returns its result."""
 
     @wraps(call)
     def wait(self: "BlockingClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -114,8 +114,9 @@ class BlockingClient:
             if not self._closed:
                 self._wait(_close(answers))
 
-    # --- write: those that do not wait give a future that has the result or the error ----------------------------------
-    # The caller bounds the number of calls in flight; the order in which they are stored is undefined.
+    # --- write -------------------------------------------------------------------------------------------------------
+    # Methods `..._nowait` return a future with the result or the error. The caller bounds the number of calls in flight; the
+    # order in which the servers store their messages is undefined.
 
     publish_batch = _waited(Direct.publish_batch)
     publish_batch_nowait = _begun(Direct.publish_batch)

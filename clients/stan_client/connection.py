@@ -41,7 +41,7 @@ RECONNECT_WAIT_S = 0.25
 """Pause of nats-py between two attempts to reach the same server."""
 
 CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
-"""What ClientConnection.open may raise."""
+"""Errors that ClientConnection.open may raise."""
 
 _SID = itemgetter(0)
 
@@ -66,7 +66,7 @@ def for_nats(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class NatsLink(Protocol):
-    """What a STAN client needs of a NATS connection; two implementations: ClientConnection and BorrowedLink."""
+    """The NATS connection of a STAN client; there are two implementations, ClientConnection and BorrowedLink."""
 
     @property
     def connected(self) -> bool:

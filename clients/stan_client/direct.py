@@ -21,7 +21,7 @@ from stan_client.requester import SILENCE_FIRST_S
 from stan_client.session import check_cluster_id, fresh_id
 
 CONNECT_TIMEOUT_S: Final = 5.0
-"""For each NATS server of the list, at the first connection."""
+"""Time for the first connection to each NATS server of the list."""
 
 
 class Direct(Connected):

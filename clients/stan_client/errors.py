@@ -1,4 +1,4 @@
-"""What can go wrong for a client: one class per text of the original client, under StanClientError.
+"""The errors of the client: one class for each text of the original client, all derived from StanClientError.
 
 Texts are those of stan.go (STAN-SPEC 14.2); what the server refuses comes as ServerError with the server's own text.
 """
@@ -73,7 +73,7 @@ class DataLossError(StanClientError):
 
 
 class ConnectionClosedError(StanClientError):
-    """The client is closed, or its session was lost and could not be made again; `__cause__` tells why."""
+    """The client is closed, or its session was lost and could not be made again; `__cause__` has the reason."""
 
     text = "stan: connection closed"
 

@@ -151,7 +151,7 @@ def _decoded(payload: bytes) -> FetchResponse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How a channel is read."""
+    """The options of one read of a channel."""
 
     follow: bool = False
     max_in_flight: int = 4  # requests
@@ -185,11 +185,7 @@ class Reader:
         if found.count and not self._end:  # a large message left no room for the newest sequence in the answer
             await self._fetch()
         yield found
-        # Last sequence that was yielded, and last one that was requested.
-        done, requested_up_to = (
-            found.next_sequence - 1,
-            found.next_sequence - 1,
-        )
+        done = requested_up_to = found.next_sequence - 1  # last sequences that were yielded, and requested
         try:
             while True:
                 while len(self._asked) < options.max_in_flight and requested_up_to < self._end:

@@ -1,7 +1,7 @@
-"""Where a new subscription begins: small constructors for the five start positions of STAN (STAN-SPEC 5.3).
+"""Start positions of subscriptions and reads: a constructor for each of the five positions of STAN (STAN-SPEC 5.3), and `newest`.
 
-A position counts only when the subscription is new: a durable that is resumed and a queue group that exists go on where
-they are. The server clamps positions outside the channel; none is ever an error.
+A start position counts only for a new subscription: a resumed durable and an existing queue group continue at their own position.
+The server moves positions outside the channel to its beginning or end; none is an error.
 """
 
 import time
@@ -13,7 +13,7 @@ _NEW_ONLY, _LAST_RECEIVED, _TIME_DELTA, _SEQUENCE, _FIRST = range(5)  # StartPos
 _NEWEST = -1  # fetch only
 
 RESUME_MARGIN_NS: Final = 500_000_000
-"""How late a server may read a request without the subscription missing what came just after it was first made."""
+"""Time by which a subscription that is made again starts earlier than needed, because servers read its request with a delay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,18 +21,18 @@ class Start:
     """A start position; made by the functions below."""
 
     position: int
-    sequence: int = 0  # of a sequence position; how many of the newest
+    sequence: int = 0  # of a sequence position; for the newest: number of messages
     delta_ns: int = 0  # of a relative time: nanoseconds before the request
     time_ns: int = 0  # of an absolute time: Unix nanoseconds
 
     def start_time_delta(self) -> int:
-        """Nanoseconds before now, as the request wants it; 0 for other positions."""
+        """Return the start in nanoseconds before now, as a SubscriptionRequest has it; 0 if the position is not a time."""
         if self.position != _TIME_DELTA:
             return 0
         return time.time_ns() - self.time_ns if self.time_ns else self.delta_ns
 
     def fetch_start(self) -> dict[str, int]:
-        """The same as the start of a FetchRequest; nothing at all for what comes from now on."""
+        """Return the start as fields of a FetchRequest; none for `new_only`."""
         if self.position == _TIME_DELTA:
             return {"from_time": self.time_ns or time.time_ns() - self.delta_ns}
         return {
@@ -44,10 +44,10 @@ class Start:
         }[self.position]
 
     def since(self, elapsed_ns: int) -> "Start":
-        """The position that finds, *elapsed_ns* later, what this one would have found then and everything since.
+        """Return the position that, used *elapsed_ns* later, finds the messages of this position and all that came since.
 
-        The server counts back from the moment when it reads the request, which is later than the one meant here: so a little
-        more is asked for."""
+        Servers count back from the time when they read the request, which is later than now: RESUME_MARGIN_NS makes up for it.
+        """
         if self.position in (_NEW_ONLY, _LAST_RECEIVED):
             return Start(_TIME_DELTA, delta_ns=elapsed_ns + RESUME_MARGIN_NS)
         if self.position == _TIME_DELTA and not self.time_ns:
@@ -56,35 +56,35 @@ class Start:
 
 
 def new_only() -> Start:
-    """Only what is published from now on."""
+    """Start with the first message that is published from now on."""
     return Start(_NEW_ONLY)
 
 
 def last_received() -> Start:
-    """The newest message of the channel, then everything after it."""
+    """Start with the newest message of the channel."""
     return Start(_LAST_RECEIVED)
 
 
 def from_sequence(sequence: int) -> Start:
-    """From *sequence* on, or from the oldest message kept when it is gone."""
+    """Start at *sequence*, or with the oldest message if *sequence* was removed."""
     return Start(_SEQUENCE, sequence=sequence)
 
 
 def from_time(when: datetime) -> Start:
-    """From the first message published at or after *when*; a datetime without zone is local time."""
+    """Start with the first message that was published at *when* or later; a datetime without zone is local time."""
     return Start(_TIME_DELTA, time_ns=int(when.timestamp() * 1_000_000) * 1_000)
 
 
 def ago(seconds: float) -> Start:
-    """From the first message that is at most *seconds* old."""
+    """Start with the first message that is at most *seconds* old."""
     return Start(_TIME_DELTA, delta_ns=int(seconds * 1_000_000_000))
 
 
 def everything() -> Start:
-    """From the oldest message kept."""
+    """Start with the oldest message of the channel."""
     return Start(_FIRST)
 
 
 def newest(count: int) -> Start:
-    """From the *count* newest messages on; for fetch and read, no subscription can begin there."""
+    """Start with the *count* newest messages; for fetch and read only, not for subscriptions."""
     return Start(_NEWEST, sequence=count)
