@@ -1,5 +1,5 @@
-"""The dashboard: pages for a browser under `/dashboard/`, made by plain scripts in it from JSON under `/api/v1/`.
+"""The dashboard: pages under `/dashboard/` whose scripts show the JSON under `/api/v1/` in the browser.
 
-It shows the whole cluster, whichever node serves it: that node asks the others as the command line tool does. The dashboard only
-reads, unless `--dashboard_actions` is given. Nothing is loaded from other sites.
+It shows the whole cluster, whichever node serves it: this node sends the other nodes the requests that the command line tool
+sends, too. The dashboard only reads, unless `--dashboard_actions` is given. Nothing is loaded from other sites.
 """

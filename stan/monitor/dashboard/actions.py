@@ -1,6 +1,7 @@
-"""What can be changed from the dashboard, if that is switched on: each action's fields, and the request that it becomes.
+"""The changes that an operator can make from the dashboard, if that is enabled: the fields of each action, and its request.
 
-Promises: a field that is missing or makes no sense is refused before anything is asked; nothing is done twice by a repeat.
+Promises that an action with a missing or invalid field is refused before any request is sent, and that a repeated request changes
+nothing twice.
 """
 
 import secrets
@@ -25,7 +26,7 @@ _MILLIS_MAX: Final = _NUMBER_MAX // MILLISECOND
 
 
 class OperatorAction(NamedTuple):
-    """How an action is asked for, and what is said when it is done."""
+    """One action: its request to the servers, and the sentence shown when it has succeeded."""
 
     kind: str
     request: Callable[[Fields], Any]
@@ -49,7 +50,7 @@ def _name(fields: Fields, name: str) -> bytes:
 
 
 def _number(fields: Fields, name: str, least: int = 0, most: int = _NUMBER_MAX) -> int:
-    """A whole number, as one or, if it is large, as text."""
+    """Return a field that is a whole number; browsers send large numbers as text."""
     found = fields.get(name)
     if isinstance(found, str) and found.isascii() and found.isdigit() and len(found) <= 20:
         found = int(found)
@@ -111,7 +112,7 @@ def _publish(fields: Fields) -> Any:
     data = text.encode("utf-8", "replace")
     body = b"\x22" + varint(len(data)) + data if data else b""
     rows = len(body).to_bytes(4, "little") + body
-    ids = secrets.token_bytes(16)  # a repeat of the request adds nothing
+    ids = secrets.token_bytes(16)  # so that the servers drop a repeated request
     return pb.BatchRequest(channel=_name(fields, "channel"), count=1, producer=PRODUCER, ids=ids, rows=rows)
 
 
@@ -177,7 +178,11 @@ ACTIONS: Final[dict[str, OperatorAction]] = {
 
 
 async def act(cluster_client: ClusterClient, name: str, fields: Fields) -> str:
-    """Do it; what is said then. Raises BadQuestionError; what `ClusterClient.ask` raises."""
+    """Run the action *name*; returns the sentence to show.
+
+    Raises:
+        BadQuestionError: no such action, or a field is missing or invalid. Others as of `ClusterClient.ask`.
+    """
     action = ACTIONS.get(name)
     if action is None:
         raise BadQuestionError(f"there is no action {name[:40]}")

@@ -1,7 +1,7 @@
-"""The requests of the dashboard's pages and their answers. Knows nothing of HTTP but the parameters.
+"""Answers the requests of the dashboard's pages. It gets the parameters of an HTTP request, and nothing else of it.
 
-All answers cover the whole cluster. Errors: BadQuestionError: a parameter is wrong; UnknownNameError: no such channel or message;
-and the errors of `ClusterClient.ask`.
+All answers cover the whole cluster. Errors of all: BadQuestionError: a parameter is invalid. UnknownNameError: no such channel or
+message. Others as of `ClusterClient.ask`.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ class Api:
     # --- as a whole ---------------------------------------------------------------------------------------------------
 
     async def overview(self, _query: Query) -> Json:
-        """Health in words, rates, the newest events."""
+        """Return the overview: health, rates, totals, busiest channels, cursors with the largest lags, and newest events."""
         snapshot = self.snapshot
         asked = (snapshot.nodes.get(), snapshot.cursors.get(), snapshot.channels.get())
         asking = [asyncio.ensure_future(one) for one in asked]
@@ -91,11 +91,11 @@ class Api:
         }
 
     async def news(self, _query: Query) -> Json:
-        """The part of it that changes most, for who cannot listen."""
+        """Return health and rates as `told`, for pages that cannot use the stream of events."""
         return self.told()
 
     def told(self) -> Json:
-        """The same for who listens: from what is known, asks nothing."""
+        """Return health and rates as known at this moment, without a request to the cluster."""
         inputs, found = self.snapshot.health()
         rates = self.snapshot.history.rates
         state = "ok" if not found else "bad" if any(problem.level == "bad" for problem in found) else "warn"
@@ -110,7 +110,7 @@ class Api:
     # --- tables -------------------------------------------------------------------------------------------------------
 
     async def channels(self, query: Query) -> Json:
-        """Channels: `search`, `sort` (with `-` downwards), `offset`, `limit`."""
+        """Return a page of the table of channels; parameters: `search`, `sort` (descending with `-`), `offset`, `limit`."""
         wanted = TableQuery.of(query, CHANNEL_ORDERS, "name")
         table = await self.snapshot.channels.get()
         order = CHANNEL_ORDERS[wanted.order]
@@ -119,7 +119,8 @@ class Api:
         return _page(wanted, found, matching, len(table.names), table)
 
     async def durables(self, query: Query) -> Json:
-        """Durables, queue groups and subscriptions; `state` a word to filter by, `channel` the key of one."""
+        """Return a page of the table of durables, queue groups and subscriptions; parameters as of `channels`, and `state` (a
+        state's word) and `channel` (a channel's key) to filter by."""
         wanted = TableQuery.of(query, CURSOR_ORDERS, "state")
         table = await self.snapshot.cursors.get()
         state, channel = query.get("state", ""), name_of_key(query.get("channel", ""))
@@ -136,7 +137,7 @@ class Api:
         return {**_page(wanted, found, matching, len(table.names), table), "states": words}
 
     async def clients(self, query: Query) -> Json:
-        """Registered clients, with how many subscriptions each has and how far behind the slowest of them is."""
+        """Return a page of the table of registered clients, each with its number of subscriptions and the largest lag of them."""
         wanted = TableQuery.of(query, dict.fromkeys(CLIENT_ORDERS), "name")
         found, table = await asyncio.gather(self.snapshot.clients.get(), self.snapshot.cursors.get())
         counts: dict[bytes, int] = {}
@@ -161,14 +162,14 @@ class Api:
     # --- one channel --------------------------------------------------------------------------------------------------
 
     async def channel(self, query: Query) -> Json:
-        """One channel by its key, with who is subscribed, and how both have moved over the last minutes."""
+        """Return one channel by its key, its message rate over the last minutes, and its cursors with their lag trends."""
         name = name_of_key(query.get("name", ""))
         asking = self.snapshot.cluster_client
         if not is_channel_name(name):
             raise UnknownNameError(UNKNOWN_CHANNEL)
         try:
             found, cursors = await asyncio.gather(listing.channels(asking, name), listing.cursors(asking, name))
-        except Refused as error:  # no name of a channel
+        except Refused as error:  # the servers do not accept the name
             raise UnknownNameError(str(error)) from None
         row = next((row for row in found.rows if row.name == name), None)
         if row is None:
@@ -187,7 +188,8 @@ class Api:
         return told
 
     async def messages(self, query: Query) -> Json:
-        """Messages of a channel: `sequence`, `time` (ms) or the newest; `last` an end, `limit` how many."""
+        """Return messages of a channel: from `sequence`, else from `time` (Unix ms), else the newest; `last`: the last sequence,
+        `limit`: messages at most."""
         most = limits.DASHBOARD_MESSAGES_MAX
         far = 1 << 62
         asked = messages.MessageQuery(
@@ -202,7 +204,7 @@ class Api:
         return await messages.page(self.snapshot.cluster_client, asked)
 
     async def payload(self, query: Query) -> bytes:
-        """A message's payload, all of it."""
+        """Return the whole payload of a message."""
         name, sequence = name_of_key(query.get("name", "")), number(query, "sequence", 0, 1 << 62, 1)
         found = await messages.one(self.snapshot.cluster_client, name, sequence) if sequence else None
         if found is None:
@@ -212,7 +214,7 @@ class Api:
     # --- servers ------------------------------------------------------------------------------------------------------
 
     async def cluster(self, _query: Query) -> Json:
-        """Nodes, and who leads which group."""
+        """Return the nodes of the cluster with their groups, silent nodes included."""
         await self.snapshot.nodes.get()
         history = self.snapshot.history
         silent = history.silent()
@@ -229,7 +231,7 @@ class Api:
         }
 
     async def options(self, _query: Query) -> Json:
-        """The configuration in force on each node; secrets are left out by the nodes themselves."""
+        """Return the configuration in force on each node; the nodes themselves leave secrets out."""
         answers = await self.snapshot.options.get()
         return {
             "nodes": [
@@ -244,7 +246,7 @@ class Api:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def act(self, name: str, fields: Mapping[str, Any]) -> Json:
-        """Change something; what is said then."""
+        """Run an action of the operator; returns the sentence to show, as `text`. Cached answers are dropped."""
         try:
             said = await actions.act(self.snapshot.cluster_client, name, fields)
         finally:
@@ -269,6 +271,6 @@ def _page(wanted: TableQuery, found: list[Json], matching: int, total: int, of: 
 
 
 def _over(task: "asyncio.Future[Any]") -> None:
-    """Its error, if it has one, is of no interest."""
+    """Mark the error of a request that has ended as retrieved, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()

@@ -1,8 +1,8 @@
-"""The dashboard's view of the cluster: requested when a browser looks, kept for a moment, shared by all browsers.
+"""The dashboard's view of the cluster: requested when a browser looks, cached for a short time, shared by all browsers.
 
 While a browser watches, nodes and subscriptions are polled every two seconds (less often where that costs more than 1 % of the
-time). Without browsers only the nodes are polled, every ten seconds unless one has failed to answer, so that the start of a
-problem is known. Answers that are too old are not shown. The snapshot changes nothing.
+time). Without browsers only the nodes are polled, every ten seconds, or every two if one has failed to answer, so that the
+dashboard knows when a problem began. Answers that are too old are not shown. The snapshot only reads.
 """
 
 import contextlib
@@ -29,32 +29,33 @@ from stan.types import SECOND
 TOLD = 5
 """Rows of the short lists of the overview."""
 NODES_WAIT_S = limits.DASHBOARD_NODES_WAIT / SECOND
+"""Time that all nodes have to answer."""
 
 
 class ChannelTable(NamedTuple):
-    """All channels, with how many messages a second each gets."""
+    """All channels with their rates and lags."""
 
     listing: Listing
-    at: int  # when that was so, Unix ns
-    names: list[str]  # as they are searched
-    rates: dict[int, float]  # by uid
-    lags: dict[bytes, int]  # the worst of each, by name
-    counts: dict[bytes, int]  # durables, groups and subscriptions
-    compared: bool  # there was a look before, to compute rates from
-    busiest: list[admin.ChannelStatus]
-    messages: int  # of all
-    bytes: int
+    at: int  # when it was made, Unix ns
+    names: list[str]  # the texts that a search looks at, one for each row
+    rates: dict[int, float]  # uid -> messages a second
+    lags: dict[bytes, int]  # name -> largest lag of its cursors, in messages
+    counts: dict[bytes, int]  # name -> number of durables, queue groups and subscriptions
+    compared: bool  # there was a recent table before it, so that rates are known
+    busiest: list[admin.ChannelStatus]  # with the highest rates
+    messages: int  # of all channels
+    bytes: int  # of all channels
 
 
 class CursorTable(NamedTuple):
     """All durables, queue groups and subscriptions, with their states."""
 
     listing: Listing
-    at: int
-    states: list[CursorState]  # of each row
-    names: list[str]  # as they are searched
+    at: int  # when it was made, Unix ns
+    states: list[CursorState]  # one for each row
+    names: list[str]  # the texts that a search looks at, one for each row
     stuck: list[tuple[admin.CursorStatus, CursorState]]
-    lagging: list[tuple[admin.CursorStatus, CursorState]]  # the furthest behind
+    lagging: list[tuple[admin.CursorStatus, CursorState]]  # with the largest lags, the largest first
 
 
 class ClusterHealth:
@@ -116,7 +117,8 @@ class ClusterSnapshot:
         self.browsers = BrowserPresence(clock)
         self._health = health
         self._clock = clock
-        self._before: tuple[int, dict[int, int]] = (0, {})  # when channels were looked at, and their last sequences
+        self._before: tuple[int, dict[int, int]] = (0, {})
+        """Time of the last table of channels, and uid -> last sequence in it."""
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
@@ -179,7 +181,7 @@ class ClusterSnapshot:
         found = await listing.channels(self.cluster_client)
         at, before = self._before
         now = self._clock()
-        compared = bool(at) and now - at <= 2 * limits.DASHBOARD_AGE_MAX  # else it would not be what goes through now
+        compared = bool(at) and now - at <= 2 * limits.DASHBOARD_AGE_MAX  # else the rates would not be those of now
         rates: dict[int, float] = {}
         names: list[str] = []
         time_slice = CooperativeYield()
@@ -212,5 +214,5 @@ class ClusterSnapshot:
 
 
 def searched(*names: bytes) -> str:
-    """Names as a search looks at them."""
+    """Return the text that a search looks at: *names* in lower case."""
     return " ".join(name.decode("utf-8", "replace") for name in names if name).lower()

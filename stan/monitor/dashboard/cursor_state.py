@@ -1,4 +1,4 @@
-"""The state of a durable, queue group or subscription in words: what it does, and if it gets nothing, why. Pure."""
+"""The state of a durable, queue group or subscription in words: what it does, or why it receives nothing. Pure."""
 
 from typing import Final, NamedTuple
 
@@ -7,13 +7,13 @@ from stan.types import SECOND
 from stan.units import ago, counted, span
 
 PATIENCE_WAITS: Final = 2
-"""A full window in which nothing was acknowledged for this many ack waits does not move by itself."""
+"""A cursor counts as stuck or not acknowledging after this many ack waits without an ack."""
 KINDS: Final = {admin.PLAIN: "subscription", admin.DURABLE: "durable", admin.QUEUE: "queue group"}
 KINDS[admin.DURABLE_QUEUE] = "durable queue group"
 
 
 class CursorState(NamedTuple):
-    """A word to sort and search by, a sentence, and how bad it is."""
+    """The state of a cursor: a word to filter by, a sentence for people, and its severity."""
 
     word: str
     text: str
@@ -21,7 +21,7 @@ class CursorState(NamedTuple):
 
 
 def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) -> CursorState:
-    """The state of a cursor at *now* (Unix ns); *left_s*: seconds until it has caught up, as far as that can be told."""
+    """Return the state of a cursor at *now* (Unix ns); *left_s*: seconds until it has caught up, None: not known."""
     waiting = int(cursor.waiting)
     behind = f"{counted(waiting, 'message')} behind" if waiting else "nothing is waiting"
     if cursor.paused:
@@ -36,7 +36,7 @@ def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) 
 
 
 def _held(cursor: admin.CursorStatus, behind: str, now: int) -> CursorState | None:
-    """What holds it: what was sent, and is not acknowledged."""
+    """Return the state of a cursor that waits for acks; None if acks keep coming and its window has room."""
     pending = int(cursor.pending)
     window = sum(member.max_in_flight for member in cursor.members) or cursor.max_in_flight
     still = _still(cursor, now)
@@ -75,7 +75,7 @@ def _still(cursor: admin.CursorStatus, now: int) -> int:
 
 
 def name_of(cursor: admin.CursorStatus) -> bytes:
-    """The name of a cursor for people: the durable's or the queue group's, else the client's."""
+    """Return the name of a cursor for people: the queue group's, else the durable's, else the client's."""
     return cursor.queue_group or cursor.durable_name or _client(cursor)
 
 

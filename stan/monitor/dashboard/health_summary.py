@@ -1,6 +1,6 @@
-"""The health of the cluster in one sentence, and its problems with the time since when each is there. Pure.
+"""The health of the cluster in one sentence, and its problems, each with the time of its start. Pure.
 
-A problem is `bad` if something is not served, `warn` if it will be, or if nobody but one durable suffers.
+A problem is `bad` if the cluster does not serve something, `warn` if that is about to happen or if only one durable is affected.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,42 +13,42 @@ from stan.units import counted, size
 
 DISK_PERCENT_WARN: Final = 10
 DISK_PERCENT_BAD: Final = 3
-"""Room left on a disk."""
+"""Share of free space below which a disk is a problem of this level."""
 LISTED_MAX: Final = 8
-"""Problems of one kind that are listed one by one; a sentence sums up the rest."""
+"""Problems of one kind that are listed one by one; one sentence gives the number of the others."""
 
 
 class HealthProblem(NamedTuple):
-    """Something that is not as it should be; each of *keys* stays the same while it is."""
+    """One problem, with keys that stay the same as long as the problem exists."""
 
     keys: tuple[str, ...]
     text: str
-    level: str
-    link: str = ""  # page that tells more
-    since: int = 0  # Unix ns; 0: since when is not in what was seen
+    level: str  # bad or warn
+    link: str = ""  # page with details
+    since: int = 0  # Unix ns; 0: the reports do not say when it began
 
 
 class HealthInputs(NamedTuple):
-    """Everything that the health of the cluster is judged by."""
+    """The data from which the health of the cluster is judged."""
 
-    nodes: list[admin.NodeStatus]  # that answer
-    fresh: list[admin.NodeStatus]  # of these, who answered when asked last
-    members: list[str]
-    silent: dict[str, int]  # members that do not answer, and since when, Unix ns
-    deaf: int  # since when the node that asks does not hear itself, Unix ns; 0: it does
-    own: list[str]  # why the node that is asked is not ready itself
-    pool: int  # groups of channels
+    nodes: list[admin.NodeStatus]  # the last status of each node that is not silent
+    fresh: list[admin.NodeStatus]  # the status of each node that answered the last round
+    members: list[str]  # nodes that hold groups
+    silent: dict[str, int]  # member that does not answer -> since when, Unix ns
+    deaf: int  # since when this node does not receive its own answer, Unix ns; 0: it does
+    own: list[str]  # why this node, which serves the page, is not ready
+    pool: int  # number of groups of channels
     stuck: list[tuple[admin.CursorStatus, CursorState]]
-    lagging: list[tuple[admin.CursorStatus, CursorState]]  # furthest behind first; empty: nobody is
-    subscribed: bool | None  # whether there is anybody at all; None: not known at the moment
-    missing: set[int]  # groups that do not answer when their channels are asked for
+    lagging: list[tuple[admin.CursorStatus, CursorState]]  # the largest lag first; empty: no cursor lags
+    subscribed: bool | None  # there are cursors; None: not known at the moment
+    missing: set[int]  # groups whose leaders do not report their subscriptions
 
 
 def problems(inputs: HealthInputs) -> list[HealthProblem]:
-    """Everything that is wrong, worst first; what one cause explains is told once."""
+    """Return all problems, the worst first; consequences of one cause are left out."""
     lost = _lost(inputs)
     if inputs.deaf:
-        found = [*_deaf(inputs), *_cursors(inputs)]  # what others said is from before
+        found = [*_deaf(inputs), *_cursors(inputs)]  # the other nodes' answers are old
     elif lost is not None:
         found = [lost, *_disks(inputs), *_cursors(inputs)]
     else:
@@ -57,7 +57,7 @@ def problems(inputs: HealthInputs) -> list[HealthProblem]:
 
 
 def sentence(inputs: HealthInputs, found: list[HealthProblem]) -> str:
-    """What people read first."""
+    """Return the health of the cluster in one sentence; *found*: the result of `problems`."""
     answering = len([one for one in inputs.nodes if one.node in inputs.members])
     nodes = f"{answering} of {counted(len(inputs.members), 'node')}"
     if not inputs.nodes:
@@ -80,7 +80,7 @@ def _worst(inputs: HealthInputs) -> Iterator[str]:
 
 
 def _lost(inputs: HealthInputs) -> HealthProblem | None:
-    """So many nodes are silent that no group has a majority."""
+    """Return the problem that no group has a majority, because too many nodes are silent; None if any group has one."""
     silent, members = inputs.silent, inputs.members
     voters = [set(group.voters) for status in inputs.fresh for group in status.groups if group.voters]
     if not silent or not voters or any(2 * len(each & silent.keys()) < len(each) for each in voters):
@@ -118,7 +118,7 @@ def _nodes(inputs: HealthInputs) -> Iterator[HealthProblem]:
 
 
 def _beside_groups(reasons: Iterable[str]) -> list[str]:
-    """Why a node is not ready, without what is told of its groups anyway (`stan.monitor.health`)."""
+    """Return the reasons why a node is not ready, except those about groups (`stan.monitor.health`), which `_groups` reports."""
     return [reason for reason in reasons if not reason.startswith("group ")]
 
 
@@ -127,7 +127,7 @@ def _groups(inputs: HealthInputs) -> Iterator[HealthProblem]:
         return
     there = {status.node for status in inputs.nodes}
     led = {
-        group.group  # of two that answer one after the other neither leads if leadership went over meanwhile
+        group.group  # a named leader counts, too: nodes answer one after the other, and leadership may move in between
         for status in inputs.fresh
         for group in status.groups
         if group.role == "leader" or (group.leader and group.leader in there)
@@ -188,13 +188,13 @@ def _text(raw: bytes) -> str:
 
 
 class ProblemTimes:
-    """Since when each problem is there, as far as it was looked at."""
+    """Remembers when each problem was first seen."""
 
     def __init__(self) -> None:
         self._since: dict[str, int] = {}
 
     def of(self, found: Iterable[HealthProblem], now: int) -> list[HealthProblem]:
-        """The same with moments; *now* Unix ns."""
+        """Return the problems with the times at which they began, or were first seen; *now*: Unix ns."""
         found = list(found)
         before = self._since
         self._since = {key: problem.since or before.get(key, now) for problem in found for key in problem.keys}

@@ -1,4 +1,6 @@
-"""How the lag of durables and queue groups has moved, for charts and for how long it will take. Bounded, the newest are kept."""
+"""The lag of durables and queue groups over time, for charts and for the time until a cursor has caught up. Bounded: the cursors
+that were seen last are kept.
+"""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -9,7 +11,7 @@ from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 LOOK_BACK: Final = 30 * SECOND
-"""The speed at which a lag shrinks is computed from points at most this old."""
+"""The rate at which a lag shrinks is computed from points at most this old."""
 
 Key = tuple[bytes, int]
 Points = deque[tuple[int, int]]
@@ -34,11 +36,12 @@ class LagTrends:
                 self._points.popitem(last=False)
 
     def points(self, row: admin.CursorStatus) -> list[tuple[int, int]]:
-        """Moment and lag, oldest first."""
+        """Return the points of a cursor: time and lag in messages, oldest first."""
         return list(self._points.get((row.channel, row.cursor_id), ()))
 
     def left_s(self, row: admin.CursorStatus) -> float | None:
-        """Seconds until the cursor has caught up at its present speed; None if its lag does not shrink, or is not known."""
+        """Return the seconds until the cursor has caught up at its present rate; None if its lag does not shrink or is not
+        known."""
         points = self.points(row)
         if not points or not row.waiting:
             return None

@@ -1,7 +1,7 @@
-"""What the whole cluster has of channels, subscriptions and clients, gathered from the answers of all leaders, page by page.
+"""Lists of all channels, subscriptions and clients of the cluster, merged from the answers of all leaders, page by page.
 
-Promises: each is there once and in order, also when a leader changes meanwhile; bounded; the event loop is shared while it is
-put together.
+Promises: each row comes once and in order, even if a leader changes meanwhile; lists are bounded; other tasks run while a list is
+merged.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,15 +14,16 @@ from stan.protocol.proto import admin_pb2 as admin
 
 
 class Listing(NamedTuple):
-    """What was found, in order; *missing*: groups without an answer; *cut*: there is more than is looked at."""
+    """A list of the cluster."""
 
-    rows: list[Any]
-    missing: set[int]
-    cut: bool = False
+    rows: list[Any]  # in order
+    missing: set[int]  # groups whose leaders did not answer
+    cut: bool = False  # there are more than DASHBOARD_LISTED_MAX rows
 
 
 async def channels(cluster_client: ClusterClient, pattern: bytes = b"") -> Listing:
-    """All channels that a pattern covers, by name, as `ChannelStatus`. Errors as of `ClusterClient.ask_leaders`."""
+    """Return the `ChannelStatus` of all channels that match *pattern* (b"": all), by name. Errors as of
+    `ClusterClient.ask_leaders`."""
     request = admin.ChannelsRequest(version=1, pattern=pattern)
 
     def go_on(last: admin.ChannelStatus) -> None:
@@ -34,7 +35,8 @@ async def channels(cluster_client: ClusterClient, pattern: bytes = b"") -> Listi
 
 
 async def cursors(cluster_client: ClusterClient, pattern: bytes = b"") -> Listing:
-    """All subscriptions, durables and queue groups of the channels that a pattern covers, as `CursorStatus`."""
+    """Return the `CursorStatus` of all subscriptions, durables and queue groups of the channels that match *pattern* (b"": all),
+    by channel and cursor id. Errors as of `ClusterClient.ask_leaders`."""
     request = admin.SubscriptionsRequest(version=1, pattern=pattern)
 
     def go_on(last: admin.CursorStatus) -> None:
@@ -51,7 +53,7 @@ async def cursors(cluster_client: ClusterClient, pattern: bytes = b"") -> Listin
 
 
 async def clients(cluster_client: ClusterClient) -> Listing:
-    """All registered clients, by id, as `ClientStatus`."""
+    """Return the `ClientStatus` of all registered clients, by id. Errors as of `ClusterClient.ask`."""
     request = admin.ClientsRequest(version=1)
     rows: list[Any] = []
     while True:
@@ -88,7 +90,7 @@ async def _gathered(
 async def _merged(
     parts: Iterable[Iterable[Any]], key: Callable[[Any], Any], end: Any, time_slice: CooperativeYield
 ) -> list[Any]:
-    """The rows up to *end*, each once, in order; of two that tell of the same the later one."""
+    """Return the rows of all *parts* up to *end*, in order; of rows with the same key the last one."""
     by_key: dict[Any, Any] = {}
     for part in parts:
         for row in part:

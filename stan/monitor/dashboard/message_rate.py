@@ -1,7 +1,6 @@
-"""Messages a second of a channel over the last minutes, computed from the sequence at each moment.
+"""The message rate of a channel over the last minutes, computed from the sequences at regular moments.
 
-A chart is complete at once, also of a channel that was not watched before. Messages that are removed already
-are not counted.
+So a chart is complete at once, even if nobody has looked at the channel before. Messages that were removed are not counted.
 """
 
 import asyncio
@@ -14,20 +13,22 @@ from stan.protocol.proto import extension_pb2 as pb
 from stan.types import SECOND
 
 STEP = 5 * SECOND
+"""Distance of two points of the chart."""
 POINTS = 60
 SETTLED = 2 * SECOND
-"""What is older is in the log, whatever was on its way."""
+"""Smallest age of the newest point: all messages with older timestamps are in the log by then."""
 
 
 class MessageRates:
-    """Remembers, of few channels, which sequence each moment has: what is past does not change."""
+    """Computes rates, and remembers the sequences at past moments, which do not change, for a few channels."""
 
     def __init__(self, cluster_client: ClusterClient) -> None:
         self._cluster_client = cluster_client
         self._known: OrderedDict[tuple[bytes, int], dict[int, int]] = OrderedDict()
 
     async def of(self, channel: bytes, uid: int, now: int) -> list[tuple[int, float]]:
-        """Moments (Unix ns) and messages a second in the step before each, oldest first; *now* is Unix ns."""
+        """Return for each moment (Unix ns), oldest first, the messages a second in the STEP before it; *now*: Unix ns. Errors as
+        of `ClusterClient.ask`."""
         key = (channel, uid)
         known = self._known.setdefault(key, {})
         self._known.move_to_end(key)

@@ -1,6 +1,7 @@
-"""The messages of a channel as the browser shows them: the newest, those from a sequence or from a time on, and one in full.
+"""The messages of a channel for the browser: the newest, those from a sequence or a time on, or one message in full.
 
-Payloads are anything: they travel as base64, and a large one only in part until somebody asks for all of it.
+Payloads are any bytes, so they are sent as base64, and only their first DASHBOARD_PREVIEW_BYTES until the page asks for one in
+full.
 """
 
 import base64
@@ -19,17 +20,17 @@ Json = dict[str, Any]
 
 
 class MessageQuery(NamedTuple):
-    """Which messages: from *sequence*, else from *time* (Unix ns), else the newest; up to *last*, 0: the end."""
+    """A request for messages: from a sequence, else from a time, else the newest ones."""
 
     channel: bytes
-    sequence: int = 0
-    time: int = 0
-    last: int = 0
-    limit: int = 50
+    sequence: int = 0  # first one; 0: not given
+    time: int = 0  # Unix ns; 0: not given
+    last: int = 0  # last sequence; 0: the end of the channel
+    limit: int = 50  # messages at most
 
 
 async def page(cluster_client: ClusterClient, query: MessageQuery) -> Json:
-    """Messages in order of their sequences, and where the channel begins and ends. Errors as of `ClusterClient.ask`."""
+    """Return messages ordered by sequence, and the first and last sequence of the channel. Errors as of `ClusterClient.ask`."""
     request = pb.FetchRequest(channel=query.channel, max_messages=query.limit, last=query.last)
     if query.sequence:
         request.from_sequence = query.sequence
@@ -42,7 +43,7 @@ async def page(cluster_client: ClusterClient, query: MessageQuery) -> Json:
     for _ in range(limits.DASHBOARD_FETCHES_MAX):
         answer = await cluster_client.ask("fetch", request, pb.FetchResponse)
         found += [_shown(message) for message in _messages(answer)]
-        if answer.last_sequence:  # one that came alone does not tell
+        if answer.last_sequence:  # 0 if a large message left no room for it in the answer
             first, last = int(answer.first_sequence), int(answer.last_sequence)
         elif found:
             answer.next_sequence = found[-1]["sequence"] + 1
@@ -59,14 +60,14 @@ async def page(cluster_client: ClusterClient, query: MessageQuery) -> Json:
 
 
 async def one(cluster_client: ClusterClient, channel: bytes, sequence: int) -> wire.MsgProto | None:
-    """A message in full; None if it is not there. Errors as of `ClusterClient.ask`."""
+    """Return one message in full; None if it does not exist. Errors as of `ClusterClient.ask`."""
     request = pb.FetchRequest(channel=channel, from_sequence=sequence, last=sequence, max_messages=1)
     answer = await cluster_client.ask("fetch", request, pb.FetchResponse)
     return next(_messages(answer), None)
 
 
 def _messages(answer: pb.FetchResponse) -> Iterator[wire.MsgProto]:
-    runs = answer.runs or ([pb.Run(count=1)] if answer.records else [])  # alone, it fills what NATS takes
+    runs = answer.runs or ([pb.Run(count=1)] if answer.records else [])  # none beside a very large message
     for body in messages(answer.records, runs):
         yield wire.MsgProto.FromString(body)
 

@@ -1,6 +1,7 @@
-"""What the dashboard serves over HTTP: its files, its JSON, a stream of news, and changes where they are switched on.
+"""The HTTP routes of the dashboard: its files, its JSON, a stream of events, and changes if they are enabled.
 
-Every answer carries the rules for browsers (`guard.HEADERS`): no script or style but ours, nothing from elsewhere, in no frame.
+Every answer has the headers `guard.HEADERS`: browsers load scripts, styles and everything else only from this server, and show
+the pages in no frame.
 """
 
 import asyncio
@@ -39,7 +40,7 @@ class Dashboard:
     """The HTTP routes of the dashboard."""
 
     def __init__(self, view: NodeView, guard: Guard, error: Callable[[str], None]) -> None:
-        """*guard* has judged every question that comes here; *error* takes a line for the log."""
+        """*guard* has admitted every request that comes here; *error*: called with a line for the log."""
         self._view = view
         self._error = error
         self._guard = guard
@@ -51,7 +52,7 @@ class Dashboard:
         view.when_open(self._opened)
 
     def _opened(self, node: BrokerProcess) -> None:
-        """There is a node to ask with."""
+        """Start to answer requests: there is a node now with a connection to the cluster."""
         config = self._view.config
         cluster_client = ClusterClient(node.gateway.own_requests, config.cluster_id, limits.DASHBOARD_PATIENCE / SECOND)
         judged = ClusterHealth(lambda: health.ready(self._view), config.store.raft_groups)
@@ -62,7 +63,7 @@ class Dashboard:
         self.serve(api)
 
     def serve(self, api: Api) -> None:
-        """Answer with *api*."""
+        """Answer requests with *api* from now on, and begin to poll the cluster."""
         self._api = api
         self._looking = asyncio.get_running_loop().create_task(self._look(api.snapshot))
 
@@ -71,7 +72,7 @@ class Dashboard:
         while True:
             try:
                 await snapshot.run()
-            except Exception as error:  # noqa: BLE001 - a page is not worth the broker, and not worth an end either
+            except Exception as error:  # noqa: BLE001 - an error must end neither the broker nor the dashboard
                 self._error(f"Error looking at the cluster for the dashboard: {type(error).__name__}: {error}")
                 await asyncio.sleep(limits.DASHBOARD_IDLE_TICK / SECOND)
 
@@ -87,7 +88,7 @@ class Dashboard:
             await asyncio.gather(self._looking, return_exceptions=True)
 
     def add_to(self, app: web.Application) -> None:
-        """Take the paths."""
+        """Add the dashboard's paths to *app*."""
         app.router.add_get("/dashboard", self._to_pages)
         app.router.add_get(PAGES + "{name:[a-z.-]*}", self._file)
         for name in (
@@ -140,7 +141,7 @@ class Dashboard:
         return answer
 
     async def _answered(self, make: Callable[[Api], Awaitable[web.Response]], status: int = 404) -> web.Response:
-        """What *make* makes of a question, or the reason why there is no answer."""
+        """Return the response of *make*, or one with an error and its status; *status*: for other errors of the cluster."""
         if self._api is None:
             standby = self._view.ft_state == STANDBY
             return _json({"error": STANDS_BY if standby else "the store is not open yet"}, 503)
@@ -174,7 +175,7 @@ class Dashboard:
     # --- news -----------------------------------------------------------------------------------------------------------
 
     async def _live(self, request: web.Request) -> web.StreamResponse:
-        """News as server-sent events, for a bounded number of pages."""
+        """Send health and rates to a page every DASHBOARD_TICK, as server-sent events; the number of such pages is bounded."""
 
         async def refused(_api: Api) -> web.Response:
             return _json({"error": "enough pages listen to news already; ask instead"}, 503)
@@ -194,7 +195,7 @@ class Dashboard:
                     async with asyncio.timeout(limits.DASHBOARD_TICK / SECOND):
                         await self._shut.wait()
         except ConnectionError:
-            pass  # it has gone
+            pass  # the browser has closed the connection
         finally:
             self._streams -= 1
         return response
@@ -232,7 +233,7 @@ def _json(value: Mapping[str, Any], status: int = 200) -> web.Response:
 
 
 def _load() -> dict[str, tuple[str, str, bytes]]:
-    """All files: type, tag, content."""
+    """Return the static files of the dashboard: name -> content type, ETag, content."""
     found = {}
     for file in files("stan.monitor.dashboard").joinpath("static").iterdir():
         kind = _TYPES.get(file.name[file.name.rfind(".") :])

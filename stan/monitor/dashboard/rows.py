@@ -1,4 +1,4 @@
-"""What the cluster answered, as the JSON that the pages read: names as text and as keys, moments in milliseconds. Pure."""
+"""Converts answers of the cluster to the JSON that the pages read: names as text and as keys, times in Unix ms. Pure."""
 
 from typing import Any
 
@@ -16,7 +16,8 @@ _NANOS = {"max_age", "max_inactivity"}
 
 
 def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int) -> Json:
-    """A row of the table of channels."""
+    """Return a row of the table of channels; *rate*: messages a second, None: not known; *lag*: the largest of its cursors, in
+    messages; *cursors*: their number."""
     return {
         "key": key_of(row.name),
         "name": shown(row.name),
@@ -44,7 +45,7 @@ def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int
 
 
 def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False) -> Json:
-    """A row of the table of durables; *members*: with each of its subscriptions."""
+    """Return a row of the table of durables; *members*: with each of its subscriptions."""
     told: Json = {
         "channel": shown(row.channel),
         "channel_key": key_of(row.channel),
@@ -88,7 +89,7 @@ def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False
 
 
 def client(row: admin.ClientStatus, subscriptions: int, lag: int) -> Json:
-    """A row of the table of clients."""
+    """Return a row of the table of clients; *lag*: the largest of its *subscriptions*, in messages."""
     return {
         "key": key_of(row.client_id),
         "name": shown(row.client_id),
@@ -103,7 +104,8 @@ def client(row: admin.ClientStatus, subscriptions: int, lag: int) -> Json:
 
 
 def node(row: admin.NodeStatus, asked: int, silent: int = 0) -> Json:
-    """A node, and how each of its groups is, as it said when *asked*; *silent*: since when it does not answer (Unix ns)."""
+    """Return a node and the state of its groups; *asked*: time of its report, *silent*: since when it does not answer, 0: it does
+    (both Unix ns)."""
     return {
         "name": row.node or "this node",
         "id": row.node,
@@ -141,12 +143,12 @@ def node(row: admin.NodeStatus, asked: int, silent: int = 0) -> Json:
 
 
 def problem(row: HealthProblem) -> Json:
-    """Something that is wrong."""
+    """Return a problem of the health summary."""
     return {"text": row.text, "level": row.level, "link": row.link, "since": millis(row.since)}
 
 
 def sample(row: Throughput) -> list[float | int | None]:
-    """A point of the charts of the overview."""
+    """Return a point of the overview's charts: time, then messages in and out, bytes in and out, all a second."""
     return [
         millis(row.wall),
         *(round(number, 1) for number in (row.messages_in, row.messages_out, row.bytes_in, row.bytes_out)),
@@ -154,7 +156,7 @@ def sample(row: Throughput) -> list[float | int | None]:
 
 
 def event(row: admin.Event) -> Json:
-    """Something that happened."""
+    """Return an event of the cluster."""
     return {
         "time": millis(row.time),
         "node": row.node,

@@ -1,4 +1,4 @@
-"""Search, order and pages of long tables: which rows a browser gets, and what it asks for it with. Knows nothing of HTTP."""
+"""Searches, sorts and pages long tables, as the parameters of a request say. Knows nothing of HTTP."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,21 +7,22 @@ from stan import limits
 
 
 class BadQuestionError(Exception):
-    """A parameter makes no sense; the text is for who asked."""
+    """A parameter of a request is invalid; the text is sent to the browser."""
 
 
 class TableQuery(NamedTuple):
-    """The part of a table that is asked for."""
+    """The part of a table that a request wants."""
 
-    search: str
+    search: str  # words that a row's name must contain, in lower case; empty: all rows
     order: str
     descending: bool
-    offset: int
-    limit: int
+    offset: int  # rows before the first one
+    limit: int  # rows at most
 
     @classmethod
     def of(cls, query: Mapping[str, str], orders: Mapping[str, Any], order: str) -> "TableQuery":
-        """As the parameters say, else by *order* upwards. Raises BadQuestionError."""
+        """Read the parameters of a request; *orders*: the allowed values of `sort`, *order*: its default. Raises
+        BadQuestionError."""
         asked = query.get("sort") or order
         if asked.lstrip("-") not in orders:
             raise BadQuestionError(f"sort: one of {', '.join(orders)}, with - in front for downwards")
@@ -35,7 +36,7 @@ class TableQuery(NamedTuple):
 
 
 def number(query: Mapping[str, str], name: str, default: int, most: int, least: int = 0) -> int:
-    """A parameter that is a whole number. Raises BadQuestionError."""
+    """Return a parameter that is a whole number >= *least*; a number above *most* becomes *most*. Raises BadQuestionError."""
     text = query.get(name, "")
     if not text:
         return default
@@ -47,7 +48,14 @@ def number(query: Mapping[str, str], name: str, default: int, most: int, least: 
 def chosen(
     names: Sequence[str], wanted: TableQuery, key: Callable[[int], Any], keep: Callable[[int], bool] | None = None
 ) -> tuple[list[int], int]:
-    """The rows to show, as indexes, and how many match; *key* tells what row is ordered by, of equals the first comes first."""
+    """Return the indexes of the rows to show, and the number of rows that match.
+
+    Args:
+        names: the texts that a search looks at, one for each row.
+        wanted: the part that is requested.
+        key: returns the value that a row is sorted by; rows with equal values keep their order.
+        keep: returns False for a row that is left out.
+    """
     words = wanted.search.split()
     found: Sequence[int] = range(len(names))
     if words:
