@@ -179,7 +179,7 @@ class OptionReader:
 
 @dataclass(frozen=True, slots=True)
 class ReadBound:
-    """Where reading starts or ends."""
+    """The start or the end of a read, for each channel."""
 
     default: int = EARLIEST  # EARLIEST or LATEST, for channels without a sequence or time of their own
     sequences: Mapping[str, int] = field(default_factory=dict)  # a sequence, EARLIEST or LATEST

@@ -43,7 +43,6 @@ class SinkOptions:
     app: str = option("txnAppId", "")  # empty: the query's id
     version: int | None  # None: the batch's id
     id_column: str  # empty: ids come from the content
-<<<<<<< HEAD
     in_flight_max: int = option("maxInFlight", 64, 1, 4096)
     batch_rows: int = option("batchRows", 10_000, 1, ROWS_PER_REQUEST_MAX)
     batch_bytes: int = option("batchBytes", 1 * MiB, 1 * KiB, REQUEST_BYTES_MAX)
@@ -53,17 +52,6 @@ class SinkOptions:
     dead_letter: str  # channel for rows that cannot be published
     include_headers: bool = option("includeHeaders", False)
     include_reply: bool = option("includeReply", False)
-=======
-    in_flight_max: int
-    batch_rows: int
-    batch_bytes: int
-    patience_s: float  # time that all attempts of one request may take together
-    retries: int  # of a request with delivery at-least-once, which may be stored twice; 0 with the other deliveries
-    on_error: OnError
-    dead_letter: str  # channel for rows that cannot be published
-    include_headers: bool
-    include_reply: bool
->>>>>>> 3860878 (spark: docstrings of source and sink name what they describe)
 
 
 def sink_options(
@@ -90,15 +78,10 @@ def sink_options(
     on_error, dead_letter = _on_error(take)
     retries = take.number("publish.numRetries", 5, 0, 1000)
     patience_s = take.number("ackTimeoutMs", 30_000, 1) / 1000
-<<<<<<< HEAD
-    tries = 1 + retries if delivery == "at-least-once" else 1  # the client repeats by itself what may be repeated
+    tries = 1 + retries if delivery == "at-least-once" else 1  # in the other modes the client itself repeats requests
     found = filled(
         SinkOptions,
         take,
-=======
-    tries = 1 + retries if delivery == "at-least-once" else 1  # in the other modes the client itself repeats requests
-    found = SinkOptions(
->>>>>>> 3860878 (spark: docstrings of source and sink name what they describe)
         connection=replace(connection, timeout_s=patience_s / tries),
         channel=_channel(take),
         delivery=next(each for each in DELIVERIES if each == delivery),

@@ -1,7 +1,7 @@
-"""What the kernel hands over: batches of publishes and acks, and every other NATS frame as it came.
+"""The results of the kernel: batches of publishes and acks, and every other NATS frame as it came.
 
-BrokerContext by both twins of the kernel. Nothing here is made per message on the hot path: one `Publishes` holds all
-messages of one channel in one read, one `Acks` all sequences acked for one subscription in that read.
+Both twins of the kernel use these classes. None of them is made per message on the hot path: one `Publishes` has all messages of
+one channel in one read, one `Acks` all sequences acked for one subscription in that read.
 """
 
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""Two pipelines that work as they are: a TOML file each, and what makes up the data that they read.
+"""Two example pipelines: for each a TOML file, and a module that generates the messages that it reads.
 
 `stan pipeline examples` writes the files out, `stan pipeline feed` publishes the data.
 """
@@ -19,16 +19,16 @@ class Example:
 
     @property
     def toml(self) -> str:
-        """The pipeline's file."""
+        """The text of the pipeline's file."""
         return (files(__name__) / f"{self.name}.toml").read_text(encoding="utf-8")
 
     @property
     def channel(self) -> str:
-        """Where its data goes."""
+        """The channel that the pipeline reads."""
         return str(importlib.import_module(f"{__name__}.{self.name}").CHANNEL)
 
     def messages(self, seed: int) -> Iterator[bytes]:
-        """Its data, without an end; the same for the same seed."""
+        """Generate messages for the channel without an end; the same ones for the same *seed*."""
         found: Iterator[bytes] = importlib.import_module(f"{__name__}.{self.name}").messages(seed)
         return found
 

@@ -1,4 +1,4 @@
-"""Clicks on the pages of a shop, some of which arrive late; and what must come of them. Pure.
+"""Clicks on the pages of a shop, some of which arrive late, and the results that the pipeline must publish for them. Pure.
 
 Promises that no event is later than LATE_S, counted from the newest event before it: a watermark of that delay drops none.
 """
@@ -22,19 +22,19 @@ START: Final = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """Somebody has looked at a page."""
+    """One click of a user on a page."""
 
     user: str
     page: str
     at_ms: int  # Unix time
 
     def message(self) -> bytes:
-        """As it is published."""
+        """Return the click as a JSON message."""
         return json.dumps({"user": self.user, "page": self.page, "at": iso(self.at_ms)}).encode()
 
 
 def clicks(seed: int, per_s: float = 100.0, start: float = START) -> Iterator[Click]:
-    """Clicks without an end, *per_s* in each second of their own time."""
+    """Generate clicks without an end, *per_s* in each second of their own time, from *start* (Unix s) on."""
     chance, number = random.Random(seed), 0
     while True:
         at = start + number / per_s
@@ -46,15 +46,15 @@ def clicks(seed: int, per_s: float = 100.0, start: float = START) -> Iterator[Cl
 
 
 def messages(seed: int) -> Iterator[bytes]:
-    """The same, as they are published."""
+    """Generate clicks as messages, without an end."""
     return (click.message() for click in clicks(seed))
 
 
 def counted(events: Iterable[Click]) -> dict[tuple[str, str], int]:
-    """Clicks by the beginning of their window and their page: what the pipeline must find."""
+    """Count *events* by the beginning of their window and their page: the results that the pipeline must publish."""
     return dict(Counter((iso(click.at_ms // (WINDOW_S * 1000) * WINDOW_S * 1000), click.page) for click in events))
 
 
 def iso(at_ms: int) -> str:
-    """A time as Spark writes it in JSON."""
+    """Return a time (Unix ms) as Spark writes it in JSON."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

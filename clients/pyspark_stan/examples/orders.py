@@ -1,4 +1,4 @@
-"""Events of orders, each telling what has become of one; and the table that must come of them. Pure."""
+"""Events of orders, each with the new state of one order, and the table that the pipeline must keep of them. Pure."""
 
 import json
 import random
@@ -9,7 +9,7 @@ from typing import Final
 CHANNEL: Final = "orders"
 TABLE: Final = "orders-table"
 COLUMNS: Final = {"order_id": "string", "status": "string", "amount": "decimal(9,2)", "changes": "bigint"}
-"""Of a message in the changelog."""
+"""Columns of a message in the changelog, and their types."""
 STATES: Final = ("placed", "paid", "packed", "shipped", "delivered")
 OPEN_MAX: Final = 200
 
@@ -23,13 +23,13 @@ class Event:
     cents: int
 
     def message(self) -> bytes:
-        """As it is published."""
+        """Return the event as a JSON message."""
         amount = f"{self.cents // 100}.{self.cents % 100:02}"
         return f'{{"order_id": {json.dumps(self.order_id)}, "status": "{self.status}", "amount": {amount}}}'.encode()
 
 
 def events(seed: int) -> Iterator[Event]:
-    """Events without an end: orders are placed, get on, and are delivered; some become dearer on their way."""
+    """Generate events without an end: orders are placed, change their states and are delivered; the amounts of some grow."""
     chance, placed = random.Random(seed), 0
     under_way: list[Event] = []
     while True:
@@ -46,10 +46,10 @@ def events(seed: int) -> Iterator[Event]:
 
 
 def messages(seed: int) -> Iterator[bytes]:
-    """The same, as they are published."""
+    """Generate events as messages, without an end."""
     return (event.message() for event in events(seed))
 
 
 def table_of(happened: Iterable[Event]) -> dict[str, Event]:
-    """The last event of each order: what the table must show."""
+    """Return the last event of each order: the rows that the table must have."""
     return {event.order_id: event for event in happened}

@@ -1,4 +1,4 @@
-"""Whether a browser looks at the dashboard, which decides how often the cluster is polled. Monotonic ns."""
+"""The presence of browsers on the dashboard, which decides how often the cluster is polled. Times are monotonic ns."""
 
 import asyncio
 import contextlib

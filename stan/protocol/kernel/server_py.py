@@ -24,7 +24,7 @@ _OWNER = Struct("<H")
 
 
 def _key(guid: bytes) -> bytes:
-    """See KEY_MODULUS."""
+    """Return the key of a guid for `Publishes.keys`: its remainder by KEY_MODULUS, little-endian."""
     return (int.from_bytes(guid + b"\1", "little") % KEY_MODULUS).to_bytes(KEY_BYTES, "little")
 
 
@@ -73,7 +73,7 @@ class _Group:
 
 
 def _extend(ranges: list[tuple[int, int]], sequence: int) -> None:
-    """Add *sequence* to the last run, or as a new one."""
+    """Add *sequence* to the last range if it is the next one, else as a new range."""
     if ranges and ranges[-1][1] + 1 == sequence:
         ranges[-1] = (ranges[-1][0], sequence)
     else:
@@ -106,7 +106,7 @@ class _Scanner:
         self.ack_groups = ack_groups
         self.keyed = keyed
         self.rules = rules
-        self.wanted: dict[bytes, bool] = {}  # what `take` said
+        self.wanted: dict[bytes, bool] = {}  # answers of `take`, by channel
         self.groups: dict[bytes, _Group] = {}  # by NATS subject
         self.runs: dict[bytes, Acks] = {}
         self.result = Scan(0)  # without publishes and acks, which `finish` adds
@@ -141,7 +141,7 @@ class _Scanner:
         return after
 
     def unwanted(self, frame: Frame) -> bool:
-        """Whether the caller wants this publish or ack skipped; its subject alone tells."""
+        """Return True if the caller wants this publish or ack skipped; only its subject is read."""
         if frame.sid == self.pub_sid:
             _, channel = self.target(frame.subject)
             if self.take is None or not channel:
@@ -155,7 +155,8 @@ class _Scanner:
         return len(tokens) == 3 and _is_number(tokens[1]) and int(tokens[1]) not in self.ack_groups
 
     def said(self, subject: bytes) -> tuple[bytes, bytes]:
-        """Which user said something, and the subject as he said it; both empty if it comes from no user and should."""
+        """Return the user who sent a frame, and the subject as that user has sent it; without users b"" and *subject*. Both are
+        empty if there are users and *subject* names none."""
         users = self.rules.users
         if not users:
             return b"", subject
@@ -163,12 +164,13 @@ class _Scanner:
         return (user, said) if user and said and subject.startswith(users) else (b"", b"")
 
     def target(self, subject: bytes) -> tuple[bytes, bytes]:
-        """User and channel of a publish; no channel if that is not what *subject* names."""
+        """Return the user and the channel of a publish; the channel is empty if *subject* is not that of a publish."""
         user, said = self.said(subject)
         return user, said[len(self.prefix) :] if said.startswith(self.prefix) else b""
 
     def publish(self, frame: Frame) -> bool:
-        """Take this publish, unless its publisher is one too many. Raises ValueError: malformed."""
+        """Add this publish to its group; returns False if its publisher is one too many for a batch. Raises ValueError:
+        malformed."""
         payload = frame.payload
         texts = dict.fromkeys(range(1, 7), b"")
         for field, wire, _, start, stop in read_fields(payload):
@@ -201,7 +203,7 @@ class _Scanner:
         return True
 
     def ack(self, frame: Frame) -> None:
-        """Take this ack. Raises ValueError: malformed."""
+        """Add this ack to the ranges of its ack inbox. Raises ValueError: malformed."""
         sequence = 0
         for field, wire, value, _, _ in read_fields(frame.payload):
             if (field == 1 and wire != 2) or (field == 2 and wire != 0):
