@@ -170,11 +170,10 @@ def restore(
     except ArchiveError as error:
         raise CliError(f"Nothing was restored. {error}") from None
     messages = sum(channel.messages for channel in index.channels)
-    if not confirmation.ask(
+    confirmation.require(
         f"Restores {counted(len(index.channels), 'channel')} with {counted(messages, 'message')} of the backup of cluster "
         f"{index.cluster_id} from {index.made} into cluster {target.cluster_id} at {target.server}."
-    ):
-        return
+    )
     run(_restore(target, directory, index, view))
 
 

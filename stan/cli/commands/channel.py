@@ -1,6 +1,5 @@
 """`stan channel`: what there is of channels, and what is changed of them. Messages and copies are in modules of their own."""
 
-import asyncio
 import time
 from typing import Annotated, Any, Final
 
@@ -15,7 +14,7 @@ from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
-from stan.cli.support.output import Table, done, present
+from stan.cli.support.output import Table, done, show
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
@@ -162,10 +161,9 @@ def create(channel: Channel, *, target: Target) -> None:
     """Make a channel, empty; one that is there stays as it is."""
     checked_channel(channel)
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         answer = await direct.admin.create_channel(channel)
         done(f"Channel {channel} is {'made' if answer.changed else 'there already'}.")
-        return 0
 
     on_cluster(target, main)
 
@@ -191,18 +189,17 @@ def purge(
     kept = parsed("--keep", units.number, keep) if keep else 0
     time_ns = at_time("--before", before) if before else 0
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
         last = await direct.seq_at_time(channel, time_ns) - 1 if before else up_to
         gone, told = _purged(status, last, kept)
         if not gone:
             done(f"Nothing to remove: channel {channel} has {format_messages(status)}.")
-            return 0
-        if not confirmation.ask(
+            return
+        confirmation.require(
             f"Removes {told} of channel {channel} for good, of {format_messages(status)}. "
             "Whoever has not got them will not get them."
-        ):
-            return 0
+        )
         if last is None:
             answer = await direct.admin.purge(channel, keep=kept)
         else:
@@ -213,7 +210,6 @@ def purge(
             if answer.last_sequence >= answer.first_sequence
             else f"{counted(answer.changed, 'message')} of channel {channel} removed; it is empty."
         )
-        return 0
 
     on_cluster(target, main)
 
@@ -241,20 +237,18 @@ def format_messages(status: pb.ChannelStatus) -> str:
 def delete(channel: Channel, *, target: Target, confirmation: Confirmation) -> None:
     """Remove a channel with its messages, durables and queue groups."""
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
         cursors = await direct.admin.subscriptions(channel)
         readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
-        if not confirmation.ask(
+        confirmation.require(
             f"Removes channel {channel} for good: {format_messages(status)}, "
             f"{counted(status.subscriptions, 'subscription')}, "
             f"{counted(status.offline, 'offline durable or group', 'offline durables and groups')}"
             f"{f' ({readers})' if readers else ''}."
-        ):
-            return 0
+        )
         await direct.admin.delete_channel(channel, uid=status.uid)
         done(f"Channel {channel} is deleted.")
-        return 0
 
     on_cluster(target, main)
 
@@ -271,17 +265,15 @@ def delete_message(
     """Remove one message; its sequence stays unused."""
     number = parsed("SEQUENCE", units.number, sequence)
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
         if not status.first_sequence <= number <= status.last_sequence:
             raise CliError(f"Channel {channel} has no message {number:,}: it has {format_messages(status)}.")
-        if not confirmation.ask(
+        confirmation.require(
             f"Removes message {number:,} of channel {channel} for good. Whoever has not got it will not get it."
-        ):
-            return 0
+        )
         answer = await direct.admin.delete_message(channel, number)
         done(f"Message {number:,} of channel {channel} is {'deleted' if answer.changed else 'gone already'}.")
-        return 0
 
     on_cluster(target, main)
 
@@ -307,26 +299,20 @@ def limits(
     )
     changes = edited.ListFields()
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         status = await status_of(direct, channel)
         if changes or reset:
             told = ", ".join(f"{field.name} {value:,}" for field, value in changes)
             what = " and ".join(filter(None, ["takes all edits back" if reset else "", f"sets {told}" if told else ""]))
-            if not confirmation.ask(
+            confirmation.require(
                 f"For channel {channel}, {what}. It has {format_messages(status)} ({format_size(status.bytes)}); "
                 "messages above the limits are removed for good, the oldest first."
-            ):
-                return 0
+            )
             await direct.admin.edit_limits(channel, edited, reset=reset)
             status = await status_of(direct, channel)
-        found = status
-
-        async def fetch() -> Table:
-            await asyncio.sleep(0)
-            document = {"channel": channel, "limits": document_of(found.limits), "edited": document_of(found.edited)}
-            return Table(rows=[("channel", channel), *limit_rows(found)], document=document, names=[channel])
-
-        return await present(fetch, View(view.json, view.names))()
+        document = {"channel": channel, "limits": document_of(status.limits), "edited": document_of(status.edited)}
+        rows = [("channel", channel), *limit_rows(status)]
+        show(Table(rows=rows, document=document, names=[channel]), View(view.json, view.names))
 
     on_cluster(target, main)
 

@@ -106,7 +106,7 @@ def client_table(client: str, found: list[pb.ClientStatus], cursors: list[pb.Cur
 def evict(client: ClientName, *, target: Target, confirmation: Confirmation) -> None:
     """Close a client as if it had done so itself; its durables stay."""
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         found = await direct.admin.clients(client)
         if not found:
             names = [text_of(one.client_id) for one in await direct.admin.clients()]
@@ -116,13 +116,11 @@ def evict(client: ClientName, *, target: Target, confirmation: Confirmation) -> 
             for cursor in await direct.admin.subscriptions(client_id=client)
             for member in cursor.members
         )
-        if not confirmation.ask(
+        confirmation.require(
             f"Closes client {client} ({_state(found[0])}) and its {counted(count, 'subscription')}; its durables keep their "
             "positions. A client that still runs may connect again."
-        ):
-            return 0
+        )
         await direct.admin.evict_client(client)
         done(f"Client {client} is closed.")
-        return 0
 
     on_cluster(target, main)

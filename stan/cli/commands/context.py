@@ -152,9 +152,9 @@ def remove(name: Name, *, confirmation: Confirmation) -> None:
     """Forget a context."""
     if name not in contexts.names():
         _named(name, contexts.load)
-    if confirmation.ask(f"Context {name} with its login will be forgotten; the cluster is not touched."):
-        _named(name, contexts.remove)
-        done(f"Context {name} is removed.")
+    confirmation.require(f"Context {name} with its login will be forgotten; the cluster is not touched.")
+    _named(name, contexts.remove)
+    done(f"Context {name} is removed.")
 
 
 @app.command("edit")

@@ -101,13 +101,13 @@ async def _missing(
 def _on(family: Family, target: Target, channel: str, name: str, owner: str, then: "Then") -> None:
     """Run a command on the position that is meant."""
 
-    async def main(direct: stan_client.Direct) -> int:
-        return await then(direct, await found(direct, family, channel, name, owner))
+    async def main(direct: stan_client.Direct) -> None:
+        await then(direct, await found(direct, family, channel, name, owner))
 
     on_cluster(target, main)
 
 
-Then = Callable[[stan_client.Direct, pb.CursorStatus], Awaitable[int]]
+Then = Callable[[stan_client.Direct, pb.CursorStatus], Awaitable[None]]
 
 
 def _which(cursor: pb.CursorStatus) -> pb.Which:
@@ -193,17 +193,15 @@ def _add_move(app: typer.Typer, family: Family) -> None:
         sequence = parsed("--seq", units.number, seq) if seq else 0
         moment = _moment(at, back)
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
             wanted = cursor.last_sequence + 1 if new else cursor.first_sequence if everything else sequence
             if moment:
                 wanted = await direct.seq_at_time(channel, moment)
             wanted = min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
-            if not confirmation.ask(_describe_move(family, cursor, wanted)):
-                return 0
+            confirmation.require(_describe_move(family, cursor, wanted))
             to = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
             await direct.admin.move(_which(cursor), **to)
             done(f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel}: message {wanted:,} comes next.")
-            return 0
 
         _on(family, target, channel, name, owner, then)
 
@@ -223,16 +221,14 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
         """Leave messages out, as if they had been acked: past one that a client cannot handle."""
         runs = _runs(sequences)
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
             told, count = ", ".join(sequences), sum(runs[1::2]) - sum(runs[::2]) + len(runs) // 2
-            if not confirmation.ask(
+            confirmation.require(
                 f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel} never gets "
                 f"{counted(count, 'message')} ({told}), unless it is moved back. The messages stay in the channel."
-            ):
-                return 0
+            )
             answer = await direct.admin.skip(_which(cursor), runs)
             done(f"{counted(answer.changed, 'message')} skipped.")
-            return 0
 
         _on(family, target, channel, name, owner, then)
 
@@ -251,10 +247,9 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
         """Send what is not acked again now, without waiting for its ack wait."""
         runs = _runs(sequences or [])
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
             answer = await direct.admin.redeliver(_which(cursor), runs)
             done(f"{counted(answer.changed, 'message')} {'is' if answer.changed == 1 else 'are'} sent again.")
-            return 0
 
         _on(family, target, channel, name, owner, then)
 
@@ -307,10 +302,9 @@ def _add_holding(app: typer.Typer, family: Family) -> None:
     def pause(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
         """Send nothing until `resume`; acks count, messages are kept for it."""
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
             await direct.admin.pause(_which(cursor))
             done(f"Paused. Go on: {family.command} resume {channel} {full_name(cursor)}")
-            return 0
 
         _on(family, target, channel, name, owner, then)
 
@@ -319,10 +313,9 @@ def _add_holding(app: typer.Typer, family: Family) -> None:
     def resume(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
         """Go on after `pause`."""
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
             await direct.admin.resume(_which(cursor))
             done(f"It goes on: {counted(cursor.waiting, 'message')} wait{'s' if cursor.waiting == 1 else ''}.")
-            return 0
 
         _on(family, target, channel, name, owner, then)
 
@@ -331,17 +324,15 @@ def _add_holding(app: typer.Typer, family: Family) -> None:
     def delete(channel: Channel, name: Name, owner: Owner = "", *, target: Target, confirmation: Confirmation) -> None:
         """Forget it with its position; members that are online are closed."""
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
+        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
             members = counted(len(cursor.members), "member")
-            if not confirmation.ask(
+            confirmation.require(
                 f"Forgets {family.noun} {full_name(cursor)} of channel {channel} for good: its position (message "
                 f"{cursor.last_sent + 1:,} would come next), {cursor.pending:,} unacked messages; {members} online "
                 f"{'is' if len(cursor.members) == 1 else 'are'} closed. The messages stay in the channel."
-            ):
-                return 0
+            )
             await direct.admin.delete_cursor(_which(cursor))
             done(f"{family.noun.capitalize()} {full_name(cursor)} is deleted.")
-            return 0
 
         _on(family, target, channel, name, owner, then)
 

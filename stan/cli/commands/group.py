@@ -87,7 +87,7 @@ def step_down(
     """Have a group's leader hand over to another node."""
     number = parsed("GROUP", units.number, group)
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         groups = {one.number: one for one in groups_of(await direct.admin.nodes())}
         if number not in groups:
             raise CliError(f"There is no group {number}; there are 0 to {max(groups, default=0)}.", EXIT_USAGE)
@@ -97,14 +97,12 @@ def step_down(
             raise CliError(f"Node {to!r} has no copy of group {number}; {nodes} have.", EXIT_USAGE)
         if to and to == found.leader:
             done(f"{to} leads group {number} already.")
-            return 0
-        if not confirmation.ask(
+            return
+        confirmation.require(
             f"{found.leader or 'Nobody'} leads group {number}, and hands over to {to or 'whoever is best'}: its channels "
             "pause for a fraction of a second. Leaderships are spread again by themselves later."
-        ):
-            return 0
+        )
         await direct.admin.step_down(number, to)
         done(f"Group {number} is handed over. Watch it: stan group list --watch")
-        return 0
 
     on_cluster(target, main)

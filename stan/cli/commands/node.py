@@ -132,20 +132,18 @@ def add(node: NodeName, *, target: Target, confirmation: Confirmation) -> None:
     Start it first, with --join; all nodes need -cluster_allow_add_remove_node.
     """
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         nodes = await direct.admin.nodes()
         members = {name for one in nodes.answers for name in one.nodes}
         if node in members:
             done(f"Node {node} is in the cluster already.")
-            return 0
-        if not confirmation.ask(
+            return
+        confirmation.require(
             f"Takes node {node} into the cluster of {', '.join(sorted(members)) or 'one server alone'}: groups move to it, "
             "one after the other, each with a pause of a fraction of a second."
-        ):
-            return 0
+        )
         await direct.admin.add_node(node)
         done(f"Node {node} is being taken in. Watch it: stan group list --watch")
-        return 0
 
     on_cluster(target, main)
 
@@ -155,7 +153,7 @@ def add(node: NodeName, *, target: Target, confirmation: Confirmation) -> None:
 def remove(node: NodeName, *, target: Target, confirmation: Confirmation) -> None:
     """Take a node out: its groups move to the others, then it ends by itself."""
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         nodes = await direct.admin.nodes()
         members = sorted({name for one in nodes.answers for name in one.nodes})
         if members and node not in members:
@@ -164,13 +162,11 @@ def remove(node: NodeName, *, target: Target, confirmation: Confirmation) -> Non
             )
         kept = ", ".join(name for name in members if name != node) or "nobody"
         absent = f" These do not answer now: {', '.join(nodes.missing)}." if nodes.missing else ""
-        if not confirmation.ask(
+        confirmation.require(
             f"Takes node {node} out; what remains with copies of everything: {kept}.{absent} The process of "
             f"{node} ends when it is in no group any more."
-        ):
-            return 0
+        )
         await direct.admin.remove_node(node)
         done(f"Node {node} is being taken out. Watch it: stan group list --watch")
-        return 0
 
     on_cluster(target, main)

@@ -81,7 +81,7 @@ def evict(
     wanted = parsed("NUMBER", units.number, number)
     checked_channel(channel)
 
-    async def main(direct: stan_client.Direct) -> int:
+    async def main(direct: stan_client.Direct) -> None:
         found = await direct.admin.subscriptions(channel)
         of = next(((one, member) for one in found for member in one.members if member.subscription_id == wanted), None)
         if of is None:
@@ -90,14 +90,12 @@ def evict(
             raise CliError(f"Channel {channel} has no subscription {wanted}. All: stan subscription list {channel}")
         cursor, member = of
         kept = "; its position is kept" if cursor.kind in (pb.DURABLE, pb.DURABLE_QUEUE) else ""
-        if not confirmation.ask(
+        confirmation.require(
             f"Closes subscription {wanted} of client {text_of(member.client_id)} on channel {channel} "
             f"({KINDS[cursor.kind]} {full_name(cursor)}), with {member.pending:,} unacked messages{kept}. "
             "The client is not told; it gets nothing more."
-        ):
-            return 0
+        )
         await direct.admin.evict_member(channel, wanted)
         done(f"Subscription {wanted} is closed.")
-        return 0
 
     on_cluster(target, main)

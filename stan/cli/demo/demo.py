@@ -213,7 +213,7 @@ async def _kill_and_restart(broker: DemoBroker, ledger: PublishLedger, durable: 
     durable.mark()
     group.mark()
     fact(f"dead; durable at {durable.last:,}, group at {group.last:,}")
-    await broker.start()
+    await broker.begin()
     fact(f"started again on the same files, pid {broker.pid}: ready {time.monotonic() - killed:.1f} s after the kill")
     await broker.until(lambda: len(ledger.acked) >= acked + ACKS_AFTER_RESTART, "the load after the restart")
     fact("writer and subscribers went on by themselves; reading the channel back")

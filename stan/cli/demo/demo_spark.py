@@ -108,8 +108,7 @@ class PipelineProcess:
         deadline = time.monotonic() + WAIT_S
         while not condition():
             heed_cancellation()
-            refuse_dead([self._child], what)
-            self._broker.refuse_dead(what)
+            refuse_dead([self._child, *self._broker.children()], what)
             if time.monotonic() > deadline:
                 raise CliError(f"Waited {WAIT_S:g} s in vain for {what}. {self._child.log_end()}")
             await asyncio.sleep(POLL_S)

@@ -11,6 +11,7 @@ import typer
 from stan_client.session import text_of
 
 from stan import units
+from stan.cli.support import contexts
 from stan.cli.support.common import EXIT_USAGE, CliError, run_fast
 from stan.cli.support.options import resolved
 from stan.cli.support.session import open_direct
@@ -75,8 +76,7 @@ async def _channels(incomplete: str) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    keys = ("server", "cluster_id", "creds", "nkey", "user", "password", "token", "tls_ca", "tls_cert", "tls_key")
-    return {key: os.environ[f"STAN_{key.upper()}"] for key in keys if os.environ.get(f"STAN_{key.upper()}")}
+    return {key: os.environ[f"STAN_{key.upper()}"] for key in contexts.FIELDS if os.environ.get(f"STAN_{key.upper()}")}
 
 
 Channel = Annotated[str, typer.Argument(metavar="CHANNEL", help="Name of the channel.", autocompletion=channel_names)]

@@ -4,28 +4,12 @@ Promises that all processes and files are gone when the block ends, however it e
 logs; a node that is killed keeps its files and can be started again.
 """
 
-import asyncio
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-from stan_client import StanClientError
-from stan_client.connection import CONNECT_FAILURES
-
-from stan.cli.support.common import CliError, Target
-from stan.cli.support.processes import (
-    READY,
-    Child,
-    accepts,
-    free_port,
-    heed_cancellation,
-    refuse_dead,
-    stan_server,
-    stop_all,
-)
+from stan.cli.support.common import CliError
+from stan.cli.support.processes import READY, Child, OwnServers, accepts, stan_server, stop_all
 from stan.config import RAFT_GROUPS_CLUSTERED, ClusterConfig
 from stan.edge.nats.nats_process import find_binary
 from stan.errors import StartError
@@ -35,7 +19,6 @@ from stan.raft.placement import place
 NODES_MAX: Final = 15
 WAIT_S: Final = 60.0
 """Whatever is waited for has to happen within this; on an idle machine all of it does within a few seconds."""
-POLL_S: Final = 0.005
 REPLICAS: Final = ClusterConfig().replicas
 UNLIMITED: Final = ("-mm", "0", "-mb", "0")
 
@@ -48,49 +31,35 @@ def leads(log: str) -> dict[int, int]:
     return {group: int(term) for group, term in last.items() if term is not None}
 
 
-class LocalCluster:
+class LocalCluster(OwnServers):
     """Nodes n1, n2, ...; `async with` starts and removes them."""
 
     def __init__(self, nodes: int, cluster_id: str, *, prefix: str = "stan-cluster-") -> None:
-        self.cluster_id = cluster_id
+        super().__init__(cluster_id, prefix, WAIT_S)
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
         self.nodes: dict[str, Child] = {}
-        self.directory = Path()
-        self.port = 0
-        self._prefix = prefix
         self._nats: Child | None = None
-
-    @property
-    def url(self) -> str:
-        """Where NATS answers."""
-        return f"nats://127.0.0.1:{self.port}"
-
-    @property
-    def target(self) -> Target:
-        """How clients reach it."""
-        return Target(server=self.url, cluster_id=self.cluster_id)
 
     # --- begin and end --------------------------------------------------------------------------------------------------
 
-    async def __aenter__(self) -> Self:
-        self.directory = Path(tempfile.mkdtemp(prefix=self._prefix))
-        try:
-            self.port = free_port()
-            await self._start_nats()
-            for name in self.names:
-                self.nodes[name] = self._node(name)
-            await self.start(*self.names)
-        except BaseException:
-            await self._remove()
-            raise
-        return self
+    async def begin(self) -> None:
+        """Start nats-server and all nodes."""
+        await self._start_nats()
+        for name in self.names:
+            self.nodes[name] = self._node(name)
+        await self.start(*self.names)
 
-    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        """Remove everything; what a client could not do becomes a CliError that shows the ends of the logs."""
-        log_ends = "\n".join(child.log_end() for child in self.nodes.values())
-        await self._remove()
-        if isinstance(error, (StanClientError, *CONNECT_FAILURES)):
-            raise CliError(f"{error or type(error).__name__}. {log_ends}") from error
+    async def stop(self) -> None:
+        """Stop the nodes, then kill nats-server."""
+        try:
+            await stop_all(self.nodes.values())
+        finally:
+            if self._nats is not None:
+                await self._nats.kill()
+
+    def children(self) -> list[Child]:
+        """Return nats-server and the nodes, as far as they were started."""
+        return [child for child in (self._nats, *self.nodes.values()) if child is not None]
 
     async def _start_nats(self) -> None:
         try:
@@ -111,16 +80,6 @@ class LocalCluster:
             *("-clustered", "-cluster_node_id", name, "-cluster_peers", peers),
             *(("-cluster_bootstrap",) if len(self.names) == 1 else ()),
         )
-
-    async def _remove(self) -> None:
-        try:
-            await stop_all(self.nodes.values())
-        finally:
-            try:
-                if self._nats is not None:
-                    await self._nats.kill()
-            finally:
-                shutil.rmtree(self.directory, ignore_errors=True)
 
     # --- nodes ----------------------------------------------------------------------------------------------------------
 
@@ -175,24 +134,6 @@ class LocalCluster:
 
     def _written(self, name: str, group: int) -> int:
         return sum(path.stat().st_size for path in self._files(name, group).glob("*.log"))
-
-    async def until(self, condition: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
-        """Wait for *condition*.
-
-        Raises:
-            CliError: a process ended by itself, or *wait_s* have passed; the text tells *what* was waited for.
-        """
-        deadline = asyncio.get_running_loop().time() + wait_s
-        while not condition():
-            heed_cancellation()
-            refuse_dead(self._children(), what)
-            if asyncio.get_running_loop().time() > deadline:
-                ends = "\n".join(child.log_end() for child in self._children())
-                raise CliError(f"Waited {wait_s:g} s in vain for {what}. {ends}")
-            await asyncio.sleep(POLL_S)
-
-    def _children(self) -> Iterable[Child]:
-        return [child for child in (self._nats, *self.nodes.values()) if child is not None]
 
 
 def group_of(channel: str) -> int:

@@ -136,24 +136,22 @@ class Confirmation:
     yes: bool = False
     dry_run: bool = False
 
-    def ask(self, what: str) -> bool:
-        """Announce *what* will happen and ask for confirmation; False: not confirmed, which was announced.
+    def require(self, what: str) -> None:
+        """Announce *what* will happen and ask for confirmation.
 
         Raises:
+            typer.Exit: not confirmed, which was announced; the command ends with exit code 0.
             CliError: there is no terminal to answer on.
         """
         err.print(what, highlight=False, markup=False, soft_wrap=True)
         if self.dry_run:
             err.print("Nothing was done (--dry-run).")
-            return False
-        if self.yes:
-            return True
-        if not sys.stdin.isatty():
+            raise typer.Exit
+        if not self.yes and not sys.stdin.isatty():
             raise CliError("Nothing was done: there is no terminal to ask at. Add --yes to do it.", EXIT_USAGE)
-        if typer.confirm("Do it?", err=True):
-            return True
-        err.print("Nothing was done.")
-        return False
+        if not self.yes and not typer.confirm("Do it?", err=True):
+            err.print("Nothing was done.")
+            raise typer.Exit
 
 
 def confirmation_of(

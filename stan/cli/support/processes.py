@@ -7,14 +7,20 @@ own, so that Ctrl-C reaches the command alone, which then stops them in order. N
 import asyncio
 import contextlib
 import os
+import shutil
 import socket
 import sys
-from collections.abc import Iterable, Mapping
+import tempfile
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from stan.cli.support.common import CliError
+from stan_client import StanClientError
+from stan_client.connection import CONNECT_FAILURES
 
+from stan.cli.support.common import CliError, Target
+
+POLL_S: Final = 0.005
 STOP_WAIT_S: Final = 15.0
 LOG_LINES_SHOWN: Final = 15
 READY: Final = "Streaming Server is ready"
@@ -117,6 +123,81 @@ class Child:
     def log_end(self) -> str:
         """The last lines, for an error text."""
         return f"The log of {self.name} ends so:\n" + "\n".join(self.log().splitlines()[-LOG_LINES_SHOWN:])
+
+
+class OwnServers:
+    """Servers with their files in a temporary directory and NATS on a free port; `async with` starts and removes them."""
+
+    def __init__(self, cluster_id: str, prefix: str, wait_s: float) -> None:
+        """Nothing runs yet; *prefix*: of the directory's name; *wait_s*: what is waited for has to happen within this."""
+        self.cluster_id = cluster_id
+        self.directory = Path()
+        self.port = 0
+        self._prefix = prefix
+        self._wait_s = wait_s
+
+    @property
+    def url(self) -> str:
+        """Where NATS answers."""
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def target(self) -> Target:
+        """How clients reach it."""
+        return Target(server=self.url, cluster_id=self.cluster_id)
+
+    async def begin(self) -> None:
+        """Start everything, the first time."""
+        raise NotImplementedError
+
+    async def stop(self) -> None:
+        """Stop everything."""
+        raise NotImplementedError
+
+    def children(self) -> list[Child]:
+        """Return the processes, those of stan-server behind the others."""
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        self.directory = Path(tempfile.mkdtemp(prefix=self._prefix))
+        try:
+            self.port = free_port()
+            await self.begin()
+        except BaseException:
+            await self._remove()
+            raise
+        return self
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        """Remove everything; what a client could not do becomes a CliError that shows the ends of the logs."""
+        log_ends = self._log_ends()
+        await self._remove()
+        if isinstance(error, (StanClientError, *CONNECT_FAILURES)):
+            raise CliError(f"{error or type(error).__name__}. {log_ends}") from error
+
+    async def until(self, condition: Callable[[], bool], what: str, wait_s: float = 0) -> None:
+        """Wait for *condition*, for *wait_s* if that is not 0.
+
+        Raises:
+            CliError: a process ended by itself, or the time is over; the text tells *what* was waited for.
+        """
+        wait_s = wait_s or self._wait_s
+        deadline = asyncio.get_running_loop().time() + wait_s
+        while not condition():
+            heed_cancellation()
+            refuse_dead(self.children(), what)
+            if asyncio.get_running_loop().time() > deadline:
+                raise CliError(f"Waited {wait_s:g} s in vain for {what}. {self._log_ends()}")
+            await asyncio.sleep(POLL_S)
+
+    def _log_ends(self) -> str:
+        return "\n".join(child.log_end() for child in self.children())
+
+    async def _remove(self) -> None:
+        try:
+            await self.stop()
+        finally:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
 
 def stan_server(name: str, log_file: Path, *flags: str) -> Child:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import stan_client
+import typer
 from stan_client.admin import Nodes
 from typer.testing import CliRunner
 
@@ -132,9 +133,11 @@ def test_a_question_is_answered_with_yes_or_no(monkeypatch):
             return True
 
     monkeypatch.setattr("stan.cli.support.options.sys.stdin", Terminal())
-    assert Confirmation().ask("Removes it.") is False
+    with pytest.raises(typer.Exit) as left:
+        Confirmation().require("Removes it.")
+    assert left.value.exit_code == 0
     monkeypatch.setattr("typer.confirm", lambda *_args, **_more: True)
-    assert Confirmation().ask("Removes it.") is True
+    assert Confirmation().require("Removes it.") is None
 
 
 def test_delete_is_for_the_channel_that_was_shown(servers):
