@@ -85,12 +85,7 @@ def _avro(table: TomlTable, directory: Path) -> tuple[str, dict[str, str]]:
     if key == "schema":
         text = table.text("schema", required=True, verbatim=True)
     else:
-        path = directory / table.text("schema_file", required=True)
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            table.complain(key, f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
-            return "", {}
+        _, text = table.file("schema_file", directory)
     if not text.strip():
         return "", {}
     try:

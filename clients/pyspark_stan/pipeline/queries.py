@@ -52,13 +52,8 @@ def query_of(table: TomlTable, directory: Path) -> Query:
 
 
 def _sql_of(table: TomlTable, directory: Path) -> str:
-    path = directory / table.text("sql_file", required=True)
-    try:
-        sql = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        table.complain("sql_file", f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
-        return ""
-    if not sql.strip():
+    path, sql = table.file("sql_file", directory)
+    if not (sql.strip() or table.complained_of("sql_file")):
         table.complain("sql_file", f"{path} is empty")
     return sql
 

@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from pyspark_stan.pipeline.lines import KeyLines
@@ -131,6 +132,15 @@ class TomlTable:
                 self.complain(key, "is missing" if key not in self._values else "is empty")
             return value
         return value if verbatim else self._expand(key, value)
+
+    def file(self, key: str, directory: Path) -> tuple[Path, str]:
+        """The file that is named, and what is in it; "" if it cannot be read."""
+        path = directory / self.text(key, required=True)
+        try:
+            return path, path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            self.complain(key, f"cannot read {path}: {getattr(error, 'strerror', None) or 'it is not UTF-8'}")
+            return path, ""
 
     def choice(self, key: str, allowed: Iterable[str], default: str) -> str:
         """Return the text under *key*, which must be one of *allowed*."""

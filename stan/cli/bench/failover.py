@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-import stan_client
 from stan_client import Client, Message, StanClientError, everything
 
 from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
@@ -142,32 +141,13 @@ class FailoverLoad:
 
 
 @contextlib.asynccontextmanager
-async def client_of(cluster: LocalCluster, client_id: str, *, window: int = WINDOW) -> AsyncIterator[Client]:
-    """A client of *cluster* that is closed behind the block, if anybody answers."""
-    client = await stan_client.connect(
-        cluster.cluster_id,
-        client_id,
-        servers=cluster.url,
-        connect_timeout_s=ACK_TIMEOUT_S,
-        ack_timeout_s=ACK_TIMEOUT_S,
-        max_pub_acks_in_flight=window,
-        ping_interval_s=1,
-    )
-    try:
-        yield client
-    finally:
-        with contextlib.suppress(StanClientError):
-            await client.close()
-
-
-@contextlib.asynccontextmanager
 async def running_load(load: FailoverLoad, name: str) -> AsyncIterator[list[Figure]]:
     """Writer and durable at work within the block; what became of it all is in the list when the block has ended."""
     figures: list[Figure] = []
     window = PACED_WINDOW if load.rate else WINDOW
     async with (
-        client_of(load.cluster, f"{name}-writer", window=window) as writer,
-        client_of(load.cluster, f"{name}-reader") as reader,
+        load.cluster.client(f"{name}-writer", ACK_TIMEOUT_S, window) as writer,
+        load.cluster.client(f"{name}-reader", ACK_TIMEOUT_S, WINDOW) as reader,
     ):
         await reader.subscribe(load.channel, load.take, durable="ledger", start=everything(), ack_wait_s=ACK_WAIT_S)
         writing = asyncio.ensure_future(load.write(writer))

@@ -8,14 +8,12 @@ if all of it holds. Leaves no process and no file behind. Each step is a functio
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
 from typing import Annotated, Final
 
-import stan_client
 import typer
 from stan_client import Client, Message, everything
 
-from stan.cli.demo.demo_broker import CLUSTER_ID, DemoBroker
+from stan.cli.demo.demo_broker import DemoBroker
 from stan.cli.demo.demo_cluster import tell_cluster
 from stan.cli.demo.demo_screen import fact, rate, step, verdict
 from stan.cli.demo.demo_spark import tell_spark
@@ -60,7 +58,7 @@ async def _tell() -> int:
     )
     async with DemoBroker() as broker:
         fact(f"stan-server, pid {broker.pid}, {broker.url}, files in {broker.directory}")
-        async with _client(broker, "demo-shop") as client:
+        async with broker.client("demo-shop", ACK_TIMEOUT_S, IN_FLIGHT_MAX) as client:
             await _publish(client)
             await _replay(broker, client)
             await _resume_durable(broker, client)
@@ -68,23 +66,6 @@ async def _tell() -> int:
             await _redeliver(broker, client)
         figures = await _survive(broker)
     return verdict(figures, time.monotonic() - began)
-
-
-@contextlib.asynccontextmanager
-async def _client(broker: DemoBroker, client_id: str) -> AsyncIterator[Client]:
-    client = await stan_client.connect(
-        CLUSTER_ID,
-        client_id,
-        servers=broker.url,
-        ack_timeout_s=ACK_TIMEOUT_S,
-        max_pub_acks_in_flight=IN_FLIGHT_MAX,
-        ping_interval_s=1,
-    )
-    try:
-        yield client
-    finally:
-        with contextlib.suppress(stan_client.StanClientError):
-            await client.close()
 
 
 # --- the quiet part -------------------------------------------------------------------------------------------------
@@ -135,7 +116,9 @@ async def _share(broker: DemoBroker) -> None:
                 shares[number] += 1
                 group.take(message)
 
-            member = await stack.enter_async_context(_client(broker, f"demo-member-{number + 1}"))
+            member = await stack.enter_async_context(
+                broker.client(f"demo-member-{number + 1}", ACK_TIMEOUT_S, IN_FLIGHT_MAX)
+            )
             await member.subscribe(ORDERS, take, queue="packing", start=everything(), max_in_flight=100)
         await broker.until(lambda: group.missing(MESSAGES) == 0, "the group")
     parts = " + ".join(f"{share:,}" for share in shares)
@@ -167,11 +150,13 @@ async def _survive(broker: DemoBroker) -> list[Figure]:
     step(7, "kill -9 under load", "Messages flow, the broker is killed in the middle of it and started again.")
     durable, group, ledger = Tally(), Tally(), PublishLedger()
     async with contextlib.AsyncExitStack() as stack:
-        writer = await stack.enter_async_context(_client(broker, "demo-writer"))
-        reader = await stack.enter_async_context(_client(broker, "demo-reader"))
+        writer = await stack.enter_async_context(broker.client("demo-writer", ACK_TIMEOUT_S, IN_FLIGHT_MAX))
+        reader = await stack.enter_async_context(broker.client("demo-reader", ACK_TIMEOUT_S, IN_FLIGHT_MAX))
         await reader.subscribe(LOAD, durable.take, durable="ledger", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S)
         for number in range(MEMBERS):
-            member = await stack.enter_async_context(_client(broker, f"demo-worker-{number + 1}"))
+            member = await stack.enter_async_context(
+                broker.client(f"demo-worker-{number + 1}", ACK_TIMEOUT_S, IN_FLIGHT_MAX)
+            )
             await member.subscribe(
                 LOAD, group.take, queue="workers", durable="workers", start=everything(), ack_wait_s=LOAD_ACK_WAIT_S
             )

@@ -11,11 +11,12 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final, Self
 
-from stan_client import StanClientError
+import stan_client
+from stan_client import Client, StanClientError
 from stan_client.connection import CONNECT_FAILURES
 
 from stan.cli.support.common import CliError, Target
@@ -174,6 +175,24 @@ class OwnServers:
         await self._remove()
         if isinstance(error, (StanClientError, *CONNECT_FAILURES)):
             raise CliError(f"{error or type(error).__name__}. {log_ends}") from error
+
+    @contextlib.asynccontextmanager
+    async def client(self, client_id: str, ack_timeout_s: float, window: int) -> AsyncIterator[Client]:
+        """A client that is closed behind the block, if anybody answers; *window*: its publishes without ack."""
+        client = await stan_client.connect(
+            self.cluster_id,
+            client_id,
+            servers=self.url,
+            connect_timeout_s=ack_timeout_s,
+            ack_timeout_s=ack_timeout_s,
+            max_pub_acks_in_flight=window,
+            ping_interval_s=1,
+        )
+        try:
+            yield client
+        finally:
+            with contextlib.suppress(StanClientError):
+                await client.close()
 
     async def until(self, condition: Callable[[], bool], what: str, wait_s: float = 0) -> None:
         """Wait for *condition*, for *wait_s* if that is not 0.
