@@ -46,14 +46,9 @@ class Admin:
     async def channels(self, pattern: str = ">", *, page: int = 0) -> list[pb.ChannelStatus]:
         """Channels by name; in *pattern* `*` stands for one token, `>` for all that follow. *page*: size of an answer."""
         request = pb.ChannelsRequest(version=1, pattern=raw(pattern), max=page)
-        found: dict[bytes, pb.ChannelStatus] = {}
-        while True:
-            answers = await self._requester.ask_leaders("admin.channels", lambda _: request, pb.ChannelsResponse)
-            found |= {channel.name: channel for answer in answers for channel in answer.channels}
-            ends = [answer.channels[-1].name for answer in answers if answer.more and answer.channels]
-            if not ends:
-                return [found[name] for name in sorted(found)]
-            request.after = min(ends)
+        after = {"after": "name"}
+        found = await self._requester.ask_pages("admin.channels", request, pb.ChannelsResponse, "channels", after)
+        return [found[name] for name in sorted(found)]
 
     async def channel(self, name: str) -> pb.ChannelStatus | None:
         """Return the channel of this name; None if it does not exist."""
@@ -77,16 +72,9 @@ class Admin:
             durable_only=durable_only,
             max=page,
         )
-        found: dict[tuple[bytes, int], pb.CursorStatus] = {}
-        while True:
-            answers = await self._requester.ask_leaders(
-                "admin.subscriptions", lambda _: request, pb.SubscriptionsResponse
-            )
-            found |= {(cursor.channel, cursor.cursor_id): cursor for answer in answers for cursor in answer.cursors}
-            last = [answer.cursors[-1] for answer in answers if answer.more and answer.cursors]
-            if not last:
-                return [found[key] for key in sorted(found)]
-            request.after_channel, request.after_cursor = min((end.channel, end.cursor_id) for end in last)
+        kind, after = "admin.subscriptions", {"after_channel": "channel", "after_cursor": "cursor_id"}
+        found = await self._requester.ask_pages(kind, request, pb.SubscriptionsResponse, "cursors", after)
+        return [found[key] for key in sorted(found)]
 
     async def clients(self, client_id: str = "", *, page: int = 0) -> list[pb.ClientStatus]:
         """Clients by id, or the one with that id."""

@@ -7,8 +7,9 @@ without ids, which is not repeated after a silence because it may have been stor
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from operator import attrgetter
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -118,6 +119,29 @@ class Requester:
                     await attempts.pause(silent=not frames)
         except TimeoutError:
             raise attempts.late() from None
+
+    async def ask_pages(
+        self,
+        kind: str,
+        request: Any,
+        answer: type[Any],
+        rows: str,
+        after: Mapping[str, str],
+        enough: Callable[[list[Any]], bool] | None = None,
+    ) -> dict[Any, Any]:
+        """Collect the rows of all pages of all leaders by what *after* has of them: it tells, for each field of the request by
+        which it goes on, the field of a row. *rows*: the answer's field. Errors and *enough* as of `ask_leaders`."""
+        key = attrgetter(*after.values())
+        found: dict[Any, Any] = {}
+        while True:
+            answers = await self.ask_leaders(kind, lambda _: request, answer, enough=enough)
+            found |= {key(row): row for one in answers for row in getattr(one, rows)}
+            ends = [getattr(one, rows)[-1] for one in answers if one.more and getattr(one, rows)]
+            if not ends:
+                return found
+            end = min(ends, key=key)
+            for to, of in after.items():
+                setattr(request, to, getattr(end, of))
 
     async def ask_nodes(
         self, kind: str, request: Message, answer: type[A], enough: Callable[[list[A]], bool], patience_s: float

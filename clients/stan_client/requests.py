@@ -88,18 +88,13 @@ class RequestMethods:
         def known(answers: list[pb.InfoResponse]) -> bool:
             return not pattern and {info.name for answer in answers for info in answer.channels}.issuperset(names)
 
-        found: dict[str, ChannelInfo] = {}
         if newer_than and wait_s > 0:
             answers = await self._wait_for_news(request, newer_than, wait_s)
             if (covered(answers) or known(answers)) and not any(answer.more for answer in answers):
-                return _merged(answers)
-        while True:
-            answers = await self._requester.ask_leaders("info", lambda _: request, pb.InfoResponse, enough=known)
-            found |= _merged(answers)
-            ends = [answer.channels[-1].name for answer in answers if answer.more and answer.channels]
-            if not ends:
-                return found
-            request.after = min(ends)
+                return _by_name(info for answer in answers for info in answer.channels)
+        after = {"after": "name"}
+        found = await self._requester.ask_pages("info", request, pb.InfoResponse, "channels", after, known)
+        return _by_name(found.values())
 
     async def _wait_for_news(
         self, request: pb.InfoRequest, newer_than: Mapping[str, int], wait_s: float
@@ -241,15 +236,13 @@ class RequestMethods:
         """The named positions, by name and channel: those of one name, or all."""
         request = pb.CursorsRequest(name=raw(name))
         found: dict[str, dict[str, Cursor]] = {}
-        while True:
-            answers = await self._requester.ask_leaders("cursors", lambda _: request, pb.CursorsResponse)
-            for cursor in (cursor for answer in answers for cursor in answer.cursors):
-                of_name = found.setdefault(text_of(cursor.name), {})
-                of_name[text_of(cursor.channel)] = Cursor(cursor.sequence, cursor.last_sequence)
-            ends = [answer.cursors[-1] for answer in answers if answer.more and answer.cursors]
-            if not ends:
-                return found
-            request.after_name, request.after_channel = min((end.name, end.channel) for end in ends)
+        after = {"after_name": "name", "after_channel": "channel"}
+        for cursor in (
+            await self._requester.ask_pages("cursors", request, pb.CursorsResponse, "cursors", after)
+        ).values():
+            of_name = found.setdefault(text_of(cursor.name), {})
+            of_name[text_of(cursor.channel)] = Cursor(cursor.sequence, cursor.last_sequence)
+        return found
 
 
 def raw(name: str) -> bytes:
@@ -257,19 +250,10 @@ def raw(name: str) -> bytes:
     return name.encode("utf-8", "surrogateescape")
 
 
-def _merged(answers: Iterable[pb.InfoResponse]) -> dict[str, ChannelInfo]:
-    """Merge answers to channels by name; the later answer wins."""
-    merged = {}
-    for answer in answers:
-        for info in answer.channels:
-            name = text_of(info.name)
-            merged[name] = ChannelInfo(
-                name,
-                info.uid,
-                info.first_sequence,
-                info.last_sequence,
-                info.bytes,
-                info.first_timestamp,
-                info.last_timestamp,
-            )
-    return merged
+def _by_name(infos: Iterable[pb.ChannelInfo]) -> dict[str, ChannelInfo]:
+    """Channels by name; of two that tell of the same the later one."""
+    found = {}
+    for info in infos:
+        name, times = text_of(info.name), (info.first_timestamp, info.last_timestamp)
+        found[name] = ChannelInfo(name, info.uid, info.first_sequence, info.last_sequence, info.bytes, *times)
+    return found

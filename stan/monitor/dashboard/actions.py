@@ -116,64 +116,52 @@ def _publish(fields: Fields) -> Any:
     return pb.BatchRequest(channel=_name(fields, "channel"), count=1, producer=PRODUCER, ids=ids, rows=rows)
 
 
-ACTIONS: Final[dict[str, OperatorAction]] = {
-    "purge": OperatorAction("admin.purge", _purge, _changed("message", "removed")),
-    "delete_message": OperatorAction(
-        "admin.delete_message",
-        lambda f: admin.DeleteMessageRequest(
-            version=1, channel=_name(f, "channel"), sequence=_number(f, "sequence", 1)
-        ),
+def _of(request: Any, **fields: Callable[[Fields], Any]) -> Callable[[Fields], Any]:
+    """What makes a *request* whose fields are read so."""
+    return lambda given: request(version=1, **{name: read(given) for name, read in fields.items()})
+
+
+def _named(name: str) -> Callable[[Fields], bytes]:
+    return lambda fields: _name(fields, name)
+
+
+def _counting(name: str, least: int = 1, most: int = _NUMBER_MAX) -> Callable[[Fields], int]:
+    return lambda fields: _number(fields, name, least, most)
+
+
+_CHANNEL: Final = _named("channel")
+_ACTIONS: Final[dict[str, tuple[Callable[[Fields], Any], Callable[[Any], str]]]] = {
+    "purge": (_purge, _changed("message", "removed")),
+    "delete_message": (
+        _of(admin.DeleteMessageRequest, channel=_CHANNEL, sequence=_counting("sequence")),
         _says("The message is deleted"),
     ),
-    "create_channel": OperatorAction(
-        "admin.create_channel",
-        lambda f: admin.CreateChannelRequest(version=1, channel=_name(f, "channel")),
-        _says("The channel is there"),
-    ),
-    "delete_channel": OperatorAction(
-        "admin.delete_channel",
-        lambda f: admin.DeleteChannelRequest(
-            version=1, channel=_name(f, "channel"), uid=_number(f, "uid", 1, _SMALL_MAX)
-        ),
+    "create_channel": (_of(admin.CreateChannelRequest, channel=_CHANNEL), _says("The channel is there")),
+    "delete_channel": (
+        _of(admin.DeleteChannelRequest, channel=_CHANNEL, uid=_counting("uid", 1, _SMALL_MAX)),
         _says("The channel is deleted"),
     ),
-    "edit_limits": OperatorAction("admin.edit_limits", _limits, _says("The limits are in force")),
-    "publish": OperatorAction(
-        "batch", _publish, lambda answer: f"Stored with sequence {answer.last_sequence:,}", pb.BatchResponse
-    ),
-    "move": OperatorAction("admin.move", _move, _says("The position is moved")),
-    "skip": OperatorAction("admin.skip", _skip, _changed("message", "skipped")),
-    "redeliver": OperatorAction(
-        "admin.redeliver",
-        lambda f: admin.RedeliverRequest(version=1, which=_which(f)),
-        _changed("message", "sent again"),
-    ),
-    "pause": OperatorAction("admin.pause", lambda f: admin.PauseRequest(version=1, which=_which(f)), _says("Paused")),
-    "resume": OperatorAction(
-        "admin.resume", lambda f: admin.ResumeRequest(version=1, which=_which(f)), _says("Resumed")
-    ),
-    "evict_member": OperatorAction(
-        "admin.evict_member",
-        lambda f: admin.EvictMemberRequest(
-            version=1, channel=_name(f, "channel"), subscription_id=_number(f, "subscription", 1)
-        ),
+    "edit_limits": (_limits, _says("The limits are in force")),
+    "move": (_move, _says("The position is moved")),
+    "skip": (_skip, _changed("message", "skipped")),
+    "redeliver": (_of(admin.RedeliverRequest, which=_which), _changed("message", "sent again")),
+    "pause": (_of(admin.PauseRequest, which=_which), _says("Paused")),
+    "resume": (_of(admin.ResumeRequest, which=_which), _says("Resumed")),
+    "evict_member": (
+        _of(admin.EvictMemberRequest, channel=_CHANNEL, subscription_id=_counting("subscription")),
         _says("The member is out"),
     ),
-    "delete_cursor": OperatorAction(
-        "admin.delete_cursor",
-        lambda f: admin.DeleteCursorRequest(version=1, which=_which(f)),
-        _says("It is deleted, with its position"),
-    ),
-    "evict_client": OperatorAction(
-        "admin.evict_client",
-        lambda f: admin.EvictClientRequest(version=1, client_id=_name(f, "client")),
-        _says("The client is out"),
-    ),
-    "step_down": OperatorAction(
-        "admin.step_down",
-        lambda f: admin.StepDownRequest(version=1, group=_number(f, "group", 0, _SMALL_MAX)),
+    "delete_cursor": (_of(admin.DeleteCursorRequest, which=_which), _says("It is deleted, with its position")),
+    "evict_client": (_of(admin.EvictClientRequest, client_id=_named("client")), _says("The client is out")),
+    "step_down": (
+        _of(admin.StepDownRequest, group=_counting("group", 0, _SMALL_MAX)),
         _says("The group is looking for another leader"),
     ),
+}
+ACTIONS: Final = {name: OperatorAction(f"admin.{name}", *parts) for name, parts in _ACTIONS.items()} | {
+    "publish": OperatorAction(
+        "batch", _publish, lambda answer: f"Stored with sequence {answer.last_sequence:,}", pb.BatchResponse
+    )
 }
 
 

@@ -5,12 +5,19 @@ merged.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.view import CooperativeYield
 from stan.protocol.proto import admin_pb2 as admin
+
+_PAGES: Final[dict[Any, tuple[str, str]]] = {
+    admin.ChannelsResponse: ("admin.channels", "channels"),
+    admin.SubscriptionsResponse: ("admin.subscriptions", "cursors"),
+}
+"""Which request has such answers, and their field with the rows."""
 
 
 class Listing(NamedTuple):
@@ -25,31 +32,15 @@ async def channels(cluster_client: ClusterClient, pattern: bytes = b"") -> Listi
     """Return the `ChannelStatus` of all channels that match *pattern* (b"": all), by name. Errors as of
     `ClusterClient.ask_leaders`."""
     request = admin.ChannelsRequest(version=1, pattern=pattern)
-
-    def go_on(last: admin.ChannelStatus) -> None:
-        request.after = last.name
-
-    return await _gathered(
-        cluster_client, "admin.channels", (request, admin.ChannelsResponse), "channels", lambda row: row.name, go_on
-    )
+    return await _gathered(cluster_client, request, admin.ChannelsResponse, {"after": "name"})
 
 
 async def cursors(cluster_client: ClusterClient, pattern: bytes = b"") -> Listing:
     """Return the `CursorStatus` of all subscriptions, durables and queue groups of the channels that match *pattern* (b"": all),
     by channel and cursor id. Errors as of `ClusterClient.ask_leaders`."""
     request = admin.SubscriptionsRequest(version=1, pattern=pattern)
-
-    def go_on(last: admin.CursorStatus) -> None:
-        request.after_channel, request.after_cursor = last.channel, last.cursor_id
-
-    return await _gathered(
-        cluster_client,
-        "admin.subscriptions",
-        (request, admin.SubscriptionsResponse),
-        "cursors",
-        lambda row: (row.channel, row.cursor_id),
-        go_on,
-    )
+    after = {"after_channel": "channel", "after_cursor": "cursor_id"}
+    return await _gathered(cluster_client, request, admin.SubscriptionsResponse, after)
 
 
 async def clients(cluster_client: ClusterClient) -> Listing:
@@ -64,15 +55,10 @@ async def clients(cluster_client: ClusterClient) -> Listing:
         request.after = answer.clients[-1].client_id
 
 
-async def _gathered(
-    cluster_client: ClusterClient,
-    kind: str,
-    messages: tuple[Any, Any],
-    field: str,
-    key: Callable[[Any], Any],
-    go_on: Callable[[Any], None],
-) -> Listing:
-    request, response = messages
+async def _gathered(cluster_client: ClusterClient, request: Any, response: Any, after: dict[str, str]) -> Listing:
+    """All rows; *after*: fields of the request, by which it goes on, and of the row where a page has ended."""
+    kind, field = _PAGES[response]
+    key = attrgetter(*after.values())
     found: list[Any] = []
     missing: set[int] = set()
     time_slice = CooperativeYield()
@@ -80,11 +66,13 @@ async def _gathered(
         answers, unheard = await cluster_client.ask_leaders(kind, request, response)
         missing |= unheard
         more = [getattr(answer, field)[-1] for answer in answers if answer.more and getattr(answer, field)]
-        end = min(map(key, more)) if more else None
+        last = min(more, key=key, default=None)
+        end = None if last is None else key(last)
         found += await _merged((getattr(answer, field) for answer in answers), key, end, time_slice)
-        if end is None or len(found) >= limits.DASHBOARD_LISTED_MAX:
-            return Listing(found, missing, end is not None)
-        go_on(min(more, key=key))
+        if last is None or len(found) >= limits.DASHBOARD_LISTED_MAX:
+            return Listing(found, missing, last is not None)
+        for to, of in after.items():
+            setattr(request, to, getattr(last, of))
 
 
 async def _merged(

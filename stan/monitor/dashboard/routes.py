@@ -30,6 +30,10 @@ from stan.types import SECOND
 
 PAGES: Final = "/dashboard/"
 API: Final = "/api/v1/"
+QUESTIONS: Final = (
+    *("overview", "news", "channels", "durables", "clients", "channel", "messages", "cluster", "options"),
+)
+"""Methods of Api that answer with JSON."""
 STANDS_BY: Final = "this server stands by: ask the active one of its fault tolerance group"
 _TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
@@ -91,17 +95,7 @@ class Dashboard:
         """Add the dashboard's paths to *app*."""
         app.router.add_get("/dashboard", self._to_pages)
         app.router.add_get(PAGES + "{name:[a-z.-]*}", self._file)
-        for name in (
-            "overview",
-            "news",
-            "channels",
-            "durables",
-            "clients",
-            "channel",
-            "messages",
-            "cluster",
-            "options",
-        ):
+        for name in QUESTIONS:
             app.router.add_get(API + name, self._question(name))
         app.router.add_get(f"{API}payload", self._payload)
         app.router.add_get(f"{API}session", self._session)
