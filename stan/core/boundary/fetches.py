@@ -131,9 +131,9 @@ def answer(
     if size <= room:
         return fetches.encode(response, chosen)
     if size - fetches.RUN_ROOM + fetches.BARE_ROOM <= payload_max:
-        if (
-            response.first_sequence <= request.from_sequence < first
-        ):  # alone it could not say that nothing is lost before it
+        # A bare message names no next sequence: it could not say that the sequences before it were deleted and are not lost. So
+        # the client is told first to go on behind the deleted messages.
+        if response.first_sequence <= request.from_sequence < first:
             response.next_sequence = first
             return fetches.encode(response, [])
         return fetches.bare(chosen[0].records)

@@ -164,8 +164,8 @@ class BrokerView:
 
     @property
     def in_bytes(self) -> int:
-        """Their bytes."""
-        return self._context.reports.totals.in_bytes
+        """Bytes of the messages received from publishers since the start, also of those refused."""
+        return self._context.totals.in_bytes
 
     @property
     def out_messages(self) -> int:
@@ -174,7 +174,7 @@ class BrokerView:
 
     @property
     def out_bytes(self) -> int:
-        """Their bytes."""
+        """Bytes of the messages sent to subscribers, redeliveries included."""
         return sum(group.dispatch.totals.out_bytes for group in self._context.groups.values())
 
     @property

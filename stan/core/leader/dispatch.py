@@ -301,6 +301,8 @@ class Dispatch:
         return room
 
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
+        """Send the new messages of one cursor, or add a Fetch to *ready*: for messages to redeliver, or for new messages that are
+        not in hand. Returns the bytes to count against *room*; a Fetch counts as a quarter of the largest read."""
         index = self._index(live)
         last = index.last_sequence
         oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index is trimmed only after this turn
@@ -345,6 +347,7 @@ class Dispatch:
     def _deliver_new(
         self, live: LiveCursor, member: LiveMember, batch: ReadResult, run: Run, ready: Ready, now: Nanos
     ) -> int:
+        """Send the beginning of *run*, as far as all of it is flagged or none of it; returns the bytes sent, about."""
         ahead = live.ahead
         maybe_sent_until = ahead.maybe_sent_until
         if run.first <= maybe_sent_until < run.last:  # the unconfirmed part is flagged, the rest is not
@@ -380,6 +383,7 @@ class Dispatch:
     # --- redelivery ---------------------------------------------------------------------------------------------------
 
     def _fetch_owed(self, live: LiveCursor, ready: Ready) -> int:
+        """Fetch the oldest messages to redeliver, as many as the windows take; batches of new messages in hand are dropped."""
         slots = sum(m.open_slots for m in live.members)
         if not slots:
             return 0
@@ -409,6 +413,7 @@ class Dispatch:
         return out
 
     def _hand_out(self, live: LiveCursor, batch: ReadResult, run: Run, now: Nanos) -> list[Delivery]:
+        """Redeliver the messages of *run*, which lie in *batch*, until every window is full."""
         out = []
         first = run.first
         while first <= run.last:

@@ -1,4 +1,4 @@
-"""When this node begins to lead a group: which of the publishes in its replay buffer are in the log already (DESIGN 5).
+"""Which publishes of the replay buffer are in the log already, when this node begins to lead a group (DESIGN 5).
 
 Every node receives every publish; the leader of the channel's group takes it. A records entry holds fingerprints of the
 publishes that its messages come from: publisher and key, a hash of the guid. A buffered publish that is in the log is
@@ -52,7 +52,7 @@ class LaggingPublisher:
 
 @dataclass(slots=True)
 class ReplayFilter:
-    """Splits replayed publishes of one group: the fingerprints of its log entries that are young enough to matter."""
+    """Splits the replayed publishes of one group into new ones and those in the log, by the fingerprints of recent entries."""
 
     lagging: dict[Publisher, LaggingPublisher] = field(default_factory=dict)
     _applied: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
@@ -69,7 +69,8 @@ class ReplayFilter:
             self._applied.popleft()
 
     def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
-        """Split each batch *heard* since *since*, in order of arrival; called when leadership begins."""
+        """Split each batch *heard* since *since*, in order of arrival; called when leadership begins. Afterwards `lagging` holds
+        the publishers whose newest message in the log is recent and has not arrived here."""
         log = self._logged()
         messages = _Messages()
         senders_of = [[log.numbers[batch.channel, *sender] for sender in batch.senders()] for batch in heard]
@@ -215,6 +216,8 @@ class _LookedAt(NamedTuple):
 
 
 def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> SplitBatch:
+    """Split one heard batch. A publisher's new messages are dropped if a later one of its messages is in the log: that one is in
+    *lasts* (batch and place of its last logged message), or has not arrived here yet (*late*)."""
     number, batch, senders, new = one
     if _IS_NEW not in new:
         return SplitBatch([], batch.acks)

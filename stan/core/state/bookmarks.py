@@ -1,7 +1,7 @@
-"""Bookmarks of one group: named positions in channels, kept for others to look at; nothing depends on them.
+"""Bookmarks of one group: named positions in channels, which clients set and read; delivery does not depend on them.
 
-A component of the group's machine (see components.py), fed by committed entries alone. Promises: at most BOOKMARKS_MAX of them;
-those of a channel go with it.
+A component of the group's machine (see components.py), fed by committed entries alone. Promises: a group has at most
+BOOKMARKS_MAX bookmarks; when a channel is deleted, its bookmarks are, too.
 """
 
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ UID_BYTES, SEQUENCE_BYTES = 4, 8
 
 @dataclass(slots=True)
 class Bookmarks:
-    """See the module's docstring."""
+    """The bookmarks of a group, by channel and name."""
 
     KIND: ClassVar[str] = "bookmarks"
     CHANGES: ClassVar[tuple[str, ...]] = ("bookmark",)
@@ -28,7 +28,7 @@ class Bookmarks:
     count: int = 0
 
     def apply(self, _name: str, change: pb.Bookmark, _index: RaftIndex) -> str:
-        """See StateComponent.apply: why the bookmark was not set, or ""."""
+        """Set a bookmark, or remove it if the change has no sequence. Returns why it was not set, or ""."""
         uid, name = ChannelUid(change.uid), change.name
         of_channel = self.by_channel.get(uid, {})
         known = name in of_channel
@@ -43,22 +43,22 @@ class Bookmarks:
         return ""
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """See StateComponent."""
+        """Remove the bookmarks of a channel that is gone."""
         for name in list(self.by_channel.get(uid, ())):
             self._remove(uid, name)
 
     def keys(self) -> Iterable[bytes]:
-        """See StateComponent."""
+        """The keys of all rows, one per bookmark."""
         return [_key(uid, name) for uid, of_channel in self.by_channel.items() for name in of_channel]
 
     def row(self, key: bytes) -> bytes | None:
-        """See StateComponent."""
+        """The row of a bookmark; None if it is gone."""
         uid, name = _parts(key)
         sequence = self.by_channel.get(uid, {}).get(name)
         return None if sequence is None else sequence.to_bytes(SEQUENCE_BYTES, "big")
 
     def load(self, key: bytes, state: bytes) -> None:
-        """See StateComponent."""
+        """Take in the row of one bookmark; only before the first `apply`."""
         self._set(*_parts(key), int.from_bytes(state, "big"))
 
     def _set(self, uid: ChannelUid, name: bytes, sequence: int) -> None:

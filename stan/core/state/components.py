@@ -1,4 +1,4 @@
-"""Parts of a channel group's replicated state that live in modules of their own: each has its changes, and rows of its own.
+"""The components of a channel group's replicated state: each applies certain changes and keeps rows of its own.
 
 A component is as deterministic as the machine that it belongs to (P2): its only input are committed entries. It keeps its state
 as rows, key to bytes, and records which rows have changed; other code writes them to disk and into snapshots.

@@ -143,14 +143,14 @@ class ProducerDedup:
         self.dirty.add(_key(named))
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """See StateComponent."""
+        """Forget the ids that producers have sent to a channel that is gone."""
         for named in [named for named in self.producers if named[0] == uid]:
             self._forget(named)
 
     # --- rows -----------------------------------------------------------------------------------------------------------
 
     def keys(self) -> Iterator[bytes]:
-        """See StateComponent."""
+        """The keys of all rows: the newest time, one row per window, one per chunk of ids."""
         if self.now:
             yield _CLOCK
         for named, window in self.producers.items():
@@ -159,7 +159,7 @@ class ProducerDedup:
                 yield from (_chunk_key(named, number, chunk) for chunk in range(len(version.chunks)))
 
     def row(self, key: bytes) -> bytes | None:
-        """See StateComponent."""
+        """The row with that key: the newest time, the time of a window's newest ids, or a chunk of ids; None if it is gone."""
         if key == _CLOCK:
             return _TIME.pack(self.now)
         named, rest = _named(key)
@@ -173,7 +173,7 @@ class ProducerDedup:
         return version.chunks[chunk] if version is not None and chunk < len(version.chunks) else None
 
     def load(self, key: bytes, state: bytes) -> None:
-        """See StateComponent."""
+        """Take in one row, in any order; only before the first `apply`."""
         if key == _CLOCK:
             (self.now,) = _TIME.unpack(state)
             return

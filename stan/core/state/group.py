@@ -185,13 +185,13 @@ class OperatorChange:
 class GroupResult:
     """The outcome of one applied entry."""
 
-    error: str = ""
+    error: str = ""  # why the change was refused
     joined: Subscription | None = None
-    cursor: Cursor | None = None
+    cursor: Cursor | None = None  # of the subscription that joined or left, or the one that an operator changed
     left: Subscription | None = None
     ended: bool = False  # the cursor is gone with its last member
     again: bool = False  # the subscription had joined before: a repeated entry
-    replaced: Subscription | None = None
+    replaced: Subscription | None = None  # a durable's earlier member, which `joined` took the place of
     of_part: object = None  # the result of the component that applied the change
     operator_change: OperatorChange | None = None  # what an operator has changed about `cursor`
 
@@ -240,7 +240,7 @@ class GroupMachine:
         self.restores = self.part(RestoreStates)
 
     def part(self, kind: type[PartKind]) -> PartKind:
-        """The component of class *kind*."""
+        """The machine's component of class *kind*."""
         return next(part for part in self.components if isinstance(part, kind))
 
     def channel(self, uid: ChannelUid) -> GroupChannel:

@@ -1,7 +1,7 @@
-"""Limits of one group's channels that operators have edited: they take the place of those of the configuration.
+"""Limits of one group's channels that operators have edited: they take the place of the configured limits.
 
-A component of the group's machine (see components.py), fed by committed entries alone. What was not edited is as configured,
-whatever that is by then.
+A component of the group's machine (see components.py), fed by committed entries alone. Limits that were not edited follow the
+configuration, also when it changes.
 """
 
 from dataclasses import dataclass, replace
@@ -19,25 +19,26 @@ EDITED: Final = {
     "max_subs": "subscriptions",
     "max_inactivity": "inactivity_ns",
 }
-"""Fields of EditLimits, and what they take the place of."""
+"""Fields of EditLimits -> the fields of ChannelLimits that they take the place of."""
 
 
 @dataclass(slots=True)
 class LimitOverrides(PerChannel[pb.EditLimits]):
-    """See the module's docstring. A row is an EditLimits without uid."""
+    """The edited limits of each channel. A row is an EditLimits without uid."""
 
     KIND: ClassVar[str] = "limits"
     CHANGES: ClassVar[tuple[str, ...]] = ("edit_limits",)
 
     def in_force(self, uid: ChannelUid, configured: ChannelLimits) -> ChannelLimits:
-        """The limits of a channel."""
+        """The limits of a channel that apply now: the edited ones, and the *configured* ones for the rest."""
         edit = self.by_channel.get(uid)
         if edit is None:
             return configured
         return replace(configured, **{EDITED[name]: getattr(edit, name) for name in _set(edit)})
 
     def apply(self, _name: str, change: pb.EditLimits, _index: RaftIndex) -> bool:
-        """See StateComponent.apply: whether anything is otherwise now."""
+        """Edit limits of a channel; a change with `reset` drops all earlier edits first. Returns True if the edited limits differ
+        from before."""
         uid = ChannelUid(change.uid)
         before = self.by_channel.get(uid, pb.EditLimits())
         edit = pb.EditLimits()
@@ -51,11 +52,11 @@ class LimitOverrides(PerChannel[pb.EditLimits]):
         return True
 
     def encode(self, state: pb.EditLimits) -> bytes:
-        """See PerChannel."""
+        """The row of a channel's edited limits."""
         return state.SerializeToString()
 
     def decode(self, row: bytes) -> pb.EditLimits:
-        """See PerChannel."""
+        """The edited limits that a row holds."""
         return pb.EditLimits.FromString(row)
 
 

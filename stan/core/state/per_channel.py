@@ -1,6 +1,6 @@
-"""What the parts of a group's machine share that keep one state for each channel (see components.py).
+"""The common base of the components of a group's machine that keep one state per channel (see components.py).
 
-A row's key is the channel's uid, big-endian; the row is the state as the part encodes it.
+A row's key is the channel's uid, big-endian; the row is the state as the component encodes it.
 """
 
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ State = TypeVar("State")
 
 @dataclass(slots=True)
 class PerChannel(Generic[State]):
-    """The rows of such a part; a subclass gives KIND, CHANGES, apply, encode and decode."""
+    """A component that keeps one state per channel; a subclass gives KIND, CHANGES, apply, encode and decode."""
 
     dirty: set[bytes] = field(default_factory=set)
     by_channel: dict[ChannelUid, State] = field(default_factory=dict)
@@ -30,7 +30,7 @@ class PerChannel(Generic[State]):
         raise NotImplementedError
 
     def put(self, uid: ChannelUid, state: State | None) -> None:
-        """What is kept of a channel from now on; None: nothing."""
+        """Keep *state* for a channel from now on; None: keep nothing."""
         if state is None:
             self.by_channel.pop(uid, None)
         else:
@@ -38,21 +38,21 @@ class PerChannel(Generic[State]):
         self.dirty.add(_key(uid))
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """See StateComponent."""
+        """Drop the state of a channel that is gone."""
         if uid in self.by_channel:
             self.put(uid, None)
 
     def keys(self) -> Iterable[bytes]:
-        """See StateComponent."""
+        """The keys of all rows, one per channel that has a state."""
         return map(_key, self.by_channel)
 
     def row(self, key: bytes) -> bytes | None:
-        """See StateComponent."""
+        """The encoded state of the channel with that key; None if it has none."""
         state = self.by_channel.get(_uid(key))
         return None if state is None else self.encode(state)
 
     def load(self, key: bytes, state: bytes) -> None:
-        """See StateComponent."""
+        """Take in one row; only before the first `apply`."""
         self.by_channel[_uid(key)] = self.decode(state)
 
 

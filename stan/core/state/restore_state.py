@@ -1,7 +1,8 @@
-"""Channels of one group that are being restored from a backup, or were.
+"""Restores: the channels of one group that are being restored from a backup, or were.
 
-A component of the group's machine (see components.py), fed by committed entries alone: it remembers the name of a channel's
-restore, so that requests may be repeated, and whether it is at its end. What it does to the rest of the machine is in group.py.
+A component of the group's machine (see components.py), fed by committed entries alone: it remembers the name of each channel's
+newest restore, so that its requests may be repeated, and whether the restore has ended. What a restore does to the rest of the
+machine is in group.py.
 """
 
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from stan.types import ChannelUid, RaftIndex
 
 @dataclass(slots=True)
 class RestoreStates(PerChannel[pb.Restore]):
-    """See the module's docstring. A row is a Restore without uid."""
+    """The newest restore of each channel. A row is a Restore without uid."""
 
     KIND: ClassVar[str] = "restores"
     CHANGES: ClassVar[tuple[str, ...]] = ("restore",)
@@ -25,14 +26,14 @@ class RestoreStates(PerChannel[pb.Restore]):
         return b"" if restore is None or restore.ended else restore.name
 
     def apply(self, _name: str, change: pb.Restore, _index: RaftIndex) -> None:
-        """See StateComponent.apply."""
+        """Remember the restore that begins or ends; the machine has checked before that it may (group.py)."""
         kept = pb.Restore(name=change.name, first_sequence=change.first_sequence, ended=change.ended)
         self.put(ChannelUid(change.uid), kept)
 
     def encode(self, state: pb.Restore) -> bytes:
-        """See PerChannel."""
+        """The row of a channel's restore."""
         return state.SerializeToString()
 
     def decode(self, row: bytes) -> pb.Restore:
-        """See PerChannel."""
+        """The restore that a row holds."""
         return pb.Restore.FromString(row)

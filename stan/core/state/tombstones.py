@@ -1,8 +1,10 @@
-"""Messages of one group's channels that were deleted one by one: their sequences stay unused, and their places are passed over.
+"""Tombstones: the messages of one group's channels that were deleted one by one. Their sequences stay unused; delivery and
+fetches pass over them.
 
-A component of the group's machine (see components.py), fed by committed entries alone. The log keeps the bytes until their
-segment goes; who reads messages asks here which ones are gone. Promises: what is deleted lies between the first and the last
-message of its channel; at most DELETED_RUNS_MAX runs of a channel; a channel of which nothing was deleted is not here.
+A component of the group's machine (see components.py), fed by committed entries alone. The log keeps the bytes of a deleted
+message until its segment is removed, so readers of the log ask here which messages are deleted. Promises: deleted sequences lie
+between the first and the last message of their channel; a channel has at most DELETED_RUNS_MAX runs of them; a channel without
+deleted messages has no row.
 """
 
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from stan.types import ChannelUid, RaftIndex
 
 @dataclass(slots=True)
 class Tombstones(PerChannel[Runs]):
-    """See the module's docstring. A row is a Removal without uid."""
+    """The deleted sequences of each channel. A row is a Removal without uid."""
 
     KIND: ClassVar[str] = "deleted"
     CHANGES: ClassVar[tuple[str, ...]] = ("removal",)
@@ -26,14 +28,14 @@ class Tombstones(PerChannel[Runs]):
     # --- what readers ask -------------------------------------------------------------------------------------------
 
     def within(self, uid: ChannelUid, first: int, last: int) -> list[Run]:
-        """What of [first, last] was deleted, in order."""
+        """The deleted runs within [first, last], cut to that interval, in order."""
         runs = self.by_channel.get(uid)
         return [] if runs is None else runs.within(first, last)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, _name: str, change: pb.Removal, _index: RaftIndex) -> str:
-        """See StateComponent.apply: why nothing was deleted, or ""."""
+        """Add the sequences that a Removal deletes one by one. Returns why nothing was deleted, or ""."""
         uid = ChannelUid(change.uid)
         runs = self.by_channel.get(uid, Runs())
         added = [gap for first, last in pairs(change.deleted) for gap in runs.missing(first, last)]
@@ -54,11 +56,11 @@ class Tombstones(PerChannel[Runs]):
             self.put(uid, runs or None)
 
     def encode(self, state: Runs) -> bytes:
-        """See PerChannel."""
+        """The row of a channel's deleted sequences."""
         return pb.Removal(deleted=state.flat()).SerializeToString()
 
     def decode(self, row: bytes) -> Runs:
-        """See PerChannel."""
+        """The deleted sequences that a row holds."""
         return from_flat(pb.Removal.FromString(row).deleted)
 
 

@@ -105,7 +105,8 @@ class Transactions:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as StateComponent has it
-        """See StateComponent.apply: None, a pb.Commit that is under way now, Ended, or TransactionRefused."""
+        """Apply one committed change. Returns a pb.Commit that is under way now, Ended, TransactionRefused, or None: the change
+        was applied, or had no effect."""
         newest = next(reversed(self.staged), 0)  # from rows on disk: the same before and after a restart
         result = self._apply(change)
         if not self.staged:
@@ -259,7 +260,7 @@ class Transactions:
                 self._forget(part.sequence)
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """See StateComponent."""
+        """Forget the staged parts, the commit under way and the last commits of a channel that is gone."""
         for sequence in list(self.parts.get(uid, {}).values()):
             self._forget(sequence)
         if self.under_way.pop(uid, None) is not None:
@@ -271,14 +272,14 @@ class Transactions:
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def keys(self) -> Iterable[bytes]:
-        """See StateComponent."""
+        """The keys of all rows: staged parts, commits under way, last commits by channel and app, finished versions by app."""
         yield from (_key(STAGED, sequence) for sequence in self.staged)
         yield from (_key(UNDER_WAY, uid) for uid in self.under_way)
         yield from (_key(COMMITTED, uid, app) for uid, app in self.committed)
         yield from (FINISHED + app for app in self.finished)
 
     def row(self, key: bytes) -> bytes | None:
-        """See StateComponent."""
+        """The row with that key; None if it is gone."""
         kind, number, app = key[:1], int.from_bytes(key[1:9]), key[9:]
         row: pb.StagedPart | pb.Commit | pb.Committed | pb.Finished | None
         if kind == STAGED:
@@ -292,7 +293,8 @@ class Transactions:
         return None if row is None else row.SerializeToString()
 
     def load(self, key: bytes, state: bytes) -> None:
-        """See StateComponent; rows come in the order of their keys, or are put into it."""
+        """Take in one row; only before the first `apply`. Staged parts are kept in the order of their sequences, in whichever
+        order their rows come."""
         kind = key[:1]
         if kind == STAGED:
             part = pb.StagedPart.FromString(state)
@@ -312,7 +314,7 @@ class Transactions:
 
 
 class VisibleIndex:
-    """A channel's index without the messages of the commit under way; only `bytes` includes them."""
+    """A channel's index without the messages of the commit under way; only `bytes` and `accounted` include them."""
 
     __slots__ = ("_commit", "_index", "_last")
 
@@ -323,39 +325,40 @@ class VisibleIndex:
 
     @property
     def first_sequence(self) -> Sequence:
-        """See Index."""
+        """Oldest kept; at most the one behind the last visible message. 0 if there is no message before the commit."""
         return Sequence(min(self._index.first_sequence, self._last + 1) if self._last else 0)
 
     @property
     def last_sequence(self) -> Sequence:
-        """See Index."""
+        """Newest visible message: the last one before the commit; 0 if there is none."""
         return Sequence(min(self._index.last_sequence, self._last))
 
     @property
     def bytes(self) -> int:
-        """See Index."""
+        """Bytes kept, those of the commit included."""
         return self._index.bytes
 
     def accounted(self, record_bytes: int, count: int) -> int:
-        """See Index."""
+        """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""
         return self._index.accounted(record_bytes, count)
 
     @property
     def last_timestamp(self) -> WallNanos:
-        """See Index."""
+        """Timestamp of the newest message before the commit, which the commit's first step has recorded."""
         return WallNanos(self._commit.timestamp_before)
 
     @property
     def first_timestamp(self) -> WallNanos:
-        """See Index."""
+        """Timestamp of the oldest kept message; 0 if no visible message is kept."""
         return WallNanos(self._index.first_timestamp if self.first_sequence <= self._last else 0)
 
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
-        """See Index."""
+        """First kept sequence at or after *timestamp*, at most the one behind the last visible message; 0 if there is no message
+        before the commit."""
         return Sequence(min(self._index.sequence_at(timestamp), self._last + 1) if self._last else 0)
 
     def first_within_bytes(self, bytes_max: int) -> Sequence:
-        """See Index."""
+        """Smallest first sequence with which the kept bytes are within *bytes_max*, at most the last visible one."""
         return Sequence(min(self._index.first_within_bytes(bytes_max), self._last))
 
 
