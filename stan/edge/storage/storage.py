@@ -288,7 +288,7 @@ class Storage:
         broker.restore(number, snapshot, anew=anew)
         if anew:
             self.rows.mark_stale(number)
-        if snapshot.voters_index:
+        if snapshot.voters_index and number in self.members:  # a server alone has no members
             self.members[number].set_voters(Voters(list(snapshot.voters), snapshot.voters_index))
         applied = RaftIndex(snapshot.applied_index)
         if replicated:
