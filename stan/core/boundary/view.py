@@ -165,7 +165,7 @@ class BrokerView:
     @property
     def in_bytes(self) -> int:
         """Bytes of the messages received from publishers since the start, also of those refused."""
-        return self._context.totals.in_bytes
+        return self._context.reports.totals.in_bytes
 
     @property
     def out_messages(self) -> int:

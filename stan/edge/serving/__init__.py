@@ -1,1 +1,1 @@
-"""Answers that read the log: fetches of ranges, verification, the share of a partitioned server."""
+"""Requests that the edge answers itself: fetches of messages, verification of copies, channel lists of partitioned servers."""

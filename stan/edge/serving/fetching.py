@@ -2,9 +2,9 @@
 
     request ─► look-up in the index ─► memory, or the disk off the loop ─► cut ─► one NATS message
 
-Whose a request is and what it may see: stan.core.boundary.fetches. Promises: every request that is for this node is answered
-once, if it can be; what an answer holds was committed; nothing is done per message but stepping over the lengths of a batch that
-is wanted in part.
+stan.core.boundary.fetches decides which node answers a request and which messages it may see. Promises: this node answers each
+request that is for it, once; an answer holds committed messages only; the one work per message is stepping over the lengths in a
+batch of which only a part is wanted.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,7 +31,10 @@ REPLICA_QUEUE = "stan-replicas"
 
 
 class Fetching:
-    """Serves this node's `fetch` requests. *may_lead*: True if no other node can lead a group that this one leads."""
+    """Serves the `fetch` requests of this node.
+
+    *may_lead* gets a group that this node leads, and returns True as long as no other node can lead it.
+    """
 
     def __init__(
         self,
@@ -124,7 +127,7 @@ class Fetching:
         pieces = self._rules.answer(accepted, place, batches)
         if self._rules.holds(accepted):
             self._write(accepted.reply, pieces)
-        else:  # this process was stopped meanwhile
+        else:  # the lease has expired since, as in a process that was stopped and goes on
             accepted.busy()
 
     def _write(self, reply: bytes, pieces: list[fetches.Records]) -> None:
@@ -133,6 +136,6 @@ class Fetching:
 
 
 def refs_of(place: Place, index: ChannelIndex) -> list[BatchRef]:
-    """Places of the batches that hold the messages which a place names."""
+    """Where the batches lie that hold the messages of *place*; none if it names no messages."""
     first, last = place.first, place.last
     return refs_that_fill(index, first, last, place.room, limits.FETCH_BATCHES_MAX) if first <= last else []

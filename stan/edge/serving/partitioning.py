@@ -1,7 +1,7 @@
 """Partitioning: servers of one cluster id share the channels, and ask each other whether their lists overlap (STAN-SPEC 11.2).
 
-ask    CtrlMsg Partitioning, data: each channel as a length of 2 bytes, little-endian, and the name
-reply  the same, data: the first channel in conflict, empty if there is none
+request  CtrlMsg of type Partitioning; data: for each channel 2 bytes, little-endian, with the length of its name, and the name
+reply    CtrlMsg of type Partitioning; data: the first of these channels that is in conflict, empty if none is
 """
 
 import asyncio
@@ -25,11 +25,11 @@ _PARTITIONING = 4
 """CtrlMsg.MsgType."""
 _LENGTH = Struct("<H")
 _MESSAGE_ROOM = 16
-"""Bytes of a CtrlMsg beside its server id and data, at most."""
+"""Bytes that a CtrlMsg has besides its server id and its data, at most."""
 
 
 def encode_lists(names: tuple[str, ...], room: int) -> list[bytes]:
-    """*names* as data of messages of *room* bytes at most. Raises StartError if one does not fit into any."""
+    """Encode *names* as the data of messages, *room* bytes at most in each. Raises StartError if a name does not fit."""
     lists = [b""]
     for name in names:
         raw = name.encode()
@@ -171,7 +171,7 @@ class Partitioning:
             self._checking = None
 
     async def _heard_news(self, pause_s: float) -> bool:
-        """Wait for news; False if there are none within *pause_s* seconds."""
+        """Wait until an INFO names a new nats-server; False if none does within *pause_s* seconds."""
         try:
             await asyncio.wait_for(self._news.wait(), pause_s)
         except TimeoutError:

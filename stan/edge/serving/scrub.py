@@ -2,8 +2,8 @@
 
     request for this node ─► look-up in the index ─► the disk, off the loop ─► count, CRC-32, damage ─► answer
 
-Promises: what is read is bounded for each answer, and asked for again by whoever wants more; nothing is read from a cache of
-this process; damage is told with file and position, and does not end it; the event loop does no work per message.
+Promises: an answer covers a bounded number of bytes and says where the next request has to begin; no batch comes from a cache of
+this process; damage is reported with file and position, and reading goes on behind it; the event loop does no work per message.
 """
 
 import zlib
@@ -111,7 +111,7 @@ class ScrubRange(NamedTuple):
 
 
 class Scrub:
-    """One piece of work for a thread; `response` is whole behind it."""
+    """The reading of one range, for a worker thread; `response` is complete after `run`."""
 
     def __init__(self, log: GroupLog, request: pb.VerifyRequest, range_: ScrubRange) -> None:
         self._log = log
@@ -120,7 +120,7 @@ class Scrub:
         self.response: pb.VerifyResponse = range_.response
 
     def run(self) -> None:
-        """Read and count. Raises StaleRef: look up again."""
+        """Read the batches and count their messages. Raises StaleRef if a batch has moved: look the range up again."""
         range_, response, crc = self._range, self.response, self._crc
         for ref in range_.refs:
             end = ref.base_sequence + ref.count

@@ -1,1 +1,1 @@
-"""Fault tolerance by a shared store: who holds the lease leads, the others wait."""
+"""Fault tolerance with a shared store: the server that has the lease is active, the others are standbys."""

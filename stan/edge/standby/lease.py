@@ -1,14 +1,16 @@
-"""The lease of a store that several servers share, of which one at most may use it (STAN-SPEC 10).
+"""The lease of a store that several servers share; one server at most may use the store at a time (STAN-SPEC 10).
 
-    <place>/lease-<epoch>    made once by whoever takes the lease (O_EXCL), locked (flock) and renewed by it
+    <place>/lease-<epoch>    made once by the server that takes the lease (O_EXCL), which locks (flock) and renews it
 
-The newest epoch is the lease. It is never removed and never given back, so that every server finds out by one look at the
-directory whether it has lost it, whatever clocks say. Promises:
-    F1  Of each epoch there is one holder. It tells nobody of a change of the store unless `check`, made after the change was on
-        stable storage, has found no newer epoch.
-    F2  Who takes a newer epoch looks at the store only afterwards. So what was told is there, and what is written later is not.
-    F3  A lease is taken only if its holder has let it go, or is gone from this very machine (its flock is free), or was not
-        seen renewing it for LEASE_TAKEN on the taker's clock. A frozen holder finds LEASE_HELD < LEASE_TAKEN over and asks first.
+The file of the newest epoch is the lease. It is never removed and never given back, so a holder finds out by one look at the
+directory whether it has lost the lease, whatever clocks say. Promises:
+    F1  Each epoch has one holder. The holder answers nobody about a change of the store unless `check`, called after the change
+        was on stable storage, has found no newer epoch.
+    F2  A server that takes a newer epoch reads the store only afterwards. So it finds every change that was answered, and what an
+        earlier holder writes later reaches no copy that is in use.
+    F3  A lease is taken only if its holder has released it, or is gone from this very machine (its flock is free), or was not
+        seen renewing it for LEASE_TAKEN on the taker's clock. A holder that was frozen that long finds LEASE_HELD, which is
+        shorter, over, and looks at the directory before it goes on.
 Times are nanoseconds of a clock that goes on while the machine sleeps. `check` may run beside `renew` in another thread.
 """
 
@@ -42,7 +44,7 @@ class Holder:
     boot: str = ""
     process: int = 0
     renewals: int = 0
-    locked: bool = False  # its file's flock tells whether it lives
+    locked: bool = False  # the file has its flock, which shows whether the holder lives
     released: bool = False
 
     @classmethod
@@ -71,7 +73,7 @@ class LeaseFiles:
         self.place = place
 
     def make(self) -> None:
-        """Make the directory; one that is there is fine."""
+        """Make the directory unless it is there."""
         OsFiles().makedirs(str(self.place))
 
     def newest(self) -> int:
@@ -84,7 +86,7 @@ class LeaseFiles:
         return self.place / f"lease-{epoch:010d}"
 
     def read(self, epoch: int) -> bytes:
-        """What an epoch's file says; b"" if there is none."""
+        """The content of an epoch's file; b"" if there is none."""
         try:
             with self.path(epoch).open("rb") as file:
                 return file.read(limits.LEASE_RECORD_BYTES_MAX)
@@ -92,7 +94,7 @@ class LeaseFiles:
             return b""
 
     def holder(self, epoch: int) -> Holder | None:
-        """Who has an epoch, as far as its file tells."""
+        """The holder of an epoch; None if its file is missing or names none yet."""
         return Holder.read(self.read(epoch))
 
     def is_abandoned(self, epoch: int, holder: Holder | None) -> bool:
@@ -111,7 +113,10 @@ class LeaseFiles:
             os.close(handle)
 
     def take(self, epoch: int, holder: Holder) -> int | None:
-        """Make the file of *epoch*, which follows the newest; its descriptor, None if somebody else has. Durable."""
+        """Make the file of *epoch*, which follows the newest one, durably.
+
+        Returns its descriptor; None if another server has made this epoch or a later one.
+        """
         try:
             handle = os.open(self.path(epoch), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except FileExistsError:
@@ -123,7 +128,7 @@ class LeaseFiles:
         except BaseException:
             os.close(handle)
             raise
-        if self.newest() > epoch:  # the files of others were removed since this one looked
+        if self.newest() > epoch:  # this epoch was made and removed by others since the caller looked
             os.close(handle)
             self.path(epoch).unlink(missing_ok=True)
             return None
@@ -138,7 +143,7 @@ class LeaseFiles:
 
 
 def write_record(handle: int, holder: Holder) -> None:
-    """Replace what a lease's file says, durably. A reader may find a mixture, which is as good as a change."""
+    """Replace the content of a lease's file durably. A reader may find a mixture of both, which it takes for a change."""
     record = json.dumps(asdict(holder)).encode()
     os.pwrite(handle, record.ljust(512) + b"\n", 0)
     os.fdatasync(handle)
@@ -160,7 +165,7 @@ class LeaseWatch:
         self._files = files
         self._seen: tuple[int, bytes] = (0, b"")
         self._since = Nanos(0)
-        self.alone = False  # what may be followed is of nobody who could still write
+        self.alone = False  # the holder of the newest epoch can write to the store no longer
 
     def look(self, now: Nanos) -> int | None:
         """The newest epoch if it may be followed by a new one, else None. Raises OSError."""
@@ -179,7 +184,7 @@ class Lease:
     """A lease that this process has taken, until `close`."""
 
     def __init__(self, files: LeaseFiles, epoch: int, handle: int, holder: Holder, clock: Callable[[], Nanos]) -> None:
-        """*clock* was asked for nothing yet: the lease counts from the first renewal on."""
+        """The lease is over until the first renewal; `take` makes one that counts at once."""
         self.files = files
         self.epoch = epoch
         self.holder = holder
@@ -202,19 +207,19 @@ class Lease:
         return lease
 
     def check(self) -> None:
-        """Raise LostLock if another server may have the store; OSError if that cannot be told.
+        """Raise LostLock if another server may have the store; OSError if the directory of the leases cannot be read or written.
 
-        Costs one look at a directory, and a renewal where one is overdue, as in a process that was stopped and goes on."""
+        Costs one look at the directory, and a renewal if the lease is over, as after a stop and a continuation of the process."""
         if self._lost:
             raise LostLock(self._lost)
         if self.files.newest() != self.epoch:
-            with self._turn:  # it may be this one that has just taken a newer one
+            with self._turn:  # `renew` in the other thread may just have taken the newer epoch
                 self._look()
         if self._clock() >= self._until:
             self.renew()
 
     def fence(self) -> None:
-        """Raise LostLock unless the store says that it is still ours."""
+        """Raise LostLock unless this server certainly still has the lease."""
         try:
             self.check()
         except OSError as error:
@@ -229,7 +234,7 @@ class Lease:
         return True
 
     def renew(self) -> None:
-        """Prolong it; blocking. One that is over is taken once more, which fails if anybody else has. Raises as `check`."""
+        """Prolong the lease; blocking. If it is over, the next epoch is taken, unless another server has. Raises as `check`."""
         with self._turn:
             if self._lost:
                 raise LostLock(self._lost)
@@ -261,7 +266,7 @@ class Lease:
             raise LostLock(self._lost)
 
     def close(self, *, release: bool) -> None:
-        """Renew it no more; *release* when nothing of the store is open any more, so that others need not wait."""
+        """End the lease. *release*: nothing of the store is open any longer, so the next server need not wait."""
         with self._turn:
             if self._handle < 0:
                 return
@@ -275,7 +280,10 @@ class Lease:
 
 
 class Keeper:
-    """Renews a lease in a thread of its own, as the event loop may be busy; *lost* is called there, once."""
+    """Renews a lease in a thread of its own, as the event loop may be busy.
+
+    *lost* is called at most once, *note* with a text for the operator; both in that thread.
+    """
 
     def __init__(self, lease: Lease, lost: Callable[[LostLock], None], note: Callable[[str], None]) -> None:
         self._lease = lease
@@ -301,6 +309,6 @@ class Keeper:
                 failing = True
 
     def stop(self) -> None:
-        """No more renewals."""
+        """End the thread; the lease is not renewed any longer."""
         self._stop.set()
         self._thread.join()

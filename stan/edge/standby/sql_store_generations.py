@@ -1,8 +1,8 @@
-"""The same as stan.edge.standby.store_generations for a store in one SQLite file: `<source>.ft/` is the root, `<source>` leads to
-the newest file.
+"""Store generations of a shared store in one SQLite file: `<source>.ft/` is the root, `<source>` a link to the newest file.
 
-A file that somebody may be writing to is copied, and its write-ahead log after it: that holds every page which a checkpoint moves
-meanwhile. Should the file itself change while both are copied, they are copied again, as a second log may have begun.
+A file that another server may be writing to is copied, and its write-ahead log after it, which holds every page that a checkpoint
+moves meanwhile. If the file itself changes while both are copied, they are copied again, as a second write-ahead log may have
+begun.
 """
 
 import os
@@ -20,7 +20,7 @@ WAL = "-wal"
 
 
 class SqlStoreGenerations(StoreGenerations):
-    """See the module."""
+    """`StoreGenerations` of a SQLite file; each data directory holds one file, with the name of *source*."""
 
     def __init__(self, source: Path) -> None:
         super().__init__(shared_path(source))
@@ -28,32 +28,32 @@ class SqlStoreGenerations(StoreGenerations):
 
     @property
     def plain(self) -> Path:
-        """See StoreGenerations."""
+        """The directory of the file in which a lone server has its data."""
         return self._source.parent
 
     def has_plain(self) -> bool:
-        """See StoreGenerations."""
+        """True if there is a file of a lone server; a link leads to shared data."""
         return self._source.exists() and not self._source.is_symlink()
 
     def refuse_foreign(self) -> None:
-        """See StoreGenerations; what is no SQLite file shows when it is opened."""
+        """Do nothing: a file that is not SQLite's is refused when it is opened."""
 
     def lock_plain(self) -> int:
-        """See StoreGenerations."""
+        """Lock the file of a lone server; returns the descriptor. Raises StartError if such a server is running."""
         return lock_file(lock_path(self._source), self._source)
 
     def plain_files(self) -> list[Path]:
-        """See StoreGenerations."""
+        """Files of a lone server, which `tidy` removes; the link to the newest file is not one of them."""
         name = self._source.name
         found = [self.plain / f"{name}{ending}" for ending in (WAL, "-shm")]
         return found if self._source.is_symlink() else [*found, self._source]
 
     def store(self, config: StoreConfig, directory: Path) -> StoreConfig:
-        """See StoreGenerations."""
+        """Settings of a store in the data directory *directory*."""
         return replace(config, source=directory / self._source.name)
 
     def tidy(self, epoch: int) -> None:
-        """See StoreGenerations; people find the newest file under the old name."""
+        """Remove the data of earlier holders, and let the old name of the file lead to the newest one, for people."""
         super().tidy(epoch)
         current = self.current()
         if current is not None:
@@ -63,10 +63,13 @@ class SqlStoreGenerations(StoreGenerations):
             link.replace(self._source)
 
     def fill(self, target: Path, source: Path, *, shared: bool) -> None:
-        """See StoreGenerations."""
+        """Link the SQLite file and its write-ahead log from *source* into *target*; copy them if *shared*.
+
+        Raises StartError if the file is being written to all the time.
+        """
         name = self._source.name
         if not (source / name).exists():
-            return  # its holder has not come to make it
+            return  # the holder of the lease was gone before it made the file
         if not shared:
             for ending in ("", WAL):
                 if (source / f"{name}{ending}").exists():

@@ -1,8 +1,8 @@
-"""A server of a fault tolerance group: standby until it gets the lease of the store, then active to its end (STAN-SPEC 10).
+"""A server of a fault tolerance group: standby until it has the lease of the store, then active to its end (STAN-SPEC 10).
 
-Servers tell each other over NATS that one is active; who may be is decided by the lease alone (stan.edge.standby.lease). A
-standby has opened nothing of the store and listens to nothing of the clients'. An active one that has lost the lease ends at
-once, in the original's words.
+The active server sends heartbeats over NATS, but only the lease decides which server may be active (stan.edge.standby.lease). A
+standby has no file of the store open and no subscription that clients use. An active server that has lost the lease ends at once,
+with the error texts of the original.
 """
 
 import asyncio
@@ -42,10 +42,10 @@ _YEAR_1 = 62_135_596_800
 _GROUP_SID = 1
 _ENTER_ATTEMPTS = 3
 _CLAIMS_BELIEVED = 2
-"""Heartbeats of another server after which it is one with a store of its own, not one that was frozen while it sent one."""
+"""So many heartbeats of another server are believed: a single one may come from a server that was frozen while it sent it."""
 
 Serve = Callable[[Config, Lease], Awaitable[None]]
-"""Serves clients from the given store until it is told to stop."""
+"""Serves clients from the store in the given settings, under the lease, until the server has to stop."""
 
 
 def encode_time(at: WallNanos) -> bytes:
@@ -55,7 +55,7 @@ def encode_time(at: WallNanos) -> bytes:
 
 
 def decode_time(data: bytes) -> WallNanos | None:
-    """The inverse; None if it is no such time."""
+    """The inverse of `encode_time`; None if the bytes are not such a time."""
     try:
         version, seconds, nanos, _ = _GO_TIME.unpack(data)
     except error:
@@ -64,12 +64,12 @@ def decode_time(data: bytes) -> WallNanos | None:
 
 
 def boot_clock() -> Nanos:
-    """Time that goes on while the machine sleeps."""
+    """Monotonic time that goes on while the machine sleeps."""
     return Nanos(time.clock_gettime_ns(CLOCK))
 
 
 def _store_generations(config: Config) -> StoreGenerations:
-    """The data directories of the store that is shared. Raises StartError."""
+    """The data directories of the shared store that the settings name. Raises StartError if it cannot be shared."""
     store = config.store
     if store.kind == "sql" and store.source is not None:
         from stan.edge.standby.sql_store_generations import SqlStoreGenerations  # noqa: PLC0415 - few want it
@@ -84,7 +84,7 @@ class StandbyLink:
     """A NATS connection for heartbeats."""
 
     def __init__(self, config: Config, server_id: str, on_message: Callable[[bytes], None]) -> None:
-        """*on_message* gets what is said in the group."""
+        """*on_message* gets the payload of each message on the group's subject."""
         self._config = config
         self._server_id = server_id.encode()
         self._on_message = on_message
@@ -103,7 +103,7 @@ class StandbyLink:
             raise StartError(f"cannot connect to NATS at {shown}: {problem or type(problem).__name__}") from problem
 
     def send_heartbeat(self, activated: WallNanos) -> None:
-        """Tell the others that this server is active, and since when."""
+        """Tell the other servers that this one is active, and since when."""
         message = wire.CtrlMsg(msg_type=_HEARTBEAT, server_id=self._server_id, data=encode_time(activated))
         self._connection.write(publication(self._subject.encode(), message.SerializeToString()))
 
@@ -135,7 +135,7 @@ class StandbyLink:
 
 
 class RepeatedLine:
-    """Log lines about one trouble that lasts: each waits twice as long for the next one, up to FT_COMPLAINT_MAX."""
+    """Log lines about a trouble that lasts, with pauses that double from a second to FT_COMPLAINT_MAX."""
 
     def __init__(self, log: ServerLog, clock: Callable[[], Nanos]) -> None:
         self._log = log
@@ -144,7 +144,7 @@ class RepeatedLine:
         self._interval = SECOND
 
     def write(self, text: str) -> None:
-        """Write the line, if the last one is long enough ago."""
+        """Write a line unless the last one was written too recently."""
         now = self._clock()
         if now >= self._next_at:
             self._log.info(text)
@@ -175,7 +175,7 @@ class ActiveServer:
         self._lease = lease
         self._interval = round(limits.FT_HEARTBEAT_INTERVAL * Random().uniform(0.9, 1.1))
         self._activated = WallNanos(time.time_ns())
-        self._claims: Counter[bytes] = Counter()  # heartbeats by server
+        self._claims: Counter[bytes] = Counter()  # number of heartbeats, by server id
         self._lost: asyncio.Future[LostLock] = asyncio.get_running_loop().create_future()
 
     async def run(self, serve: Serve, *, alone: bool) -> None:
@@ -192,7 +192,7 @@ class ActiveServer:
             loop.call_soon_threadsafe(self._log.error, text)
 
         keeper = Keeper(self._lease, lost, note)
-        over = False  # and closed in order
+        over = False  # serving has ended, and the store is closed in order
         try:
             directory = await self._enter(alone=alone)
             store = self._generations.store(self._config.store, directory)
@@ -216,14 +216,14 @@ class ActiveServer:
     async def _enter(self, *, alone: bool) -> Path:
         """Make the data of the last active server this one's; returns its directory. Raises LostLock, StartError."""
         generations, lease = self._generations, self._lease
-        epoch = lease.epoch  # it may grow, the directory stays
+        epoch = lease.epoch  # a lease that is taken again has a later epoch, but the directory keeps its name
         for attempt in range(_ENTER_ATTEMPTS):
             try:
                 directory = await asyncio.to_thread(partial(generations.enter, epoch, alone=alone))
                 await asyncio.to_thread(lease.check)
                 await asyncio.to_thread(generations.tidy, epoch)
                 await asyncio.to_thread(lease.files.forget_before, epoch)
-            except OSError as problem:  # who had it before may still be removing something
+            except OSError as problem:  # the last active server may still be removing files
                 if attempt == _ENTER_ATTEMPTS - 1:
                     raise StartError(f"ft: cannot take over the store: {problem}") from problem
             else:
@@ -237,7 +237,7 @@ class ActiveServer:
             await asyncio.sleep(self._interval / SECOND)
 
     def on_message(self, payload: bytes) -> None:
-        """Something was said in the group; a heartbeat of another server claims that it is active, too."""
+        """Take a message of the group; a heartbeat of another server claims that it is active, too."""
         try:
             message = wire.CtrlMsg.FromString(payload)
         except DecodeError:
@@ -250,7 +250,7 @@ class ActiveServer:
             self._fail(problem)
             return
         except OSError:
-            return  # the store does not tell
+            return  # the lease cannot be read, so the claim cannot be judged
         claim = f"ft: serverID {go_quote(message.server_id.decode(errors='replace'))} claims to be active"
         since = decode_time(message.data)
         self._claims[message.server_id] += 1
@@ -276,7 +276,7 @@ class StandbyServer:
         *,
         clock: Callable[[], Nanos] = boot_clock,
     ) -> None:
-        """*told* gets the state, FT_STANDBY or FT_ACTIVE."""
+        """*told* is called with each new state, FT_STANDBY or FT_ACTIVE."""
         self.generations = _store_generations(config)
         self.link = StandbyLink(config, server_id, self._on_message)
         self.lease: Lease | None = None
@@ -291,7 +291,7 @@ class StandbyServer:
         self._complaint = RepeatedLine(log, clock)
 
     async def run(self, urls: tuple[str, ...], stop: asyncio.Event, serve: Serve) -> None:
-        """Take part until *stop*. Raises StartError; LostLock if it was active and is not any more."""
+        """Take part in the group until *stop*. Raises StartError; LostLock if this server was active and has lost the lease."""
         self._log.info("Starting in standby mode")
         self._told(STANDBY)
         await self.link.open(urls, self._log.error)
@@ -332,14 +332,16 @@ class StandbyServer:
         after = watch.look(now)
         if now - self._last_message_at < self._missed:
             return False
-        if after is not None and self._clock() - now < limits.LEASE_RENEWAL:  # else look again: it was long ago
+        if (
+            after is not None and self._clock() - now < limits.LEASE_RENEWAL
+        ):  # else the look took too long, and counts for nothing
             self.lease = Lease.take(files, after, self._server_id, self._clock)
         if self.lease is None:
             self._complaint.write("ft: unable to get store lock at this time, going back to standby")
         return self.lease is not None
 
     def _on_message(self, payload: bytes) -> None:
-        """Something was said in the group."""
+        """Take a message of the group: a standby waits until none has come for a while."""
         self._last_message_at = self._clock()
         if self._active is not None:
             self._active.on_message(payload)

@@ -1,12 +1,13 @@
 """The data directories of a store that several servers share: each server that takes the store over works in one of its own.
 
     <root>/ft/             the leases (stan.edge.standby.lease)
-    <root>/epoch-<n>/      the data, of whoever has or had the lease <n>; the newest one is whole, older ones go
+    <root>/epoch-<n>/      data of the server that has or had the lease <n>; the newest is complete, older ones are removed
     <root>/epoch-<n>.building/
 
-Promises: what an earlier holder does after the lease was taken reaches nothing here, whether it was frozen between two calls
-or in one. Files that it may still have open for writing are copied, those that never change again are linked, and names are in
-another directory than the one it knows. A crash leaves the old directory whole, or the new one. Blocking; raises OSError.
+Promises: an earlier holder that goes on after its lease was taken changes nothing in the new directory, whether it was frozen
+between two system calls or in one. Files that it may still have open for writing are copied, files that never change again are
+linked, and it does not know the name of the new directory. A crash leaves the old directory or the new one complete. Blocking;
+raises OSError.
 """
 
 import contextlib
@@ -27,14 +28,14 @@ from stan.log.files.disk import OsFiles
 _EPOCH = re.compile(r"epoch-(\d{10})")
 _BUILDING = ".building"
 _PLAIN = (MANIFEST, "groups", LOST_FOUND, "state.db", "state.db-wal", "state.db-shm")
-"""What a server that shares with nobody has in the root."""
+"""Files and directories that a lone server, which shares its store with nobody, has in the root."""
 _SEGMENT, _INDEX_FILE, _SNAPSHOT = ".log", ".idx", ".snap"
 _FILES_THAT_CHANGE = 2
 """The newest segment may be written to, and the index file of the one before it."""
 
 
 class StoreGenerations:
-    """The root of one store; see the module."""
+    """The root directory of one shared store, and the data directories in it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -47,7 +48,7 @@ class StoreGenerations:
         return self.root / SHARED
 
     def make(self) -> None:
-        """Make the root. Raises StartError or Damage if a server that shares with nobody uses it, or it holds something else."""
+        """Make the root. Raises StartError or Damage if a lone server uses it, or if it holds the data of something else."""
         self._files.makedirs(str(self.root))
         if self.current() is not None:
             return
@@ -62,11 +63,14 @@ class StoreGenerations:
         return self.root / max(found) if found else None
 
     def enter(self, epoch: int, *, alone: bool) -> Path:
-        """The data directory for *epoch*, with what there is. *alone*: who had the store before has closed it, or is gone."""
+        """Make the data directory of *epoch*, with the data of the last holder or of a lone server; returns it.
+
+        *alone*: the last holder has closed the store, or is gone.
+        """
         target = self.root / f"epoch-{epoch:010d}"
         building = target.with_name(target.name + _BUILDING)
         source = self.current()
-        if source == target:  # entered before, and then something went wrong
+        if source == target:  # an earlier call has made it, and a later step failed
             pass
         elif source is not None and alone:
             source.rename(target)
@@ -82,7 +86,7 @@ class StoreGenerations:
         return target
 
     def tidy(self, epoch: int) -> None:
-        """Remove everything of earlier holders, once *epoch* is entered and its lease still held."""
+        """Remove the data of earlier holders; call it once *epoch* is entered and its lease is still held."""
         for name in os.listdir(self.root):  # noqa: PTH208 - names are wanted
             found = _EPOCH.fullmatch(name.removesuffix(_BUILDING))
             if found and int(found[1]) < epoch:
@@ -94,7 +98,7 @@ class StoreGenerations:
                 path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Let go of what `make` has locked."""
+        """Unlock what `make` has locked."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -111,15 +115,15 @@ class StoreGenerations:
         return (self.root / MANIFEST).exists()
 
     def refuse_foreign(self) -> None:
-        """Raise StartError or Damage if there is something that must not be taken for nothing."""
+        """Raise StartError or Damage if the root holds data that must not be overlooked."""
         refuse_foreign(str(self.root), os.listdir(self.root))  # noqa: PTH208 - names are wanted
 
     def lock_plain(self) -> int:
-        """Make sure that no lone server uses it. Raises StartError."""
+        """Lock the data of a lone server; returns the descriptor. Raises StartError if such a server is running."""
         return lock_directory(self.root)
 
     def plain_files(self) -> list[Path]:
-        """What is there no more once it was entered."""
+        """Files and directories of a lone server, which `tidy` removes."""
         return [self.root / name for name in _PLAIN]
 
     def store(self, config: StoreConfig, directory: Path) -> StoreConfig:
@@ -129,8 +133,11 @@ class StoreGenerations:
     # --- filling a directory ------------------------------------------------------------------------------------------------
 
     def fill(self, target: Path, source: Path, *, shared: bool) -> None:
-        """Make *target* hold what *source* holds. *shared*: somebody may be writing there. The rows of the state are left out
-        then: they are made again from the snapshots and the logs."""
+        """Fill the directory *target* with the data in *source*.
+
+        *shared*: another server may be writing to *source*. The rows of the state are then left out, as they can be made again
+        from the snapshots and the logs.
+        """
         copy_file(source / MANIFEST, target / MANIFEST)
         for name in () if shared else ("state.db", "state.db-wal"):
             if (source / name).exists():
@@ -158,7 +165,7 @@ class StoreGenerations:
 
 
 def link_file(source: Path | str, target: Path | str) -> None:
-    """Give a file that does not change a second name; copy it where file systems have no such thing."""
+    """Give a file that does not change a second name; copy it if the file system has no hard links."""
     try:
         os.link(source, target)
     except OSError as error:
@@ -168,7 +175,7 @@ def link_file(source: Path | str, target: Path | str) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy a file durably; again, if somebody has written to it meanwhile."""
+    """Copy a file durably; begin again if another process has written to it meanwhile, COPY_ATTEMPTS_MAX times at most."""
     for _ in range(limits.COPY_ATTEMPTS_MAX):
         with source.open("rb") as old, target.open("wb") as new:
             before = os.fstat(old.fileno())
@@ -180,7 +187,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def _copy(source: int, target: int, size: int) -> None:
-    """Let the system copy: a file system that can share blocks does so."""
+    """Copy *size* bytes in the kernel, as some file systems then share blocks; if the kernel refuses, copy the rest in chunks."""
     done = 0
     with contextlib.suppress(OSError, AttributeError):
         while done < size and (copied := os.copy_file_range(source, target, size - done)):

@@ -1,1 +1,1 @@
-"""The data directory: logs and rows of a node, its manifest, and whole groups that move between nodes."""
+"""The storage of a node: its data directory with logs, rows and manifest, and the transfer of groups between nodes."""
