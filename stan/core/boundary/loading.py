@@ -21,6 +21,9 @@ from stan.protocol.entries import Kind, changes_of, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, RaftIndex
 
+ChangedRows = MetaRows | GroupRows
+"""The rows of a group's state that have changed."""
+
 
 def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContext:
     """Make the context of a broker that holds no channel group yet."""
@@ -71,7 +74,7 @@ def snapshot(context: BrokerContext, number: GroupId, into: pb.Snapshot) -> None
         snapshot_group(context.groups[number].machine, into)
 
 
-def take_changed_rows(context: BrokerContext, number: GroupId) -> MetaRows | GroupRows:
+def take_changed_rows(context: BrokerContext, number: GroupId) -> ChangedRows:
     """Return the rows of a group's state that have changed since the last call."""
     return (
         context.meta.take_changed_rows() if number == META_GROUP else context.groups[number].machine.take_changed_rows()

@@ -27,8 +27,6 @@ from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
-from stan.core.state.group import GroupRows
-from stan.core.state.meta import MetaRows
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes
 from stan.protocol.proto import entries_pb2 as pb
@@ -92,7 +90,7 @@ class Broker:
         """Write the whole replicated state of a group *into* a message."""
         loading.snapshot(self.context, number, into)
 
-    def take_changed_rows(self, number: GroupId) -> MetaRows | GroupRows:
+    def take_changed_rows(self, number: GroupId) -> loading.ChangedRows:
         """Return the rows of a group's state that have changed since the last call, to be encoded before the next event and
         written with the group's applied index."""
         return loading.take_changed_rows(self.context, number)

@@ -24,7 +24,7 @@ from stan.edge.nats.own_requests import OwnRequests
 from stan.edge.nats.read_buffer import ReadBuffer
 from stan.edge.nats.replay_buffer import Chunk, ReplayBuffer
 from stan.edge.nats.scan_scope import GroupFilter, ScanScope
-from stan.edge.nats.subscriptions import ACK_SID, ASK_SID, FIRST_REQUEST_SID, PUB_SID, REPLY_SID, Subscriptions
+from stan.edge.nats.subscriptions import ACK_SID, ASK_SID, FIRST_REQUEST_SID, PUB_SID, REPLY_SID, NatsSubscriptions
 from stan.errors import fault
 from stan.protocol.channels import publication
 from stan.protocol.frames import Acks, Frame, Publishes
@@ -119,7 +119,7 @@ class Gateway:
         self.replay_buffer: ReplayBuffer | None = ReplayBuffer() if view.clustered else None
         self.admission = Admission(broker, self.complain)
         self.own_requests = OwnRequests(view, lambda data: self.connection.write(data))  # noqa: PLW0108 - it changes
-        self.subscriptions = Subscriptions()
+        self.subscriptions = NatsSubscriptions()
         self._subscribe_broker(ack_subject)
         for name, asked in broker.routes.items():
             self.serve_requests(name, asked)

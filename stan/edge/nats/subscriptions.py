@@ -12,7 +12,7 @@ from stan.protocol.frames import Frame
 PUB_SID, ACK_SID, REPLY_SID, ASK_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 4, 5, 10
 
 
-class Subscriptions:
+class NatsSubscriptions:
     """Subjects and handlers by sid. Frames of a sid without a handler are the broker's."""
 
     def __init__(self) -> None:
