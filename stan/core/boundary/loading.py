@@ -1,4 +1,5 @@
-"""The state that a broker begins with: made, forgotten, restored from a snapshot, replayed, written into a snapshot.
+"""The replicated state of a broker: made, forgotten, restored from a snapshot, replayed; given out as changed rows or as a
+snapshot.
 
 No request is answered and nothing is delivered here: a group is loaded before this node leads it.
 """

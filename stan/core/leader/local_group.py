@@ -20,7 +20,7 @@ class ChannelGroup:
     replay_filter: ReplayFilter = field(default_factory=ReplayFilter)  # which recent publishes are in the log
     report_at: int = 0  # Nanos: the next progress entry of a replicated group
     reported_deliveries: int = 0  # `dispatch.totals.out_messages` at the last progress entry
-    loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to listen
+    loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to receive publishes
     leadership_epoch: int = 0  # how often this node began to lead the group
     joined: dict[tuple[bytes, bytes], tuple[Nanos, int]] = field(default_factory=dict)
     """Recent subscriptions: (client id, inbox) -> (time, subscription id); oldest first."""

@@ -62,7 +62,7 @@ class ProducerDedup:
         self.producers: dict[Name, ProducerIds] = {}
         self._loaded = False
         self.now = 0  # Unix ns: the newest time in an entry; never goes back
-        self.ids = 0
+        self.ids = 0  # number of ids in all windows
         self.dirty: set[bytes] = set()
 
     # --- what the leader asks -----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ class MetaResult:
 
     error: str = ""
     connected: Client | None = None
-    gone: Client | None = None
+    gone: Client | None = None  # the client that was closed, or whose earlier connection `connected` has replaced
     asked: bool = False  # the gone client closed its connection itself
     beaten: Client | None = None  # the client whose heartbeats fail now, or work again
     created: list[ChannelInfo] = field(default_factory=list)

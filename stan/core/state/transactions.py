@@ -56,7 +56,7 @@ class Transactions:
     committed: dict[tuple[int, bytes], pb.Committed] = field(default_factory=dict)  # by uid and app
     finished: dict[bytes, pb.Finished] = field(default_factory=dict)  # by app
     staged_bytes: int = 0
-    emptied: int = 0  # newest sequence of the hidden channel when the last part went
+    emptied: int = 0  # newest sequence of the hidden channel when its last staged part was forgotten
 
     # --- what readers ask -------------------------------------------------------------------------------------------
 
