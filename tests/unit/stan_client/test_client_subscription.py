@@ -1,0 +1,158 @@
+"""A subscription beside a session in memory: its queue, its path on each session, and its acks."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from stan_client.errors import ConnectionClosedError
+from stan_client.message_queue import QUEUED_WINDOWS_MAX, MessageQueue
+from stan_client.messages import Message, SubscriptionOptions
+from stan_client.subscription import Subscription
+
+from stan.protocol.frames import Frame
+from stan.protocol.proto import wire_pb2 as wire
+
+
+class Link:
+    """A NATS connection that keeps what was sent."""
+
+    def __init__(self):
+        self.sent = b""
+        self.handlers = {}
+
+    def send(self, frames):
+        self.sent += frames
+
+    async def listen(self, subject, handler):
+        self.handlers[len(self.handlers) + 1] = handler
+        return len(self.handlers)
+
+    async def unlisten(self, sid):
+        self.handlers[sid] = None
+
+
+class Session:
+    """A session whose server answers every subscription request with one ack inbox."""
+
+    def __init__(self, ack_inbox):
+        self.ack_inbox = ack_inbox
+        self.link = Link()
+        self.answer = wire.ConnectResponse(sub_requests=b"sub", unsub_requests=b"unsub", sub_close_requests=b"close")
+        self.options = SimpleNamespace(client_id="me")
+        self.requests = []
+
+    async def request(self, subject, payload, _late):
+        self.requests.append((subject, payload))
+        await asyncio.sleep(0)
+        return wire.SubscriptionResponse(ack_inbox=self.ack_inbox).SerializeToString()
+
+
+class Owner:
+    """A client; *session* is None while it is lost."""
+
+    closed = False
+
+    def __init__(self, session):
+        self.session = session
+        self.recovered = asyncio.Event()
+        self.forgotten = []
+
+    async def ready(self):
+        if self.session is None:
+            await self.recovered.wait()
+        return self.session
+
+    def forget(self, subscription):
+        self.forgotten.append(subscription)
+
+
+def delivery(*sequences, redelivered=False):
+    return [
+        Frame(1, b"", b"", b"", wire.MsgProto(sequence=one, subject=b"ch", redelivered=redelivered).SerializeToString())
+        for one in sequences
+    ]
+
+
+async def subscribed(session, callback=None, **options):
+    owner = Owner(session)
+    subscription = Subscription(owner, "ch", callback, SubscriptionOptions(**options))
+    await subscription.make(session)
+    return owner, subscription
+
+
+async def test_acks_of_one_turn_leave_together_for_the_ack_inbox_of_the_session() -> None:
+    session = Session(b"acks.1.1")
+    _, subscription = await subscribed(session, lambda _message: None)
+    session.link.handlers[1](delivery(1, 2, 3))
+    assert session.link.sent == b""
+    await asyncio.sleep(0)
+    assert session.link.sent.count(b"PUB acks.1.1 ") == 3
+    assert subscription.last_sequence == 3
+
+
+async def test_messages_before_the_answer_are_delivered_after_it() -> None:
+    session, got = Session(b"acks.1.1"), []
+    owner = Owner(session)
+    subscription = Subscription(owner, "ch", lambda message: got.append(message.sequence), SubscriptionOptions())
+    making = asyncio.create_task(subscription.make(session))
+    await asyncio.sleep(0)
+    session.link.handlers[1](delivery(1, 2))
+    assert got == []
+    await making
+    assert got == [1, 2]
+
+
+@pytest.mark.parametrize("leave", ["close", "unsubscribe"])
+async def test_end_requested_while_the_session_is_lost_names_the_ack_inbox_of_the_next_one(leave) -> None:
+    first, second = Session(b"acks.1.1"), Session(b"acks.1.2")
+    owner, subscription = await subscribed(first, durable="d")
+    owner.session = None
+    leaving = asyncio.create_task(getattr(subscription, leave)())
+    await asyncio.sleep(0)
+    await subscription.make(second)
+    owner.session = second
+    owner.recovered.set()
+    await leaving
+
+    subject, payload = second.requests[-1]
+    assert subject == {"close": b"close", "unsubscribe": b"unsub"}[leave]
+    assert wire.UnsubscribeRequest.FromString(payload).inbox == b"acks.1.2"
+    assert subscription.closed
+    assert owner.forgotten == [subscription]
+    assert list(first.link.handlers.values()) == list(second.link.handlers.values()) == [None]
+
+
+async def test_acks_before_the_end_are_sent_and_later_ones_dropped() -> None:
+    session = Session(b"acks.1.1")
+    _, subscription = await subscribed(session, lambda _message: None)
+    session.link.handlers[1](delivery(1))
+    await subscription.end()
+    assert session.link.sent.count(b"PUB acks.1.1 ") == 1
+    subscription._settle([Message(2, "ch")])
+    await asyncio.sleep(0)
+    assert session.link.sent.count(b"PUB acks.1.1 ") == 1
+
+
+async def test_iteration_ends_with_the_error_of_the_session() -> None:
+    _, subscription = await subscribed(Session(b"acks.1.1"))
+    waiting = asyncio.create_task(anext(subscription))
+    await asyncio.sleep(0)
+    await subscription.end(ConnectionClosedError())
+    with pytest.raises(ConnectionClosedError):
+        await waiting
+
+
+async def test_full_queue_drops_only_messages_that_come_again() -> None:
+    queue = MessageQueue(2)
+    queue.put([Message(number, "ch") for number in range(1, 2 * QUEUED_WINDOWS_MAX + 1)])
+    queue.put([Message(1, "ch", redelivered=True), Message(9, "ch")])
+    assert [message.sequence for message in queue] == [*range(1, 2 * QUEUED_WINDOWS_MAX + 1), 9]
+
+
+async def test_closed_queue_gives_nothing_even_if_messages_wait() -> None:
+    queue = MessageQueue(2)
+    assert not queue.closed
+    queue.put([Message(1, "ch")])
+    assert await queue.arrived()
+    queue.close(None)
+    assert not await queue.arrived()
