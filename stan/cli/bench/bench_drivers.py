@@ -123,6 +123,15 @@ class LoadDriver:
             latencies=self.latencies,
         )
 
+    def received(self, messages: int) -> None:
+        """Count messages; time runs from the first to the last, with which `run` ends."""
+        now = time.monotonic_ns()
+        self.began_ns = self.began_ns or now
+        self.done += messages
+        if self.done >= self.count:
+            self.ended_ns = now
+            self.finish()
+
     def finish(self, error: Exception | None = None) -> None:
         """End `run`."""
         if not self.finished.done():
@@ -136,8 +145,8 @@ class LoadDriver:
         raise NotImplementedError
 
     async def run(self) -> None:
-        """Do the job."""
-        raise NotImplementedError
+        """Do the job; what arrives does it all unless a driver has more to do."""
+        await self.finished
 
     async def leave(self) -> None:
         """Close what prepare() opened."""
@@ -251,23 +260,13 @@ class SubscribeDriver(StanDriver):
         if self.early:
             self.nats.take(b"".join(_as_read(frame) for frame in self.early))
 
-    async def run(self) -> None:
-        """Everything happens as messages arrive."""
-        await self.finished
-
     def on_messages(self, count: int, first: int, last: int, redelivered: int, in_order: bool) -> None:  # noqa: FBT001
         """Messages of one read."""
-        now = time.monotonic_ns()
-        if not self.began_ns:
-            self.began_ns = now
-        self.done += count - redelivered
         self.redelivered += redelivered
         if first:
             self.out_of_order |= not in_order or first <= self.last
             self.last = last
-        if self.done >= self.count:
-            self.ended_ns = now
-            self.finish()
+        self.received(count - redelivered)
 
 
 class RawPublishDriver(LoadDriver):
@@ -304,24 +303,10 @@ class RawSubscribeDriver(LoadDriver):
         """Subscribe, and see to it that the server knows."""
         self.nats = nats = RawConnection()
         await nats.open(self.job.server.split(","), self.job.nats_options, CONNECT_TIMEOUT_S)
-        nats.on_messages = self.on_messages
+        nats.on_messages = self.received
         nats.raw_sid = await nats.listen(self.job.channel, lambda _frames: None)
         await asyncio.sleep(0)  # SUB leaves before the PING of flush
         await nats.flush()
-
-    async def run(self) -> None:
-        """Everything happens as messages arrive."""
-        await self.finished
-
-    def on_messages(self, count: int) -> None:
-        """Messages of one read."""
-        now = time.monotonic_ns()
-        if not self.began_ns:
-            self.began_ns = now
-        self.done += count
-        if self.done >= self.count:
-            self.ended_ns = now
-            self.finish()
 
     async def leave(self) -> None:
         """Close."""

@@ -66,12 +66,8 @@ class PythonPublishDriver(PythonDriver):
         if error is not None:
             self.finish(error)
             return
-        now = time.monotonic_ns()
-        add_latency(self.latencies, now - self.sent_ns.popleft(), 1)
-        self.done += 1
-        if self.done == self.count:
-            self.ended_ns = now
-            self.finish()
+        add_latency(self.latencies, time.monotonic_ns() - self.sent_ns.popleft(), 1)
+        self.received(1)
 
 
 class PythonSubscribeDriver(PythonDriver):
@@ -89,24 +85,13 @@ class PythonSubscribeDriver(PythonDriver):
             ack_wait_s=ACK_WAIT_S,
         )
 
-    async def run(self) -> None:
-        """Everything happens as messages arrive."""
-        await self.finished
-
     def on_message(self, message: stan_client.Message) -> None:
         """One message."""
-        now = time.monotonic_ns()
-        if not self.began_ns:
-            self.began_ns = now
-        if message.redelivered:
-            self.redelivered += 1
-            return
-        self.done += 1
-        self.out_of_order |= message.sequence <= self.last
-        self.last = message.sequence
-        if self.done == self.count:
-            self.ended_ns = now
-            self.finish()
+        self.redelivered += message.redelivered
+        if not message.redelivered:
+            self.out_of_order |= message.sequence <= self.last
+            self.last = message.sequence
+        self.received(not message.redelivered)
 
 
 DRIVERS: Final[dict[str, type[LoadDriver]]] = {"python-pub": PythonPublishDriver, "python-sub": PythonSubscribeDriver}

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from struct import Struct
-from typing import Any, Final
+from typing import Any, Final, get_origin
 
 from stan.protocol.proto.admin_pb2 import CursorStatus, SubscriptionsResponse
 from stan.protocol.proto.extension_pb2 import FetchResponse
@@ -27,10 +27,6 @@ MAGIC: Final = b"SBK1"
 BLOCK_BYTES_MAX: Final = 128 * MiB
 """Larger than any payload of NATS."""
 _BLOCK = Struct("<4sII")
-_TYPES: Final = {"name": str, "file": str, "limits": dict} | dict.fromkeys(
-    ("group", "first_sequence", "last_sequence", "messages", "positions"), int
-)
-"""What the fields of a channel are in backup.json."""
 
 
 class ArchiveError(Exception):
@@ -152,7 +148,7 @@ def read_index(directory: Path) -> BackupIndex:
         index = BackupIndex(**said, channels=channels)
         for channel in channels:
             for one in fields(channel):
-                if type(getattr(channel, one.name)) is not _TYPES[one.name]:
+                if type(getattr(channel, one.name)) is not (get_origin(one.type) or one.type):
                     raise TypeError(f"{one.name} of a channel is {getattr(channel, one.name)!r}")
     except FileNotFoundError:
         raise ArchiveError(f"{directory} is no backup, or one that was not finished: {INDEX} is missing") from None

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, NoReturn
+from typing import Annotated, Any, Final
 
 import typer
 from pyspark_stan.examples import EXAMPLES, Example
@@ -24,11 +24,10 @@ from pyspark_stan.pipeline.session import SparkMissingError, require_spark
 
 from stan.cli.commands.pipeline_screen import screen
 from stan.cli.support.common import (
-    EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
     Target,
-    err,
+    fail,
     group_of_commands,
     out,
     run_until_signalled,
@@ -60,7 +59,7 @@ def run_pipeline(
             shown.tell(f"pipeline {pipeline.name}: {pipeline.source.title} to {pipeline.sink.channel}")
             run(pipeline, stop, shown.tell, shown.show)
     except (SparkMissingError, PipelineError) as error:
-        _fail(f"pipeline {pipeline.name}: {error}")
+        fail(f"pipeline {pipeline.name}: {error}")
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     out.print(
@@ -99,7 +98,7 @@ def examples(
             with path.open("x", encoding="utf-8") as file:
                 file.write(example.toml)
         except OSError as error:
-            _fail(f"cannot write {path}: {error.strerror}")
+            fail(f"cannot write {path}: {error.strerror}")
         out.print(
             f"{path}  (stan pipeline feed {example.name}; stan pipeline run {path})", highlight=False, soft_wrap=True
         )
@@ -144,21 +143,15 @@ def _read(file: Path) -> Pipeline:
         return read_pipeline(file, os.environ)
     except PipelineConfigError as error:
         count = len(error.complaints)
-        _fail(
+        fail(
             f"{file}: {count} mistake{'s' if count > 1 else ''}\n" + "\n".join(f"  {each}" for each in error.complaints)
         )
 
 
 def _example(name: str) -> Example:
     if name not in EXAMPLES:
-        err.print(f"There is no example {name!r}; there are {', '.join(EXAMPLES)}.", style="red", markup=False)
-        raise typer.Exit(EXIT_USAGE)
+        fail(f"There is no example {name!r}; there are {', '.join(EXAMPLES)}.", EXIT_USAGE)
     return EXAMPLES[name]
-
-
-def _fail(text: str) -> NoReturn:
-    err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(EXIT_FAILED)
 
 
 def _stop_on_signals() -> threading.Event:
