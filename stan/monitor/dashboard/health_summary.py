@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from stan.monitor.dashboard.cursor_state import CursorState, name_of
 from stan.monitor.dashboard.formatting import listed
+from stan.monitor.page_format import shown
 from stan.protocol.proto import admin_pb2 as admin
 from stan.units import counted, size
 
@@ -74,7 +75,7 @@ def sentence(inputs: HealthInputs, found: list[HealthProblem]) -> str:
 def _worst(inputs: HealthInputs) -> Iterator[str]:
     if inputs.lagging:
         lagging = inputs.lagging[0][0]
-        yield f"worst lag {lagging.waiting:,} on {_text(lagging.channel)} / {_text(name_of(lagging))}"
+        yield f"worst lag {lagging.waiting:,} on {shown(lagging.channel)} / {shown(name_of(lagging))}"
     elif inputs.subscribed is not None:
         yield "nobody lags behind" if inputs.subscribed else "nobody is subscribed"
 
@@ -175,16 +176,12 @@ def _disks(inputs: HealthInputs) -> Iterator[HealthProblem]:
 def _cursors(inputs: HealthInputs) -> Iterator[HealthProblem]:
     stuck = inputs.stuck
     for cursor, state in stuck[:LISTED_MAX]:
-        name = f"{_text(name_of(cursor))} on {_text(cursor.channel)}"
+        name = f"{shown(name_of(cursor))} on {shown(cursor.channel)}"
         why = state.text[0].lower() + state.text[1:]
         since = max(int(cursor.oldest_pending), int(cursor.last_ack))
         yield HealthProblem((f"stuck:{name}",), f"{name} is {why}", "warn", "#/durables?state=stuck", since)
     if len(stuck) > LISTED_MAX:
         yield HealthProblem(("stuck",), f"{len(stuck) - LISTED_MAX:,} more are stuck", "warn", "#/durables?state=stuck")
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "replace")
 
 
 class ProblemTimes:
