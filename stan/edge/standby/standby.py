@@ -272,11 +272,11 @@ class StandbyServer:
         config: Config,
         server_id: str,
         log: ServerLog,
-        told: Callable[[str], None],
+        tell_state: Callable[[str], None],
         *,
         clock: Callable[[], Nanos] = boot_clock,
     ) -> None:
-        """*told* is called with each new state, FT_STANDBY or FT_ACTIVE."""
+        """*tell_state* is called with each new state, FT_STANDBY or FT_ACTIVE."""
         self.generations = _store_generations(config)
         self.link = StandbyLink(config, server_id, self._on_message)
         self.lease: Lease | None = None
@@ -284,7 +284,7 @@ class StandbyServer:
         self._config = config
         self._server_id = server_id
         self._log = log
-        self._told = told
+        self._tell_state = tell_state
         self._clock = clock
         self._missed = round(limits.FT_MISSED_INTERVAL * Random().uniform(0.9, 1.1))
         self._last_message_at = clock()
@@ -293,13 +293,13 @@ class StandbyServer:
     async def run(self, urls: tuple[str, ...], stop: asyncio.Event, serve: Serve) -> None:
         """Take part in the group until *stop*. Raises StartError; LostLock if this server was active and has lost the lease."""
         self._log.info("Starting in standby mode")
-        self._told(STANDBY)
+        self._tell_state(STANDBY)
         await self.link.open(urls, self._log.error)
         try:
             alone = await self._standby(stop)
             if self.lease is not None:
                 self._log.info("Server is active")
-                self._told(ACTIVE)
+                self._tell_state(ACTIVE)
                 self._active = ActiveServer(
                     self._config, self._server_id, self._log, self.generations, self.link, self.lease
                 )

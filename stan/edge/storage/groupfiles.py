@@ -76,8 +76,8 @@ class GroupFiles:
     ) -> tuple[FileLog, list[str]]:
         """Open the log of a group, made if need be; returns it with the texts of its recovery for the operator.
 
-        *on_damage* is called as FileLog.open says, and has to mark the log as damaged; a server alone, which could get its
-        entries from nobody, does without. If no entry is missing between others, a new mark is removed again. *on_loss* is called
+        *on_damage* is called as FileLog.open says, and has to mark the log as damaged; not for a server alone, as no
+        other node could restore its log. If no entry is missing between others, a new mark is removed again. *on_loss* is called
         with a text if entries are lost that had been written.
         """
         raft, disk = self.raft, self._directory.disk

@@ -33,7 +33,7 @@ NOT_CLUSTERED_BEFORE = "stan: cannot restart server in clustered mode if it was 
 
 @dataclass(slots=True)
 class RecordedNodes:
-    """What a node of a cluster remembers about the nodes of it, once one was added or removed."""
+    """The nodes of the cluster as this node last knew them, once a node was added or removed."""
 
     names: list[str] = field(default_factory=list)
     version: int = 0  # of the names; 0: none was added or removed
@@ -221,33 +221,33 @@ def recorded_node_id(directory: str, files: Files | None = None) -> str:
 
 def write_manifest(directory: str, manifest: Manifest, files: Files | None = None) -> None:
     """Replace `stan.json` durably."""
-    told = asdict(manifest)
+    document = asdict(manifest)
     if (
         not manifest.encryption
     ):  # earlier versions refuse a manifest with this field, as they must if logs are encrypted
-        del told["encryption"]
+        del document["encryption"]
     if manifest.sealed_from is None:
-        del told["sealed_from"]
-    write_document(files or OsFiles(), f"{directory}/{NAME}", told)
+        del document["sealed_from"]
+    write_document(files or OsFiles(), f"{directory}/{NAME}", document)
 
 
 def read_document(files: Files, path: str) -> dict[str, Any]:
     """Read what `write_document` wrote; earlier versions wrote no checksum. Raises ValueError, TypeError, FileNotFoundError."""
-    told = dict(json.loads(read_file(files, path)))
-    mark = told.pop(_CHECKSUM, None)
-    if mark is not None and mark != _checksum(told):
+    document = dict(json.loads(read_file(files, path)))
+    mark = document.pop(_CHECKSUM, None)
+    if mark is not None and mark != _checksum(document):
         raise ValueError("wrong checksum")
-    return told
+    return document
 
 
-def write_document(files: Files, path: str, told: dict[str, Any]) -> None:
+def write_document(files: Files, path: str, document: dict[str, Any]) -> None:
     """Replace a small JSON file durably."""
-    content = json.dumps({**told, _CHECKSUM: _checksum(told)}, indent=2)
+    content = json.dumps({**document, _CHECKSUM: _checksum(document)}, indent=2)
     write_durably(files, path, content.encode() + b"\n")
 
 
-def _checksum(told: dict[str, Any]) -> int:
-    return zlib.crc32(json.dumps(told, sort_keys=True).encode())
+def _checksum(document: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(document, sort_keys=True).encode())
 
 
 def lock_directory(directory: Path) -> int:

@@ -62,7 +62,7 @@ class RaftFiles:
     # --- members ----------------------------------------------------------------------------------------------------------
 
     def open(self, number: GroupId, note: Callable[[str, str], None]) -> "StoredMember":
-        """What this node's member of a group keeps, made if need be; *note* gets level and text of a line if it is damaged.
+        """Open this node's member of a group, made if need be; *note* gets level and text of a line if a file is damaged.
 
         Without a right slot of its hard state the member is one that has forgotten its votes, as if the file were missing.
         """
@@ -76,7 +76,7 @@ class RaftFiles:
         return StoredMember(self, number, hard_state, self._read_voters(number))
 
     def _read_voters(self, number: GroupId) -> Voters:
-        """Who votes in a group as far as an entry told; nobody at index 0 if none did. Raises Damage."""
+        """Read the voters of a group; no names, and index 0, if none were noted yet. Raises Damage."""
         self._files.makedirs(self._path(number))
         if _VOTERS not in self._files.listdir(self._path(number)):
             return Voters()

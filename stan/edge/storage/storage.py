@@ -254,8 +254,8 @@ class Storage:
         could not replay; the other groups can be served.
         """
         if self.rows.database is not None and self.directory is not None:
-            for told in await self.rows.database.drop_strays(self.directory.manifest.raft_groups):
-                self._note("ERR", told)
+            for text in await self.rows.database.drop_strays(self.directory.manifest.raft_groups):
+                self._note("ERR", text)
         failed: dict[GroupId, Exception] = {}
         await self.load_group(broker, META_GROUP, replicated=replicated)
         if broker.view.meta.info is None and not replicated:

@@ -185,7 +185,7 @@ class ChunkRequests:
         return self._ask(Verb.OPEN)
 
     def end(self) -> None:
-        """Take no answer any more until `begin`."""
+        """End the session; no answer counts until `begin`."""
         self._outstanding.clear()
         self._session = -1
 

@@ -23,7 +23,7 @@ _SEGMENT = Struct("<QQH")  # first index, bytes, generation
 
 
 class Verb(IntEnum):
-    """What a request asks for."""
+    """The kinds of requests."""
 
     OPEN = 1
     READ = 2
@@ -31,7 +31,7 @@ class Verb(IntEnum):
 
 
 class Status(IntEnum):
-    """Whether an answer has the content that was asked for, or says as text why not."""
+    """The kinds of answers: the content that was asked for, or as text why there is none."""
 
     FINE = 0
     REFUSED = 1
@@ -75,7 +75,7 @@ class OfferedSegment(NamedTuple):
 
 @dataclass(frozen=True)
 class Offer:
-    """What a transfer consists of."""
+    """The parts of a transfer: the state of a group as of an entry, and the segments of its log up to that entry."""
 
     group: GroupId
     index: RaftIndex  # newest entry, applied in the state
