@@ -4,11 +4,12 @@ Promises: a change of the manifest counts once it is on the disk. Blocking; rais
 """
 
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from stan import limits
 from stan.config import EncryptionConfig
@@ -66,6 +67,7 @@ class DataDirectory:
         self.power_lost = power_lost  # maybe, since the directory was last used
         self._boot = boot
         self._lock = lock
+        self._changing = threading.Lock()  # the loop and a worker thread may change the manifest at the same time
 
     @classmethod
     def open(cls, disk: Disk, cluster_id: str, raft_groups: int, *, node_id: str, lock: int | None) -> Self:
@@ -96,22 +98,27 @@ class DataDirectory:
         return cls(disk, opened.manifest, boot=boot, power_lost=opened.power_lost, lock=lock)
 
     def write(self, manifest: Manifest) -> None:
-        """Replace the manifest durably."""
+        """Replace the manifest durably. Only while nothing else may change it; otherwise `change`."""
         write_manifest(self.disk.directory, manifest, self.disk.files)
         self.manifest = manifest
+
+    def change(self, **fields: Any) -> None:
+        """Replace fields of the manifest durably; changes of other threads are kept."""
+        with self._changing:
+            self.write(replace(self.manifest, **fields))
 
     def note_boot(self) -> None:
         """The logs are in order: from here on a crash is one of this boot, and no longer one on what another boot has left."""
         if self.manifest.boot_id != self._boot:
-            self.write(replace(self.manifest, boot_id=self._boot))
+            self.change(boot_id=self._boot)
 
     def forget_boot(self) -> None:
         """Let the next start take it that power was lost since this one."""
-        self.write(replace(self.manifest, boot_id=""))
+        self.change(boot_id="")
 
     def note_nodes(self, nodes: RecordedNodes) -> None:
         """Write down what the metadata says about the nodes, for the next start."""
-        self.write(replace(self.manifest, nodes=nodes))
+        self.change(nodes=nodes)
 
     # --- encryption -------------------------------------------------------------------------------------------------------
 
@@ -133,9 +140,10 @@ class DataDirectory:
 
     def _note_encrypted_from(self, since: dict[str, int]) -> None:
         if self.disk.cipher is not None:
-            changed = replace(self.manifest)
-            note_encrypted_from(changed, self.disk.cipher, since)
-            self.write(changed)
+            with self._changing:
+                changed = replace(self.manifest)
+                note_encrypted_from(changed, self.disk.cipher, since)
+                self.write(changed)
 
     def note_encrypted(self, number: GroupId) -> None:
         """Write down that whatever becomes a group's log from here on is encrypted from its first entry."""
@@ -149,7 +157,7 @@ class DataDirectory:
         """Unlock the directory; *clean* when all that was written is durable and flushed."""
         if clean:
             with suppress(OSError):  # on a full disk the directory counts as not closed in order
-                self.write(replace(self.manifest, clean=True))
+                self.change(clean=True)
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
