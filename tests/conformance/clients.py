@@ -9,8 +9,8 @@ A driver is started with `<url> <cluster id> <client id> <ping interval, s> <pin
     unsubscribe <name> | close <name>       ends a subscription
     disconnect                              closes the connection and ends the program
 
-It tells what happens as JSON lines with an "event": connected, refused, acked, subscribed, failed, message, ack_sent,
-unsubscribed, closed, disconnected, reconnected, connection_lost. A test waits for events, with a deadline.
+It tells what happens as JSON lines with an "event": connected, refused, acked, subscribed, failed, message, acking,
+ack_sent, unsubscribed, closed, disconnected, reconnected, connection_lost. A test waits for events, with a deadline.
 Never talks STAN itself: what the wire looks like is the published client's business.
 """
 

@@ -54,10 +54,11 @@ class Admin:
                 await asyncio.sleep(0.05)
 
     async def until_done(self, verb, name):
-        """Ask until no other change is under way, and every group is known to have a leader."""
+        """Ask until no other change is under way, and every group is known to have a leader. A request that was answered too late
+        may have been executed."""
         async with asyncio.timeout(PATIENCE_S):
             while (answer := await self.ask(verb, name)) != "+OK":
-                assert "not yet where the last change wants them" in answer
+                assert "not yet where the last change wants them" in answer or "changed meanwhile" in answer
                 await asyncio.sleep(0.05)
 
 

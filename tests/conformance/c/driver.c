@@ -176,17 +176,22 @@ static Subscription *named(const char *name) {
     return NULL;
 }
 
+static void tell_ack(const char *event, Subscription *of, unsigned long long sequence) {
+    begin(event);
+    add_text("sub", of->name);
+    printf(", \"sequence\": %llu", sequence);
+    end();
+}
+
 static void ack(Subscription *of, unsigned long long sequence) {
     pthread_mutex_lock(&lock);
     Held *held = of->held;
     while (held && stanMsg_GetSequence(held->msg) != sequence) held = held->next;
     pthread_mutex_unlock(&lock);
     if (held == NULL) check(NATS_INVALID_ARG, "ack of a message that has not come");
+    tell_ack("acking", of, sequence);
     check(stanSubscription_AckMsg(of->sub, held->msg), "ack");
-    begin("ack_sent");
-    add_text("sub", of->name);
-    printf(", \"sequence\": %llu", sequence);
-    end();
+    tell_ack("ack_sent", of, sequence);
 }
 
 static void disconnect(void) {

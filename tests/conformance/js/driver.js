@@ -77,6 +77,7 @@ const commands = {
   },
 
   ack (name, sequence) {
+    tell('acking', { sub: name, sequence: Number(sequence) })
     subscriptions.get(name).held.get(Number(sequence)).ack()
     tell('ack_sent', { sub: name, sequence: Number(sequence) })
   },

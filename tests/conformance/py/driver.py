@@ -115,6 +115,7 @@ class Driver:
         tell("subscribed", sub=name)
 
     async def ack(self, name, sequence):
+        tell("acking", sub=name, sequence=int(sequence))
         await self.client.ack(self.held[name][int(sequence)])
         tell("ack_sent", sub=name, sequence=int(sequence))
 
