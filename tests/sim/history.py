@@ -212,6 +212,16 @@ class History:
         """When somebody leads *group* again, which nobody led at some time of [at, until]; else 0."""
         return next((end for since, end in reversed(self.unled[group]) if since <= until and at < end), 0)
 
+    def is_kept(self, ack):
+        """Whether an ack came into the log of a majority: no fault shows until then. Where nobody led the group, none either in
+        the first moments of whoever leads again, who has the ack in memory alone at first; that he leads is no such fault."""
+        member = (ack.sub.member,)
+        again = self.led_again(self.group_of.get(ack.sub.channel), ack.at, ack.at + KEPT_AFTER)
+        after = [c for c in self.causes if again and again < c.at <= again + KEPT_AFTER + REACH]
+        return not self.explained(ack.at, self.kept_at(ack), member) and all(
+            c.client not in ("", *member) for c in after
+        )
+
     def kept_at(self, ack):
         """When an ack is in the log of a majority, unless a fault came between. That somebody leads again is no such fault."""
         usual = ack.at + KEPT_AFTER
@@ -475,7 +485,7 @@ def check_position(history):
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             ack = acked[consumer].get(event.sequence)
-            kept = ack and not history.explained(ack.at, history.kept_at(ack), (ack.sub.member,))
+            kept = ack and history.is_kept(ack)
             kept = kept and not ack.at <= ack.sub.died_at <= ack.at + SLACK
             asked_for = kept and history.operated(consumer, meant[ack], event.at)
             if kept and not asked_for and event.at > history.kept_at(ack):

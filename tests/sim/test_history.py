@@ -4,7 +4,7 @@ import pytest
 
 from stan.types import MILLISECOND, SECOND
 from tests.sim import history as checks
-from tests.sim.history import Acked, Delivered, Ended, History, Publish, Reset, Sub
+from tests.sim.history import KEPT_AFTER, Acked, Delivered, Ended, History, Publish, Reset, Sub
 
 MESSAGES = 12
 LATE = 100 * SECOND
@@ -307,6 +307,17 @@ def test_an_ack_of_while_nobody_leads_may_be_forgotten_with_a_node_that_heard_it
     story.history.cause(story.at + SECOND, story.at + SECOND, "n1 down")
     story.deliver(story.plain, MESSAGES, count=1, at=LATE)
     assert seen(story.history)["check_position"] == []
+
+
+def test_an_ack_of_while_nobody_leads_may_be_forgotten_with_whoever_leads_again_and_dies_at_once():
+    for after, complaints in ((KEPT_AFTER // 6, 0), (3 * KEPT_AFTER, 1)):
+        story = Story()
+        unled_from_the_last_ack(story)
+        leads = story.at + 3 * SECOND
+        story.history.cause(leads, leads, "n2 leads group 1")
+        story.history.cause(leads + after, leads + after, "n2 down")
+        story.deliver(story.plain, MESSAGES, count=1, at=LATE)
+        assert len(seen(story.history)["check_position"]) == complaints
 
 
 def test_what_an_operator_removes_is_missing_and_right():
