@@ -18,6 +18,7 @@ FUNCTION_LINES_MAX = 70
 WORDS = {
     "stan",
     "stan.types",
+    "stan.alias",
     "stan.declared_options",
     "stan.units",
     "stan.limits",
@@ -361,6 +362,7 @@ def fields_of(node: ast.ClassDef) -> set[str]:
         if isinstance(item, ast.AnnAssign)
         and isinstance(item.target, ast.Name)
         and not ast.unparse(item.annotation).startswith(("ClassVar", "Final"))
+        and not (item.value is not None and ast.unparse(item.value).startswith("alias("))
     }
     inits = [item for item in node.body if isinstance(item, ast.FunctionDef) and item.name == "__init__"]
     for target in (target for init in inits for target in ast.walk(init) if isinstance(target, ast.Attribute)):

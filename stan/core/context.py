@@ -184,9 +184,10 @@ class NatsState:
 
 @dataclass(slots=True)
 class LeadingState:
-    """What this node leads, and what keeps it from doing so. Which channel groups it leads is in their `leadership`."""
+    """What this node leads, and what keeps it from doing so."""
 
     leads_meta: bool = False
+    led: tuple[tuple[GroupId, ChannelGroup], ...] = ()  # channel groups that this node leads, by number
     meta_lease: bool = True  # no other node can lead the metadata now
     write_blocked: frozenset[GroupId] = frozenset()  # led, but take no proposals at the moment
     saturated: frozenset[GroupId] = frozenset()  # led, but entries wait: new messages grow into a larger batch
@@ -266,9 +267,11 @@ class BrokerContext:
             for number in groups
         )
 
-    def led(self) -> Iterator[tuple[GroupId, ChannelGroup]]:
-        """Channel groups that this node leads."""
-        return ((number, group) for number, group in self.groups.items() if group.leadership is not None)
+    def groups_changed(self) -> None:
+        """Groups have come or gone, or this node begins or ends to lead one."""
+        self.leading.led = tuple(
+            (number, group) for number, group in self.groups.items() if group.leadership is not None
+        )
 
     def kept(self, number: GroupId, kind: type[Kept]) -> Kept:
         """The state of class *kind* that a part of the broker keeps while this node leads the group
@@ -279,7 +282,7 @@ class BrokerContext:
 
     def all_kept(self, kind: type[Kept]) -> Iterator[Kept]:
         """The state of class *kind* of each group that this node leads."""
-        return (group.leadership.kept(kind) for group in self.groups.values() if group.leadership is not None)
+        return (group.leadership.kept(kind) for _, group in self.leading.led if group.leadership is not None)
 
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel: from the registry, else from the hash of its name; ELSEWHERE: the channel is another
@@ -471,7 +474,7 @@ class BrokerContext:
         """(group, subscription id) of each online subscription of one connection, in the groups that this node leads."""
         return [
             (number, subscription_id)
-            for number, group in self.led()
+            for number, group in self.leading.led
             for subscription_id in sorted(group.machine.subscriptions.by_incarnation.get(incarnation, ()))
         ]
 

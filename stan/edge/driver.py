@@ -8,7 +8,7 @@ A turn never awaits. It runs when something arrived, a sync is done, or a deadli
 that arrived since the last turn is handled in one. What fails in one group ends there (see stan.edge.group_faults).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -92,22 +92,17 @@ class Driver:
         wanted |= gateway.take_in()
         if leaderships is not None:
             if not wanted and leaderships.at_rest:
-                self._replicate()  # links have periodic work even when no group does
+                leaderships.replicate()  # links have periodic work even when no group does
                 return
-            for group in leaderships.woken():  # a follower answers its leader only after its own sync
-                if group.wants_sync and not group.leads:
-                    runtime.sync_now(group)
-        self._replicate()  # messages of the other nodes may have advanced a commit index
+            self._sync_woken(leaderships)
+            leaderships.replicate()  # messages of the other nodes may have advanced a commit index
         ready = self._rounds()
-        self._replicate()
+        if leaderships is not None:
+            leaderships.replicate()
         if self._sync_touched() and leaderships is None:
             ready = self._rounds()
             self._sync_touched()
-        if (
-            leaderships.settle()
-            if leaderships is not None
-            else any(group.has_committed for group in self.groups.values())
-        ):
+        if leaderships.settle() if leaderships is not None else self._has_committed():
             turns.wake()
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, turns.wake)
@@ -126,18 +121,27 @@ class Driver:
             room = limits.OUTBOUND_BYTES_HIGH - self.gateway.connection.unsent
             ready = broker.ready(runtime.now(), runtime.wall(), room)
             self._carry_out(ready)
-            if not (broker.has_work and room > 0) and not any(group.has_committed for _, group in self._touched()):
+            if not (room > 0 and broker.has_work) and not self._has_committed():
                 return ready
         self.turns.wake()
         return ready
 
-    def _touched(self) -> Iterable[tuple[GroupId, Consensus]]:
-        """Groups in which something may have changed since the last turn; without a cluster all groups."""
-        return self.groups.items() if self.leaderships is None else self.leaderships.touched()
+    def _sync_woken(self, leaderships: "Leaderships") -> None:
+        """Sync the logs of followers that have something to do: a follower answers its leader only after its own sync."""
+        for group in leaderships.woken():
+            if group.wants_sync and not group.leads:
+                self.runtime.sync_now(group)
+
+    def _has_committed(self) -> bool:
+        """True if a group has entries to apply."""
+        for _, group in self.groups.items() if self.leaderships is None else self.leaderships.touched:
+            if group.has_committed:
+                return True
+        return False
 
     def _replicate(self) -> None:
         if self.leaderships is not None:
-            self.leaderships.scheduler.run()
+            self.leaderships.replicate()
 
     def _connection_changes(self) -> bool:
         connection, read = self.gateway.connection, self.gateway.read_buffer
@@ -159,7 +163,7 @@ class Driver:
         return changed
 
     def _commit(self) -> None:
-        for number, group in self._touched():
+        for number, group in self.groups.items() if self.leaderships is None else self.leaderships.touched:
             entries = group.take_committed()
             if group.failed:
                 self.faults.freeze(number, group.failed)
@@ -186,7 +190,7 @@ class Driver:
         if self.leaderships is None:
             return True
         try:
-            self.leaderships.configured(number, entry.index, entry.body)
+            self.leaderships.events.configured(number, entry.index, entry.body)
         except OSError as error:
             self.faults.freeze(number, str(error))
             return False
@@ -197,12 +201,18 @@ class Driver:
             self._note(level, text)
         for number, error in ready.faults:
             self.faults.fail(number, error)
-        self._let_go(ready)
-        self._propose_all(ready.proposals)
-        if blocked := self.broker.progress.blocked:
-            self.broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in blocked])
-            ready.sends = [send for send in ready.sends if not isinstance(send, Delivery) or send.group not in blocked]
+        if ready.trims or ready.drops:
+            self._let_go(ready)
+        if ready.proposals:
+            self._propose_all(ready.proposals)
         if ready.sends:
+            if blocked := self.broker.progress.blocked:
+                self.broker.not_sent(
+                    [send for send in ready.sends if isinstance(send, Delivery) and send.group in blocked]
+                )
+                ready.sends = [
+                    send for send in ready.sends if not isinstance(send, Delivery) or send.group not in blocked
+                ]
             lost = self.gateway.send(ready.sends, self._silent)
             if lost:
                 self.broker.not_sent(lost)
@@ -310,6 +320,8 @@ class Driver:
 
     def apply_committed(self) -> None:
         """Apply what the last sync committed to the replicated state, without answering clients. For the end of the process."""
+        if self.leaderships is not None:
+            self.leaderships.look()
         self._commit()
 
     # --- syncs ------------------------------------------------------------------------------------------------------------
@@ -317,7 +329,7 @@ class Driver:
     def _sync_touched(self) -> bool:
         """Sync the logs with entries that are waited for; True if a sync was done at once, on the event loop."""
         at_once = False
-        for _, group in self._touched():
+        for _, group in self.groups.items() if self.leaderships is None else self.leaderships.touched:
             if not group.wants_sync:
                 continue
             if self.runtime.sync_now(group):

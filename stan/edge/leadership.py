@@ -9,6 +9,7 @@ leadership begins only when every earlier entry is applied; nothing is sent with
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from stan import limits
 from stan.core.broker.broker import Broker
@@ -30,6 +31,13 @@ class LedGroup:
     """End of the lease, as last read; the lease ends earlier only if this node hands the leadership over."""
 
 
+class GroupEvents(NamedTuple):
+    """What the node does when something has happened in a group."""
+
+    configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry with the group's voters is committed
+    fault: Callable[[GroupId, Exception], None]  # the program failed in the group
+
+
 class Leaderships:
     """Begins and ends this node's leaderships, and checks their leases and room for proposals.
 
@@ -48,6 +56,8 @@ class Leaderships:
     ) -> None:
         """*nuid*: the identity of a cluster that this node founds."""
         self.led: dict[GroupId, LedGroup] = {}  # groups that this node leads
+        self.touched: list[tuple[GroupId, RaftGroup]] = []
+        """Groups in which something may have changed since `settle`, as of the last `look`; the others need no work."""
         self._broker = broker
         self._groups = groups
         self.scheduler = scheduler
@@ -57,12 +67,18 @@ class Leaderships:
         self._note = note
         self._entered = False  # a leadership began in this turn
         self._waiting: set[GroupId] = set()  # groups with a full disk here and no successor
-        self.configured: Callable[[GroupId, RaftIndex, bytes], None]  # an entry with the group's voters is committed
-        self.fault: Callable[[GroupId, Exception], None]  # the program failed in a group
+        self.events: GroupEvents
 
-    def touched(self) -> list[tuple[GroupId, RaftGroup]]:
-        """Groups in which something may have changed since `settle`; the others need no work."""
-        return [(number, self._groups[number]) for number in sorted(self.scheduler.touched) if number in self._groups]
+    def replicate(self) -> None:
+        """Run the groups that have something to do, and look which groups that were."""
+        self.scheduler.run()
+        self.look()
+
+    def look(self) -> None:
+        """Set `touched`."""
+        self.touched = [
+            (number, self._groups[number]) for number in sorted(self.scheduler.touched) if number in self._groups
+        ]
 
     @property
     def at_rest(self) -> bool:
@@ -76,16 +92,18 @@ class Leaderships:
     def settle(self) -> bool:
         """End a turn: keep only those touched groups that still need work. Returns True if there are any."""
         self._entered = False
+        self.look()
         self.scheduler.touched = {
             number
-            for number, group in self.touched()
+            for number, group in self.touched
             if group.has_committed or group.leads != (number in self.led) or self._has_ended(number, group)
         }
         return bool(self.scheduler.touched)
 
     def before_commit(self) -> None:
         """End the leaderships that this node has lost."""
-        for number, group in self.touched():
+        self.look()
+        for number, group in self.touched:
             if self._has_ended(number, group):
                 self.leave(number)
         for number in self.led.keys() - self._groups.keys():
@@ -108,18 +126,18 @@ class Leaderships:
             else:
                 self._broker.roles.follow_group(number)
         except Exception as error:  # noqa: BLE001 - the border of the group
-            self.fault(number, error)
+            self.events.fault(number, error)
         self._gateway.scope.roles_changed()
 
     def after_commit(self) -> None:
         """Begin at most one new leadership, and update leases and room for proposals of the groups led."""
-        for number, group in self.touched():
+        for number, group in self.touched:
             if number not in self.led and group.leads and not self._entered:
                 self._entered = True  # one per turn: each scans the replay buffer, and links need a turn in between
                 try:
                     self._enter(number, group)
                 except Exception as error:  # noqa: BLE001 - the border of the group
-                    self.fault(number, error)
+                    self.events.fault(number, error)
             if number in self.led:
                 self.led[number].lease_until = group.lease_until()
                 self._limit_proposals(number, group)
@@ -192,9 +210,11 @@ class Leaderships:
         if not gone and led is not None and led.term == term:
             led.term = Term(-1)  # not the group's: the next turn ends this leadership and begins another
             self.scheduler.touched.add(number)
+            self.look()
             self._gateway.read_buffer.wake()
 
     def freeze(self, number: GroupId, why: str) -> None:
         """Freeze a group after a failure of its disk or of the program."""
         self.scheduler.touched.add(number)
+        self.look()
         self._groups[number].freeze(why)

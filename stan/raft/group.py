@@ -17,6 +17,7 @@ from random import Random
 from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 
 from stan import limits
+from stan.alias import alias
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, StartError, fault
 from stan.invariant import invariant
 from stan.log.types import Entry, GroupLog
@@ -105,7 +106,7 @@ class RaftGroup:
         self._due = Nanos(0)  # when the next turn is due
         outside = RaftHost(
             partial(ports.send, group),
-            self._durability.index,
+            partial(self._durability.index, log),
             self.may_campaign,
             ports.listens_since,
             partial(ports.needs_snapshot, self),
@@ -118,10 +119,10 @@ class RaftGroup:
 
     # --- what it is -----------------------------------------------------------------------------------------------------
 
-    @property
-    def term(self) -> Term:
-        """Current term."""
-        return self._raft.library.term
+    term: Term = alias("_raft.library.term")
+    """Current term."""
+    commit_index: RaftIndex = alias("_raft.library.commit")
+    """Newest entry known to be committed; not all of them may have been handed out."""
 
     @property
     def leader(self) -> str | None:
@@ -157,11 +158,6 @@ class RaftGroup:
                 self._guarded(self._raft.leader_gone, self._ports.now())
             self._ports.wake(self)
 
-    @property
-    def commit_index(self) -> RaftIndex:
-        """Newest entry known to be committed; not all of them may have been handed out."""
-        return self._raft.library.commit
-
     def lease_until(self) -> Nanos:
         """End of the lease: until then no other node can lead, on this node's clock; 0 if this node does not lead.
 
@@ -181,7 +177,9 @@ class RaftGroup:
     @property
     def has_committed(self) -> bool:
         """True if `take_committed` would return entries."""
-        return not self.failed and min(self._raft.library.commit, self._durability.index()) > self._applied.index
+        return (
+            not self.failed and min(self._raft.library.commit, self._durability.index(self.log)) > self._applied.index
+        )
 
     @property
     def has_news(self) -> bool:
@@ -210,7 +208,7 @@ class RaftGroup:
     @property
     def transferring(self) -> bool:
         """True while leadership is handed over, or the voters have changed (`reconfigured`); proposals are refused meanwhile."""
-        return bool(self._handover) or self.reconfigured is not None
+        return self._handover.under_way is not None or self._applied.newer is not None
 
     # --- members ------------------------------------------------------------------------------------------------------------
 
@@ -309,7 +307,7 @@ class RaftGroup:
             raise Frozen(self.failed)
         if not self.leads:
             raise NotNow("this node does not lead the group")
-        if self._handover:
+        if self._handover.under_way is not None:
             raise NotNow("leadership is being handed over")
         if self.reconfigured is not None:
             raise NotNow("the voters of the group change")
@@ -317,7 +315,7 @@ class RaftGroup:
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation may have lowered it since
         """More of the log may be durable than before: take a turn, which reads how far, if an answer or a commit waits for it."""
-        if self._durability.moved and (self._handover or self._raft.waits_for_disk):
+        if self._durability.moved and (self._handover.under_way is not None or self._raft.waits_for_disk):
             self._ports.wake(self)
 
     def take_committed(self) -> list[Entry]:
@@ -326,7 +324,7 @@ class RaftGroup:
 
     def _take_committed(self) -> list[Entry]:
         first = RaftIndex(self._applied.index + 1)
-        last = min(self._raft.library.commit, self._durability.index())
+        last = min(self._raft.library.commit, self._durability.index(self.log))
         entries = self._raft.journal.entries(first, last, limits.TURN_BYTES_MAX)
         self._applied.take(entries)
         self._proposals.handed_out(entries)
@@ -384,7 +382,7 @@ class RaftGroup:
         self._want()
         self._proposals.expire(now)
         self._handover.advance(now)
-        waits = self._proposals or self._handover
+        waits = self._proposals.pending or self._handover.under_way is not None
         self._due = now if waits else self._raft.rest(now)
 
     def tick(self, now: Nanos) -> bool:
@@ -414,7 +412,7 @@ class RaftGroup:
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
         """Handle a follower's answer to an AppendEntries, quickly if nothing follows from it."""
-        if self._handover or not self._guarded(
+        if self._handover.under_way is not None or not self._guarded(
             self._raft.as_leader.take_answer_quickly, peer, answer, self._ports.now()
         ):
             self.receive(peer, answer)

@@ -60,7 +60,7 @@ class LongPoll:
     def tell(self) -> None:
         """Call the requests whose channels have newer messages since the last turn."""
         context = self.context
-        if not context.outgoing.news or any(group.dispatch.stops.lease_lapsed for _, group in context.led()):
+        if not context.outgoing.news or any(group.dispatch.stops.lease_lapsed for _, group in context.leading.led):
             return
         news, context.outgoing.news = context.outgoing.news, set()
         for uid in news:

@@ -14,31 +14,30 @@ from stan.types import Nanos
 class Timers:
     """Calls callbacks at their deadlines."""
 
-    __slots__ = ("_heap", "_made")
+    __slots__ = ("_heap", "_made", "next")
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Callable[[Nanos], None]]] = []
         self._made = 0
+        self.next: Nanos | None = None  # the earliest deadline; None: there is none
 
     def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
         """Call `call(now)` at the first `run` at or after *deadline*; equal deadlines in the order they were set."""
         self._made += 1
         heapq.heappush(self._heap, (deadline, self._made, call))
+        self.next = Nanos(self._heap[0][0])
 
     def run(self, now: Nanos, fail: Callable[[Exception], None]) -> None:
         """Call everything that is due; timers that these calls add for *now* run, too. *fail* is called with the exception of a
         callback that raises."""
         while self._heap and self._heap[0][0] <= now:
-            PartTimers(self, fail).call(heapq.heappop(self._heap)[2], now)
+            call = heapq.heappop(self._heap)[2]
+            self.next = Nanos(self._heap[0][0]) if self._heap else None
+            PartTimers(self, fail).call(call, now)
 
     def within(self, fail: Callable[[Exception], None]) -> "PartTimers":
         """The same timers for a part of the broker that may fail alone: *fail* is called with the exceptions of its callbacks."""
         return PartTimers(self, fail)
-
-    @property
-    def next(self) -> Nanos | None:
-        """The earliest deadline, None when there is none."""
-        return Nanos(self._heap[0][0]) if self._heap else None
 
 
 class PartTimers(NamedTuple):

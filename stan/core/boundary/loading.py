@@ -54,6 +54,7 @@ def reset(context: BrokerContext, number: GroupId) -> None:
             old.dispatch.stops.disconnected,
         )
     context.groups[number] = made
+    context.groups_changed()
 
 
 def restore(context: BrokerContext, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:

@@ -121,7 +121,7 @@ class BrokerView:
 
     def led(self) -> Iterable[GroupId]:
         """The channel groups that this node leads."""
-        return (number for number, _ in self._context.led())
+        return (number for number, _ in self._context.leading.led)
 
     def leads(self, number: GroupId) -> bool:
         """True if this node leads the group; also for the metadata group."""

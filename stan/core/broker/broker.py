@@ -8,7 +8,7 @@ request leaves before its first message; a publisher's ack leaves after its mess
 import contextlib
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from stan import limits
 from stan.config import Config
@@ -33,6 +33,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND, GroupId, Nanos, RaftIndex, WallNanos
 
 Numbers = Iterable[GroupId] | None
+NOTHING: Final[frozenset[GroupId]] = frozenset()
 
 
 class Broker:
@@ -77,6 +78,7 @@ class Broker:
     def drop(self, number: GroupId) -> None:
         """Forget a channel group that this node no longer holds; this node does not lead the group."""
         self.context.groups.pop(number, None)
+        self.context.groups_changed()
 
     def restore(self, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
         """Load a snapshot into a group that is new, or was reset. *anew*: all of the state counts as changed."""
@@ -272,31 +274,57 @@ class Broker:
 
     def ready(self, now: Nanos, wall: WallNanos, room: int) -> Ready:
         """Return everything to do now; deliveries stop at about *room* bytes. Call it again as long as `has_work`."""
-        context = self.context
+        context, parts = self.context, self.parts
+        outgoing = context.outgoing
         context.clock = Clock(now, wall)
-        context.timers.run(now, partial(context.fail, META_GROUP))
-        self.original_requests.handle_pending()
-        context.within(META_GROUP, self.parts.long_poll.tell)
+        if context.timers.next is not None and context.timers.next <= now:
+            context.timers.run(now, partial(context.fail, META_GROUP))
+        if self.original_requests.pending:
+            self.original_requests.handle_pending()
+        if outgoing.news:
+            context.within(META_GROUP, parts.long_poll.tell)
         ready = Ready()
-        ready.proposals = self.parts.publishing.seal()
-        context.outgoing.drain_into(ready)
-        for number, group in context.led():
-            try:
-                room = group.dispatch.pump(ready, now, room)
-            except Exception as error:  # noqa: BLE001 - the border of the group
-                context.fail(number, error)
-        changes = context.proposals.take(context.leading.write_blocked)
-        changing = {change.group for change in changes}
-        for number, group in context.led():
-            context.within(number, self.progress.report, number, group, ready, changing)
-        self.parts.committing.pump(ready)
-        ready.proposals += changes
-        ready.sends += context.outgoing.pub_acks
-        context.outgoing.pub_acks = []
-        ready.faults += context.outgoing.faults
-        context.outgoing.faults = []
+        if parts.publishing.waiting:
+            ready.proposals = parts.publishing.seal()
+        outgoing.drain_into(ready)
+        for number, group in context.leading.led:
+            if group.dispatch.scheduled:
+                room = self._deliver(number, ready, room)
+        self._propose_changes(ready)
+        if parts.committing.doubtful or self._commits_under_way:
+            parts.committing.pump(ready)
+        ready.sends += outgoing.pub_acks
+        ready.faults += outgoing.faults
+        outgoing.pub_acks, outgoing.faults = [], []
         ready.deadline = context.timers.next
         return ready
+
+    def _propose_changes(self, ready: Ready) -> None:
+        """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""
+        context = self.context
+        changes = context.proposals.take(context.leading.write_blocked) if context.proposals.changes else []
+        changing = {change.group for change in changes} if changes else NOTHING
+        for number, group in context.leading.led:
+            reports = group.dispatch.reports
+            if reports.cursors or reports.unconfirmed or group.dispatch.stops.progress_blocked:
+                context.within(number, self.progress.report, number, group, ready, changing)
+        ready.proposals += changes
+
+    def _deliver(self, number: GroupId, ready: Ready, room: int) -> int:
+        """Add the deliveries of a group to *ready*; returns the room left."""
+        try:
+            return self.context.groups[number].dispatch.pump(ready, self.context.clock.now, room)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self.context.fail(number, error)
+            return room
+
+    @property
+    def _commits_under_way(self) -> bool:
+        """True if a transaction is being carried out in a group that this node leads."""
+        for _, group in self.context.leading.led:  # noqa: SIM110 - no generator: this runs in each turn
+            if group.machine.transactions.under_way:
+                return True
+        return False
 
     def tick(self, now: Nanos, wall: WallNanos) -> None:
         """Set the time before events are stepped."""
@@ -305,16 +333,18 @@ class Broker:
     @property
     def has_work(self) -> bool:
         """True if `ready` would find deliveries to make or proposals to write."""
-        context = self.context
-        return bool(
-            any(change.group not in context.leading.write_blocked for change in context.proposals.changes)
-            or context.outgoing.responses
-            or context.outgoing.redeliveries
-            or context.outgoing.pub_acks
-            or self.parts.publishing.can_seal
-            or self.parts.committing.has_work
-            or any(group.dispatch.has_work for _, group in context.led())
-        )
+        context, outgoing = self.context, self.context.outgoing
+        if outgoing.responses or outgoing.redeliveries or outgoing.pub_acks:
+            return True
+        for change in context.proposals.changes:
+            if change.group not in context.leading.write_blocked:
+                return True
+        for _, group in context.leading.led:
+            if group.dispatch.scheduled and group.dispatch.has_work:
+                return True
+        if self.parts.publishing.waiting and self.parts.publishing.can_seal:
+            return True
+        return self._commits_under_way and self.parts.committing.has_work
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 
@@ -338,7 +368,7 @@ class Broker:
 
     def not_sent(self, deliveries: list[Delivery]) -> None:
         """Deliveries of a Ready did not leave: the log could not record them, or another node may lead their groups."""
-        for number, group in self.context.led():
+        for number, group in self.context.leading.led:
             group.dispatch.not_sent([lost for lost in deliveries if lost.group == number])
 
     def freeze(self, number: GroupId) -> None:

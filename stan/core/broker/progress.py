@@ -3,6 +3,7 @@
 The next leader begins behind what they report, and flags deliveries that it may repeat.
 """
 
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from stan import limits
@@ -23,7 +24,7 @@ class ProgressWriter:
         self.context = context
         self._sent: dict[int, pb.GroupChange] = {}  # by ticket: progress entries that are not in the log yet
 
-    def _is_due(self, number: GroupId, group: ChannelGroup, now: Nanos, changing: set[GroupId]) -> bool:
+    def _is_due(self, number: GroupId, group: ChannelGroup, now: Nanos, changing: Set[GroupId]) -> bool:
         """True if a progress entry of the group is due. A node that runs alone writes progress with every delivery; a replicated
         group writes it at intervals, and before any change that may move positions. If the log had no room for the last
         progress entry, a node alone retries at intervals, too."""
@@ -51,7 +52,7 @@ class ProgressWriter:
         group.report_at = self.context.clock.now + limits.PROGRESS_INTERVAL
         self.context.timers.at(group.report_at, lambda _now: None)  # only so that a turn runs then
 
-    def report(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: set[GroupId]) -> None:
+    def report(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> None:
         """Add the progress entries of a group to *ready*, if they are due. *changing*: groups with other changes in this turn."""
         if not self._is_due(number, group, self.context.clock.now, changing):
             return
@@ -72,7 +73,11 @@ class ProgressWriter:
     @property
     def blocked(self) -> set[GroupId]:
         """Groups that may send nothing because their logs had no room for a progress entry."""
-        return {number for number, group in self.context.led() if group.dispatch.stops.progress_blocked}
+        blocked = set()
+        for number, group in self.context.leading.led:
+            if group.dispatch.stops.progress_blocked:
+                blocked.add(number)
+        return blocked
 
     def no_room(self, number: GroupId) -> None:
         """The log of a group had no room for a progress entry: the group sends nothing until there is room. Call `ready` once

@@ -22,7 +22,7 @@ class GroupRoles:
             self.parts.channels.unregistered(uid)
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
             self.parts.channels.registered(info)
-        for led, _ in self.context.led():
+        for led, _ in self.context.leading.led:
             self.parts.clients.lead_group(led)
         self.parts.long_poll.reset()
         self.parts.read_index.applied()
@@ -46,6 +46,7 @@ class GroupRoles:
         context = self.context
         group = context.groups[number]
         leadership = group.lead()
+        context.groups_changed()
         self.parts.channels.lead(number)
         self.parts.staging.lead(number, leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall)
@@ -65,6 +66,7 @@ class GroupRoles:
         """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""
         context = self.context
         context.groups[number].leadership = None
+        context.groups_changed()
         context.forget(number)
         self.parts.clients.follow_group(number)
         self.parts.publishing.follow(number)

@@ -208,7 +208,7 @@ class PermissionAuthorizer:
         if kind.scope in (Scope.REPLICA, Scope.EACH_NODE):
             return True
         if EVERYTHING in text(channel) or b"*" in channel:  # a request to every leader
-            return context.leading.leads_meta or any(True for _ in context.led())
+            return context.leading.leads_meta or any(True for _ in context.leading.led)
         return context.leads(context.group_number(channel))
 
     # --- refusals ---------------------------------------------------------------------------------------------------------

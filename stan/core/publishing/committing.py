@@ -197,7 +197,7 @@ class Committing:
     def _under_way(self) -> Iterator[tuple[ChannelGroup, LiveChannel, pb.Commit]]:
         """Commits under way in the groups that this node leads, without those whose channel is being deleted or is not known to
         this copy of the metadata yet."""
-        for _, group in self.context.led():
+        for _, group in self.context.leading.led:
             for uid, commit in group.machine.transactions.under_way.items():
                 channel = self.channels.by_uid.get(ChannelUid(uid))
                 if channel is not None and not channel.deleting:

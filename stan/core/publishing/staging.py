@@ -135,7 +135,7 @@ class Staging:
     def expire(self) -> None:
         """Drop staged parts that were not committed within STAGED_AGE_MAX."""
         before = self.context.clock.wall - limits.STAGED_AGE_MAX
-        for number, group in self.context.led():
+        for number, group in self.context.leading.led:
             if group.machine.transactions.staged_before(before):
                 self.context.change_group(number, nobody_waits, drop_staged=pb.DropStaged(before=before))
 

@@ -30,7 +30,9 @@ class OriginalRequests:
         self._context = context
         self._arrival_order = arrival_order
         self._handlers = handlers
-        self._pending: deque[Frame] = deque(maxlen=limits.PENDING_REQUESTS_MAX)
+        self.pending: deque[Frame] = deque(
+            maxlen=limits.PENDING_REQUESTS_MAX
+        )  # kept until it is known who handles them
         self._placed_by_channel = {
             getattr(context.nats.subjects, name).encode() for name, scope in ORIGINAL.items() if scope is Scope.CHANNEL
         }
@@ -40,26 +42,26 @@ class OriginalRequests:
         context = self._context
         if context.leading.replaying is None and context.clustered:
             self._arrival_order.add(frame, context.clock.now)
-        if context.leading.replaying is None and (self._pending or self._may_be_replaced()):
-            self._pending.append(frame)
+        if context.leading.replaying is None and (self.pending or self._may_be_replaced()):
+            self.pending.append(frame)
         else:
             self._handle(frame)
 
     def handle_pending(self) -> None:
         """Handle the kept requests, as far as this node holds the leases of all groups that it leads."""
-        while self._pending and not self._may_be_replaced():
-            self._handle(self._pending.popleft())
+        while self.pending and not self._may_be_replaced():
+            self._handle(self.pending.popleft())
 
     def forget_pending(self, group: GroupId) -> None:
         """Drop the kept requests of a group, which are about to be replayed."""
-        for frame in [frame for frame in self._pending if self._group_of(frame) == group]:
-            self._pending.remove(frame)
+        for frame in [frame for frame in self.pending if self._group_of(frame) == group]:
+            self.pending.remove(frame)
 
     def _may_be_replaced(self) -> bool:
         """True if the lease of a group that this node leads has lapsed: another node may lead the group and answer instead."""
         context = self._context
         return (context.leading.leads_meta and not context.leading.meta_lease) or any(
-            group.dispatch.stops.lease_lapsed for _, group in context.led()
+            group.dispatch.stops.lease_lapsed for _, group in context.leading.led
         )
 
     def _handle(self, frame: Frame) -> None:

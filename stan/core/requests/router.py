@@ -78,7 +78,7 @@ class RequestRouter:
             case Scope.NAMED_NODE:
                 return () if request.node == context.reports.events.node else None
             case Scope.LEADERS:
-                return tuple(sorted(number for number, _ in context.led())) or None
+                return tuple(sorted(number for number, _ in context.leading.led)) or None
             case Scope.METADATA:
                 group = META_GROUP
             case Scope.GROUP:

@@ -24,7 +24,7 @@ from stan.edge.cluster.links import PeerLinks
 from stan.edge.cluster.membership import Membership
 from stan.edge.cluster.reconfiguration import Reconfiguration
 from stan.edge.driver import Driver
-from stan.edge.leadership import Leaderships
+from stan.edge.leadership import GroupEvents, Leaderships
 from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.scrub import Scrubber
@@ -108,7 +108,7 @@ class ClusterNode:
             raft_logging=cluster.raft_logging,
         )
         self.copies = GroupCopies(self, links)
-        self.leaderships.configured, self.leaderships.fault = self.copies.configured, self.driver.faults.fail
+        self.leaderships.events = GroupEvents(self.copies.configured, self.driver.faults.fail)
         self.handovers = Handovers(self, Balance(me, self.reconfiguration.placement), links.mux.is_up)
         self.membership = Membership(self._hello(config, cluster), environment.runtime.now(), environment.random)
         self.group_sync = GroupSync(self)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Self
 
 from stan import limits
+from stan.alias import alias
 from stan.errors import Damage, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
@@ -135,25 +136,17 @@ class FileLog(Visible):
         return log, recovery.report
 
     # --- where the log begins and ends -----------------------------------------------------------------------------
-    @property
-    def first_index(self) -> RaftIndex:
-        """Oldest entry from which on the log has no hole; older entries may exist, with holes between them."""
-        return self._first_index
-
-    @property
-    def last_index(self) -> RaftIndex:
-        """Newest written entry; 0 if none."""
-        return self._writer.active.segment.last_index
+    first_index: RaftIndex = alias("_first_index")
+    """Oldest entry from which on the log has no hole; older entries may exist, with holes between them."""
+    last_index: RaftIndex = alias("_writer.active.segment.last_index")
+    """Newest written entry; 0 if none."""
+    durable_index: RaftIndex = alias("_writer.durable_index")
+    """Newest entry known to be on stable storage (L1)."""
 
     @property
     def last_term(self) -> Term:
         """Term of the newest entry; 0 if none."""
         return self._writer.active.segment.last_term
-
-    @property
-    def durable_index(self) -> RaftIndex:
-        """Newest entry known to be on stable storage (L1)."""
-        return self._writer.durable_index
 
     @property
     def sealed_index(self) -> RaftIndex:

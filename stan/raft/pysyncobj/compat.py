@@ -5,8 +5,7 @@ one whose behaviour the tests and the simulation have shown.
 """
 
 import inspect
-from typing import Any
-from zlib import crc32
+from typing import Any, Self
 
 import pysyncobj.syncobj as library
 from pysyncobj.journal import Journal
@@ -15,6 +14,7 @@ from pysyncobj.syncobj import SyncObj, SyncObjConf
 from pysyncobj.transport import Transport
 from pysyncobj.version import VERSION
 
+from stan.alias import alias
 from stan.errors import StartError
 
 __all__ = [
@@ -77,18 +77,22 @@ ATTRIBUTES = (
 """Attributes that the shell reads or writes; the library's constructor sets them."""
 
 
-class Peer(Node):  # type: ignore[misc] # the library is not typed
-    """A node that has the same place in a set in every process, so that a simulated run can be repeated."""
+class Peer(int, Node):  # type: ignore[misc] # the library is not typed
+    """A node that is compared and hashed as the number that its name spells, hence without a call of a Python function, and with
+    the same place in a set in every process, so that a simulated run can be repeated."""
+
+    id: str = alias("_id")
+
+    def __new__(cls, name: str) -> Self:
+        """Make the node with that name."""
+        return super().__new__(cls, int.from_bytes(name.encode(), "big"))
 
     def __init__(self, name: str) -> None:
-        super().__init__(name)
-        self._hash = crc32(name.encode())
+        Node.__init__(self, name)
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Node) and bool(self._id == other._id))
-
-    def __hash__(self) -> int:
-        return self._hash
+    __str__ = Node.__str__
+    __repr__ = Node.__repr__
+    __format__ = object.__format__
 
 
 def complaints(version: str, owner: type, module: Any) -> list[str]:

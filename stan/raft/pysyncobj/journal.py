@@ -129,7 +129,7 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         return found
 
     def __len__(self) -> int:
-        return self.end - self.base + 1
+        return self.end - self.log.first_index + 2
 
     @overload
     def __getitem__(self, position: int) -> Item: ...
@@ -144,10 +144,12 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
             return Slice(self, RaftIndex(self.base + start), RaftIndex(self.base + stop - 1))
         if position == -1:
             return Item(self, self.end)
-        at = position if position >= 0 else len(self) + position
-        if not 0 <= at < len(self):
+        base = self.log.first_index - 1
+        size = self.end - base + 1
+        at = position if position >= 0 else size + position
+        if not 0 <= at < size:
             raise IndexError(position)
-        return Item(self, RaftIndex(self.base + at))
+        return Item(self, RaftIndex(base + at))
 
     # --- writing ------------------------------------------------------------------------------------------------------
 

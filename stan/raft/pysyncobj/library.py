@@ -9,6 +9,7 @@ globals of its own. Decides nothing by Raft's rules: that is for those who use i
 """
 
 from collections.abc import Iterable
+from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Protocol
 
@@ -16,6 +17,7 @@ import pysyncobj.syncobj as library
 from pysyncobj.syncobj import SyncObj
 
 from stan import limits
+from stan.alias import alias
 from stan.invariant import InvariantError
 from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Journal, Peer, SyncObjConf, Transport
 from stan.types import SECOND, Nanos, RaftIndex, Term
@@ -32,10 +34,6 @@ class LibraryClock:
         """It is *now* until it is told again."""
         self.now = now
         self.seconds = now / SECOND
-
-    def __call__(self) -> float:
-        """The library asks for the time, in seconds."""
-        return self.seconds
 
 
 class LibraryEvents(Protocol):
@@ -70,7 +68,11 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     def __init__(
         self, me: Peer, others: list[Peer], clock: LibraryClock, journal: Journal, events: LibraryEvents
     ) -> None:
-        names = {**vars(library), "monotonicTime": clock, "createJournal": lambda _file: journal}
+        names = {
+            **vars(library),
+            "monotonicTime": partial(getattr, clock, "seconds"),
+            "createJournal": lambda _file: journal,
+        }
 
         def bound(name: str) -> MethodType:
             published = SyncObj.__dict__[name]
@@ -78,6 +80,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
 
         self._clock = clock
         self._events = events
+        self.is_leader = False  # as far as this member knows
         self._SyncObj__onBecomeLeader = bound("_SyncObj__onBecomeLeader")
         self._SyncObj__onMessageReceived = bound("_SyncObj__onMessageReceived")
         self._library_tick = bound("_onTick")
@@ -87,25 +90,16 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
 
     # --- state --------------------------------------------------------------------------------------------------------------
 
-    @property
-    def term(self) -> Term:
-        """Current term."""
-        return Term(self._SyncObj__raftCurrentTerm)
-
-    @property
-    def commit(self) -> RaftIndex:
-        """Newest entry known to be committed."""
-        return RaftIndex(self._SyncObj__raftCommitIndex)
-
-    @commit.setter
-    def commit(self, index: RaftIndex) -> None:
-        """Correct the library: it has taken more for committed than the shell knows to be."""
-        self._SyncObj__raftCommitIndex = index
-
-    @property
-    def is_leader(self) -> bool:
-        """True if this member leads, as far as it knows."""
-        return bool(self._SyncObj__raftState == LEADER)
+    term: Term = alias("_SyncObj__raftCurrentTerm")
+    """Current term."""
+    commit: RaftIndex = alias("_SyncObj__raftCommitIndex")
+    """Newest entry known to be committed; the shell corrects the library, which takes more for committed."""
+    term_begins: RaftIndex = alias("_SyncObj__noopIDx")
+    """The leader's own first entry; everything before it is of earlier terms."""
+    linked: set[Peer] = alias("_SyncObj__connectedNodes")
+    """Voters and observers to which there is a link. Not to be changed."""
+    linked_observers: set[Peer] = alias("_SyncObj__readonlyNodes")
+    """Observers to which there is a link. Not to be changed."""
 
     @property
     def is_candidate(self) -> bool:
@@ -122,11 +116,6 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         """Last known leader of the current term."""
         node = self._SyncObj__raftLeader
         return None if node is None else str(node.id)
-
-    @property
-    def term_begins(self) -> RaftIndex:
-        """The leader's own first entry; everything before it is of earlier terms."""
-        return RaftIndex(self._SyncObj__noopIDx)
 
     @property
     def election_deadline(self) -> float:
@@ -147,18 +136,6 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     def transfer_pending(self, pending: bool) -> None:
         """End, with False, a request to campaign that came to nothing."""
         self._SyncObj__transferInProgress = pending
-
-    @property
-    def linked(self) -> set[Peer]:
-        """Voters and observers to which there is a link. Not to be changed."""
-        nodes: set[Peer] = self._SyncObj__connectedNodes
-        return nodes
-
-    @property
-    def linked_observers(self) -> set[Peer]:
-        """Observers to which there is a link. Not to be changed."""
-        nodes: set[Peer] = self._SyncObj__readonlyNodes
-        return nodes
 
     # --- roles --------------------------------------------------------------------------------------------------------------
 
@@ -260,6 +237,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         if newState != LEADER and self.is_leader:
             self.restart_election_timer()
         super()._SyncObj__setState(newState)
+        self.is_leader = newState == LEADER
         self._events.on_role(leads=newState == LEADER)
 
     def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802

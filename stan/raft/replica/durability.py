@@ -1,7 +1,13 @@
 """How far a member's own log counts as durable, and whether more of it is waited for. Pure."""
 
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
 from stan.log.types import GroupLog
 from stan.types import RaftIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Durability:
@@ -10,12 +16,10 @@ class Durability:
     def __init__(self, log: GroupLog, *, always: bool) -> None:
         self._log = log
         self._always = always
+        self.index: Callable[[GroupLog], RaftIndex] = attrgetter("durable_index" if always else "last_index")
+        """Returns the newest entry of the log that counts as durable."""
         self._wanted = RaftIndex(0)  # newest entry that is waited for
         self._seen = RaftIndex(-1)  # durable index at the last `look`
-
-    def index(self) -> RaftIndex:
-        """Newest entry that counts as durable."""
-        return self._log.durable_index if self._always else self._log.last_index
 
     def want(self, index: RaftIndex) -> None:
         """A sync is wanted that covers the entries up to *index*."""

@@ -19,27 +19,23 @@ class Handover:
 
     def __init__(self, shell: SafeRaft) -> None:
         self._raft = shell
-        self._transfer: _Transfer | None = None
-
-    def __bool__(self) -> bool:
-        """True while a hand-over is under way."""
-        return self._transfer is not None
+        self.under_way: _Transfer | None = None
 
     def begin(self, to: str, deadline: Nanos, done: Callable[[bool], None]) -> None:
         """Begin to hand over to *to*; replaces a hand-over that is under way, whose callback gets False."""
-        if self._transfer is not None:
-            self._transfer.done(False)  # noqa: FBT003 - the answer to the question
-        self._transfer = _Transfer(to, deadline, done)
+        if self.under_way is not None:
+            self.under_way.done(False)  # noqa: FBT003 - the answer to the question
+        self.under_way = _Transfer(to, deadline, done)
 
     def advance(self, now: Nanos) -> None:
         """Ask the target to campaign, look for its answer, or end the hand-over."""
-        transfer, shell = self._transfer, self._raft
+        transfer, shell = self.under_way, self._raft
         if transfer is None:
             return
         asks, is_asked = now < transfer.deadline - limits.RAFT_REFUSAL_TIMEOUT, shell.as_leader.handing_over
         over = now >= transfer.deadline or not (asks or is_asked)
         if not shell.library.is_leader or over or transfer.to not in shell.members.others:
-            self._transfer = None
+            self.under_way = None
             if is_asked:  # the target may still campaign: only after an election can there be a lease again
                 shell.library.step_down()
             transfer.done(not shell.library.is_leader)
@@ -48,6 +44,6 @@ class Handover:
 
     def give_up(self) -> None:
         """End the hand-over: this member leaves the group. The callback gets True."""
-        transfer, self._transfer = self._transfer, None
+        transfer, self.under_way = self.under_way, None
         if transfer is not None:
             transfer.done(True)  # noqa: FBT003 - it leads no more

@@ -24,13 +24,9 @@ class Proposals:
 
     def __init__(self) -> None:
         self.expired = False
-        self._pending: dict[RaftIndex, list[_Proposal]] = {}
+        self.pending: dict[RaftIndex, list[_Proposal]] = {}
         self._count = 0
         self._bytes = 0
-
-    def __bool__(self) -> bool:
-        """True if there are pending proposals."""
-        return bool(self._pending)
 
     @property
     def has_room(self) -> bool:
@@ -46,23 +42,25 @@ class Proposals:
         """Entries (kind, body) were written, the first of them at *first*."""
         deadline = Nanos(now + limits.RAFT_PROPOSAL_TIMEOUT)
         for at, (_, body) in enumerate(bodies):
-            self._pending.setdefault(RaftIndex(first + at), []).append(_Proposal(len(body), deadline))
+            self.pending.setdefault(RaftIndex(first + at), []).append(_Proposal(len(body), deadline))
             self._count += 1
             self._bytes += len(body)
 
     def handed_out(self, entries: Seq[Entry]) -> None:
         """These entries are handed out: proposals at their indexes, committed or replaced, are no longer pending."""
-        if self._pending:
+        if self.pending:
             for entry in entries:
                 self._forget(entry.index)
 
     def expire(self, now: Nanos) -> None:
         """Stop counting proposals whose deadline has passed."""
-        for index in [index for index, pending in self._pending.items() if pending[0].deadline <= now]:
+        if not self.pending:
+            return
+        for index in [index for index, pending in self.pending.items() if pending[0].deadline <= now]:
             self._forget(index)
             self.expired = True
 
     def _forget(self, index: RaftIndex) -> None:
-        for proposal in self._pending.pop(index, ()):
+        for proposal in self.pending.pop(index, ()):
             self._count -= 1
             self._bytes -= proposal.size

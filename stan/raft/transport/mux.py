@@ -170,7 +170,7 @@ class Mux:
         self._outgoing: dict[str, _Outgoing] = {}  # by peer
         self._reading = ReadingTimes(now())
         self._backoff = Backoff()
-        self._speaks: set[str] = set()  # peers to which a frame may have to leave
+        self.speaks: set[str] = set()  # peers to which a frame may have to leave
         self._garbled: Counter[GroupId] = Counter()  # messages in a row that could not be decoded
         for peer in sorted(peers):
             self.add_peer(peer)
@@ -206,27 +206,22 @@ class Mux:
         out = self._outgoing.get(peer)
         if out is None or not out.link.up:
             return
-        self._speaks.add(peer)
+        self.speaks.add(peer)
         out.add(group, message)
         if out.size >= limits.RAFT_FRAME_BYTES_MAX:
             out.ready += out.link.frames(out.take(), self._now())
 
-    @property
-    def speaks(self) -> bool:
-        """True if a frame may have to leave at the next `flush`."""
-        return bool(self._speaks)
-
     def flush(self) -> None:
         """At the end of a turn: write the queued messages to the wire, and pings that are due."""
         frames: list[tuple[str, bytes]] = []
-        for peer in sorted(self._speaks):
+        for peer in sorted(self.speaks):
             out = self._outgoing[peer]
             out.close()
             if out.parts or out.link.wants_to_speak:
                 out.ready += out.link.frames(out.take(), self._now())
             frames += [(peer, frame) for frame in out.ready]
             out.ready = []
-        self._speaks.clear()
+        self.speaks.clear()
         if frames and self._wire.write(frames):
             self.reset_all()
 
@@ -253,8 +248,8 @@ class Mux:
             self._note("WRN", f"link to {peer} is reset: {error}")
             self._reset(peer)
         if link.wants_to_speak:
-            self._speaks.add(peer)
-        if peer in self._speaks:
+            self.speaks.add(peer)
+        if peer in self.speaks:
             self._wake()
 
     def _hand_out(self, peer: str, kind: int, group: GroupId, view: memoryview) -> None:
@@ -304,7 +299,7 @@ class Mux:
                 self._reset(peer)
             if link.is_due(now):
                 link.wants_to_speak = True
-                self._speaks.add(peer)
+                self.speaks.add(peer)
 
     def reset_all(self) -> None:
         """End every link: the wire has lost its connection."""
@@ -315,7 +310,7 @@ class Mux:
         link = self._outgoing[peer].link
         was_up = link.up
         link.reset()
-        self._speaks.add(peer)
+        self.speaks.add(peer)
         self._tell(peer, was_up=was_up)
 
     def _tell(self, peer: str, *, was_up: bool) -> None:

@@ -450,7 +450,7 @@ def test_a_leader_that_was_replaced_tells_clients_of_the_next_one_nothing(node):
     node.follow(0)
     node.pass_time(1)
     assert node.hear("p") == node.hear("r") == node.hear("c") == []
-    assert not node.broker.original_requests._pending
+    assert not node.broker.original_requests.pending
 
 
 def test_a_group_without_a_lease_answers_no_requests_either(leader):

@@ -61,8 +61,12 @@ class World:
     def woken(self):
         return self.dirty
 
+    @property
     def touched(self):
         return list(self.groups.items())
+
+    def replicate(self):
+        self.seen.append("run")
 
     def settle(self):
         return self.leaves_some
