@@ -175,7 +175,29 @@ def python_files(*folders: str) -> list[Path]:
 SOURCES = python_files("stan", "clients")
 MODULES = {name_of(path): path for path in SOURCES}
 TESTS = python_files("tests")
-each_module = pytest.mark.parametrize("name", MODULES)
+
+
+def each(values, shown=str):
+    """A rule for each of *values*, checked in one test, which tells of all that break it: thousands of tests would take most of
+    their time for themselves."""
+
+    def decorate(rule):
+        def test():
+            wrong = []
+            for value in values:
+                try:
+                    rule(value)
+                except AssertionError as error:
+                    wrong.append(f"{shown(value)}: {error}")
+            assert not wrong, "\n".join(wrong)
+
+        test.__name__, test.__doc__, test.rule = rule.__name__, rule.__doc__, rule
+        return test
+
+    return decorate
+
+
+each_module = each(MODULES)
 
 
 @cache
@@ -183,6 +205,7 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
+@cache
 def imports_of(name: str) -> set[str]:
     """Dotted names that a module imports, anywhere in it; `from a import b` gives a.b where that is a module, else a."""
     found = set()
@@ -230,9 +253,7 @@ def test_client_libraries_are_imported_by_themselves_and_by_the_commands_only(na
     assert used <= allowed | ({"stan_client"} if name.startswith("pyspark_stan") else set())
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in MODULES if within(name, {"stan.core", "stan.protocol"}) or name in WORDS]
-)
+@each([name for name in MODULES if within(name, {"stan.core", "stan.protocol"}) or name in WORDS])
 def test_what_is_pure_imports_nothing_impure(name):
     roots = {other.split(".")[0] for other in imports_of(name)}
     assert not roots & (IMPURE - IMPURE_ALL_THE_SAME.get(name, set()))
@@ -256,7 +277,7 @@ def test_functions_are_short(name):
             assert lines <= FUNCTION_LINES_MAX, f"{node.name} has {lines} lines"
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=lambda path: "/".join(path.parts[-2:]))
+@each([*SOURCES, *TESTS], lambda path: "/".join(path.parts[-2:]))
 def test_module_says_what_it_is(path):
     tree = tree_of(path)
     assert ast.get_docstring(tree) or not tree.body, "a module begins with what it promises"
@@ -440,7 +461,7 @@ def foreign_reach(tree: ast.Module) -> set[str]:
     return wrong
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if within(name, AROUND_THE_CORE)])
+@each([name for name in MODULES if within(name, AROUND_THE_CORE)])
 def test_the_broker_is_stepped_and_read_through_its_view(name):
     wrong = foreign_reach(tree_of(MODULES[name]))
     assert not wrong, f"{name}: {sorted(wrong)}"
@@ -491,7 +512,7 @@ GONE = re.compile(
 """Words that only this code had, for which docs/glossary.md names the field's: they do not come back."""
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *TESTS], ids=lambda path: "/".join(path.parts[-2:]))
+@each([*SOURCES, *TESTS], lambda path: "/".join(path.parts[-2:]))
 def test_words_that_have_gone_stay_out(path):
     if path.name != Path(__file__).name:
         assert not GONE.findall(path.read_text(encoding="utf-8"))
@@ -523,10 +544,10 @@ def test_wrong_imports_would_be_seen(tmp_path, monkeypatch):
     monkeypatch.setitem(MODULES, "stan.core.wrong", file)
     assert imports_of("stan.core.wrong") == {"asyncio", "stan.edge.log", "flask.app"}
     with pytest.raises(AssertionError):
-        test_imports_point_downwards("stan.core.wrong")
+        test_imports_point_downwards.rule("stan.core.wrong")
     with pytest.raises(AssertionError):
-        test_what_is_pure_imports_nothing_impure("stan.core.wrong")
+        test_what_is_pure_imports_nothing_impure.rule("stan.core.wrong")
     with pytest.raises(AssertionError):
-        test_third_party_packages_stay_where_they_belong("stan.core.wrong")
+        test_third_party_packages_stay_where_they_belong.rule("stan.core.wrong")
     with pytest.raises(AssertionError):
-        test_what_is_public_has_a_docstring("stan.core.wrong")
+        test_what_is_public_has_a_docstring.rule("stan.core.wrong")
