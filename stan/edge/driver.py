@@ -92,13 +92,14 @@ class Driver:
         wanted |= gateway.take_in()
         if leaderships is not None:
             if not wanted and leaderships.at_rest:
-                leaderships.replicate()  # links have periodic work even when no group does
+                leaderships.scheduler.run()  # links have periodic work even when no group does
                 return
             self._sync_woken(leaderships)
-            leaderships.replicate()  # messages of the other nodes may have advanced a commit index
+            leaderships.scheduler.run()  # messages of the other nodes may have advanced a commit index
         ready = self._rounds()
         if leaderships is not None:
-            leaderships.replicate()
+            leaderships.scheduler.run()
+            leaderships.look()
         if self._sync_touched() and leaderships is None:
             ready = self._rounds()
             self._sync_touched()
@@ -138,10 +139,6 @@ class Driver:
             if group.has_committed:
                 return True
         return False
-
-    def _replicate(self) -> None:
-        if self.leaderships is not None:
-            self.leaderships.replicate()
 
     def _connection_changes(self) -> bool:
         connection, read = self.gateway.connection, self.gateway.read_buffer
@@ -351,7 +348,8 @@ class Driver:
             self.faults.freeze(group.group, why)
         else:
             group.synced(durable)
-            self._replicate()  # sends this follower's answer, which the leader waits for
+            if self.leaderships is not None:
+                self.leaderships.scheduler.run()  # sends this follower's answer, which the leader waits for
             if group.wants_sync and not self.turns.stopped:
                 self._sync(group)
         if self.leaderships is None or group.has_committed:  # a follower's answer is sent already

@@ -69,13 +69,8 @@ class Leaderships:
         self._waiting: set[GroupId] = set()  # groups with a full disk here and no successor
         self.events: GroupEvents
 
-    def replicate(self) -> None:
-        """Run the groups that have something to do, and look which groups that were."""
-        self.scheduler.run()
-        self.look()
-
     def look(self) -> None:
-        """Set `touched`."""
+        """Set `touched`; again after each run of the groups, before it is read."""
         self.touched = [
             (number, self._groups[number]) for number in sorted(self.scheduler.touched) if number in self._groups
         ]

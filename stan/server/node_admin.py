@@ -3,7 +3,7 @@
     nodes, options: every node answers for itself      step_down: the leader of the group
 
 Promises: the node answers for its status as soon as it is connected, before clients are served, and even if its disk hangs, then
-with the disk space that was seen last. Part of docs/admin-api.md; stan.core.routes has the requests that the broker answers.
+with the disk space that was seen last. Part of docs/admin-api.md; the broker answers the requests in stan.core.broker.routes.
 """
 
 import asyncio

@@ -291,7 +291,7 @@ class Broker:
             if group.dispatch.scheduled:
                 room = self._deliver(number, ready, room)
         self._propose_changes(ready)
-        if parts.committing.doubtful or self._commits_under_way:
+        if parts.committing.doubtful or parts.committing.under_way:
             parts.committing.pump(ready)
         ready.sends += outgoing.pub_acks
         ready.faults += outgoing.faults
@@ -318,14 +318,6 @@ class Broker:
             self.context.fail(number, error)
             return room
 
-    @property
-    def _commits_under_way(self) -> bool:
-        """True if a transaction is being carried out in a group that this node leads."""
-        for _, group in self.context.leading.led:  # noqa: SIM110 - no generator: this runs in each turn
-            if group.machine.transactions.under_way:
-                return True
-        return False
-
     def tick(self, now: Nanos, wall: WallNanos) -> None:
         """Set the time before events are stepped."""
         self.context.clock = Clock(now, wall)
@@ -344,7 +336,7 @@ class Broker:
                 return True
         if self.parts.publishing.waiting and self.parts.publishing.can_seal:
             return True
-        return self._commits_under_way and self.parts.committing.has_work
+        return self.parts.committing.under_way and self.parts.committing.has_work
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 

@@ -75,9 +75,8 @@ class AcceptedRequest(NamedTuple):
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """Answer with an error; *retry*: the error passes, the client may ask again."""
-        named = (
-            {"node": self.context.reports.events.node} if self.kind.named else {}
-        )  # it shows at least that the node is there
+        # The name shows at least that the node is there.
+        named = {"node": self.context.reports.events.node} if self.kind.named else {}
         self.answer(error=error.encode(), retry=retry, **named)
 
     def busy(self) -> None:

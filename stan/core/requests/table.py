@@ -1,7 +1,7 @@
 """The table of requests: for each one its message types, who answers it, which right it needs, and if it may be asked again.
 
 Everything that differs from request to request before it is handled stands here; `stan.core.requests.router` does what all have
-in common, `stan.core.clients.authorization` judges rights by the table, `stan.core.routes` and the edge name the handlers.
+in common, `stan.core.clients.authorization` judges rights by the table, `stan.core.broker.routes` and the edge name the handlers.
 """
 
 from collections.abc import Callable

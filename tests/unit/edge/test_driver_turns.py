@@ -65,9 +65,6 @@ class World:
     def touched(self):
         return list(self.groups.items())
 
-    def replicate(self):
-        self.seen.append("run")
-
     def settle(self):
         return self.leaves_some
 
