@@ -359,6 +359,30 @@ class Link:
         return True
 
 
+class RecordingLink(Link):
+    """A connection that is up and remembers what was written."""
+
+    def __init__(self):
+        super().__init__()
+        self.written = b""
+
+    def write(self, data):
+        self.written += data
+        return True
+
+
+def harness_with_channels():
+    """A server with three channels: `foo` with three messages, the newest a second later, `foo.bar` and `baz` with one."""
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"1", b"2")
+    harness.pass_time(1)
+    harness.publish("foo", b"3")
+    harness.publish("foo.bar", b"1")
+    harness.publish("baz", b"1")
+    return harness
+
+
 CLUSTERED = Config(cluster=ClusterConfig(node_id="n1", peers=("n2", "n3")), store=StoreConfig(raft_groups=1))
 
 

@@ -9,7 +9,7 @@ from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from stan.types import SECOND
-from tests.kit.core_harness import CoreHarness, Node
+from tests.kit.core_harness import Node, harness_with_channels
 
 PREFIX = "_STAN.x.test-cluster.admin"
 KINDS = {
@@ -51,14 +51,7 @@ def position(harness, **asked):
 
 @pytest.fixture
 def harness():
-    harness = CoreHarness()
-    harness.connect()
-    harness.publish("foo", b"1", b"2")
-    harness.pass_time(1)
-    harness.publish("foo", b"3")
-    harness.publish("foo.bar", b"1")
-    harness.publish("baz", b"1")
-    return harness
+    return harness_with_channels()
 
 
 # --- channels -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import SECOND
-from tests.kit.core_harness import CoreHarness, Node
+from tests.kit.core_harness import Node, harness_with_channels
 
 PREFIX = "_STAN.x.test-cluster"
 KINDS = {
@@ -53,14 +53,7 @@ def names(response):
 
 @pytest.fixture
 def harness():
-    harness = CoreHarness()
-    harness.connect()
-    harness.publish("foo", b"1", b"2")
-    harness.pass_time(1)
-    harness.publish("foo", b"3")
-    harness.publish("foo.bar", b"1")
-    harness.publish("baz", b"1")
-    return harness
+    return harness_with_channels()
 
 
 def test_channel_is_told_as_its_index_has_it(harness) -> None:

@@ -18,23 +18,11 @@ from stan.protocol.kernel import client as client_kernel
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
+from tests.kit.core_harness import RecordingLink
 
 FETCH, REPLICA_FETCH = b"_STAN.x.test-cluster.fetch", b"_STAN.x.test-cluster.replica.fetch"
 RECORDS = kernel.seal(b"foo", 1, 10, [b"\x03\0\0\0\x22\1x" * 3])
 GROUP = 1
-
-
-class Link:
-    """A connection that remembers what was written."""
-
-    up, unsent = True, 0
-
-    def __init__(self):
-        self.written = b""
-
-    def write(self, data):
-        self.written += data
-        return True
 
 
 class Log:
@@ -79,7 +67,7 @@ class Node:
         self.broker = Broker(config, lambda *_: BatchIndex(1, 40), b"_INBOX.n.", [GROUP])
         self.notes = []
         self.gateway = Gateway(self.broker, "_INBOX.x.>", lambda *note: self.notes.append(note))
-        self.link = self.gateway.connection = Link()
+        self.link = self.gateway.connection = RecordingLink()
         self.disk = Disk()
         self.leases = {GROUP}
         Fetching(self.broker, {GROUP: Group()}, self.gateway, self.disk, lambda group: group in self.leases)

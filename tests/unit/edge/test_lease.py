@@ -10,19 +10,7 @@ from stan.edge.standby import lease as module
 from stan.edge.standby.lease import Holder, Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.errors import LostLock
 from stan.types import SECOND
-
-
-class Clock:
-    """Time that is told."""
-
-    def __init__(self):
-        self.now = 100 * SECOND
-
-    def __call__(self):
-        return self.now
-
-    def go(self, seconds):
-        self.now += round(seconds * SECOND)
+from tests.kit.clock import Clock
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from stan.protocol.kernel import client as client_kernel
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
+from tests.kit.core_harness import RecordingLink
 from tests.kit.fake_operator import FakeDirect, channel
 
 GROUP = 1
@@ -55,17 +56,6 @@ class Log:
         return FIRST if ref.base_sequence == 1 else SECOND
 
 
-class Link:
-    up, unsent = True, 0
-
-    def __init__(self):
-        self.written = b""
-
-    def write(self, data):
-        self.written += data
-        return True
-
-
 class Runtime:
     """Work is done when the test says so."""
 
@@ -90,7 +80,7 @@ class Node:
         self.broker = Broker(Config(), lambda *_: BatchIndex(1, 40), b"_INBOX.n.", [GROUP])
         self.gateway = Gateway(self.broker, "_INBOX.x.>", lambda *note: self.notes.append(note))
         self.notes = []
-        self.gateway.connection = Link()
+        self.gateway.connection = RecordingLink()
         self.log = Log()
         self.runtime = Runtime()
         group = type("Group", (), {"log": self.log})()

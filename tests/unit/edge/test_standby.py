@@ -10,6 +10,7 @@ from stan.edge.standby.lease import Lease, LeaseFiles, LeaseWatch
 from stan.edge.standby.standby import ActiveServer, StandbyServer, encode_time
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
+from tests.kit.clock import Clock
 from tests.kit.fake_broker import eventually
 
 UNABLE = "ft: unable to get store lock at this time, going back to standby"
@@ -31,19 +32,6 @@ class Log:
     def texts(self):
         found, self.lines = [text for _, text in self.lines], []
         return found
-
-
-class Clock:
-    """Time that is told."""
-
-    def __init__(self):
-        self.now = 100 * SECOND
-
-    def __call__(self):
-        return self.now
-
-    def go(self, seconds):
-        self.now += round(seconds * SECOND)
 
 
 @pytest.fixture
