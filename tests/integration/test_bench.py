@@ -146,10 +146,12 @@ async def test_replay_publishes_first_and_reads_from_the_beginning(nats_url, bro
 async def test_sync_waits_for_each_ack(nats_url, broker) -> None:
     broker.mute.add("pub")
 
-    code, _, err = await bench("ch", "-n", "10", "-sync", "--timeout", "3", "-s", nats_url)
-
-    assert code == 1
-    assert "Not done after 3 s" in err
+    for seconds in (3, 6, 12, 24):  # on a busy machine the load process may start late
+        code, _, err = await bench("ch", "-n", "10", "-sync", "--timeout", str(seconds), "-s", nats_url)
+        assert code == 1
+        assert f"Not done after {seconds} s" in err
+        if broker.publishes:
+            break
     assert len(broker.publishes) == 1
     assert broker.clients == {}
 
