@@ -188,6 +188,7 @@ class FileLog(Visible):
 
         Behind a hole, sequences of channels may be missing."""
         self._writer.roll(first or RaftIndex(self.last_index + 2))
+        self._first_index = self._segments.first_index()
 
     def truncate_after(self, index: RaftIndex) -> None:
         """Remove every entry after *index*, durably; if *index* lies in a hole, the log ends before the hole.

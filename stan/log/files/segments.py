@@ -107,7 +107,9 @@ class Segments:
         return sum(segment.end for segment in self.all[:])
 
     def first_index(self) -> RaftIndex:
-        """First index from which no entry is missing up to the end."""
+        """First index from which no entry is missing up to the end; 1 if a truncation that failed has left no segment."""
+        if not self.all:
+            return RaftIndex(1)
         first = self.all[-1].first_index
         for segment in reversed(self.sealed()):
             if segment.header.generation or segment.last_index + 1 != first:
@@ -116,11 +118,13 @@ class Segments:
         return first
 
     def term_at(self, index: RaftIndex) -> Term:
-        """Term of the entry at *index*, or of the one before the oldest file; between first_index - 1 and last_index."""
+        """Term of the entry at *index*, or of the one before the oldest file; between first_index - 1 and last_index.
+
+        0 behind the last file, which a truncation that failed has left where it deleted a newer one."""
         at = bisect_right(self.all, index, key=lambda segment: segment.first_index) - 1
-        if at < 0 or index > self.all[at].last_index:
-            return self.all[at + 1].header.previous_term
-        return self.all[at].term_at(index)
+        if at >= 0 and index <= self.all[at].last_index:
+            return self.all[at].term_at(index)
+        return self.all[at + 1].header.previous_term if at + 1 < len(self.all) else Term(0)
 
     def extents(self, index: RaftIndex) -> list[Extent]:
         """The parts of the files that hold the entries up to *index*, oldest first. Raises Damage.

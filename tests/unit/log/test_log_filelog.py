@@ -454,6 +454,36 @@ def test_truncate_forgets_recent_batches_whose_places_are_written_again(files):
     assert [log.read(ref) for ref in refs(log)] == [records(7, at, 1) for at in range(1, 20)]
 
 
+@pytest.mark.parametrize("index", [0, 3, 17])
+@pytest.mark.parametrize("method", ["unlink", "sync_directory", "open", "ftruncate", "fdatasync"])
+@pytest.mark.parametrize("after", [0, 1])
+def test_truncate_that_fails_leaves_a_frozen_log_that_answers(files, log, index, method, after):
+    for at in range(1, 20):
+        log.append([one(at)])
+    log.sync()
+    files.fail(method, after, errno.EIO)
+    with suppress(InDoubt):
+        log.truncate_after(index)
+    there = {found.index for found in log.entries(1, 99, ALL)}
+    assert {at for at in range(22) if log.term_at(at)} >= there
+    log.release(0)
+    with suppress(Frozen):
+        log.append([one(log.last_index + 1)])
+
+
+@pytest.mark.parametrize("first", [None, 9])
+def test_skip_begins_the_log_behind_the_hole_at_once(log, first):
+    for at in range(1, 5):
+        log.append([one(at)])
+    log.skip(first)
+    first = first or 6
+    assert (log.first_index, log.last_index) == (first, first - 1)
+    log.append([one(first)])
+    assert [log.term_at(at) for at in (first - 2, first, first + 1)] == [0, 1, 0]
+    log.truncate_after(4)
+    assert (log.first_index, log.last_index, log.term_at(4)) == (1, 4, 1)
+
+
 # --- space ----------------------------------------------------------------------------------------------------------------
 def fill_for_cleaning(log):
     """Segments in which channel 1 keeps a little and channel 2 nothing."""
