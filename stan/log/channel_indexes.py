@@ -6,7 +6,7 @@ knows which of its bytes are dead.
 
 from typing import Protocol
 
-from stan.invariant import invariant
+from stan.invariant import broken
 from stan.log.index import BatchIndex, Removed, Tail
 from stan.log.types import BatchRow
 from stan.log.uncommitted import Placed, UncommittedEntries
@@ -26,61 +26,69 @@ class SpaceAccounting(Protocol):
         """These batches are no longer kept."""
 
 
+class _Indexes(dict[ChannelUid, BatchIndex]):
+    """The index of each channel, an empty one made when it is asked for."""
+
+    def __init__(self, overhead: int) -> None:
+        super().__init__()
+        self._overhead = overhead  # bytes accounted per message on top of its encoding
+
+    def __missing__(self, uid: ChannelUid) -> BatchIndex:
+        made = self[uid] = BatchIndex(uid, self._overhead)
+        return made
+
+
 class ChannelIndexes:
     """The index of each channel, made when it is asked for or when the channel gets its first batch."""
 
     def __init__(self, accounting: SpaceAccounting, overhead: int) -> None:
+        self.by_uid = _Indexes(overhead)
         self._accounting = accounting
-        self._overhead = overhead  # bytes accounted per message on top of its encoding
-        self._channels: dict[ChannelUid, BatchIndex] = {}
         self._walked = RaftIndex(0)  # newest committed entry
         self._hole = RaftIndex(0)  # newest index that was missing on the way there
 
-    def get(self, uid: ChannelUid) -> BatchIndex:
-        """The channel's index; an empty one for a channel without committed batch."""
-        channel = self._channels.get(uid)
-        if channel is None:
-            channel = self._channels[uid] = BatchIndex(uid, self._overhead)
-        return channel
-
     def uids(self) -> list[ChannelUid]:
         """Channels that have an index: it was asked for, or the channel had a batch, and it was not dropped since."""
-        return list(self._channels)
+        return list(self.by_uid)
 
     def commit(self, placed: Placed) -> None:
         """Index the batches of the next committed entry, and trim what their headers say is gone."""
-        if placed.index != self._walked + 1:
-            self._hole = RaftIndex(placed.index - 1)
-        self._walked = placed.index
-        for row in placed.rows:
-            channel = self.get(row.uid)
+        index, segment, rows = placed
+        if index != self._walked + 1:
+            self._hole = RaftIndex(index - 1)
+        self._walked = index
+        for row in rows:
+            channel = self.by_uid[row.uid]
             tail = channel.tail
-            if channel.add(row, placed.segment, raft_index=placed.index, hole=self._hole):
-                self._accounting.kept(placed.segment, row)
+            if channel.add(row, segment, raft_index=index, hole=self._hole):
+                self._accounting.kept(segment, row)
                 if row.first_sequence > channel.floor:
                     self._trim(channel, row.first_sequence)
             else:
-                self._accounting.refused(placed.segment, row)
-            self._let_go(channel, tail)
+                self._accounting.refused(segment, row)
+            if tail is not None:
+                self._let_go(channel, tail)
 
     def trim(self, uid: ChannelUid, first: Sequence) -> None:
         """Messages of the channel below *first* are gone; a lower *first* than before changes nothing."""
-        self._trim(self.get(uid), first)
+        channel = self.by_uid[uid]
+        if first > channel.floor:
+            self._trim(channel, first)
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone: its index is forgotten, and empty for whoever still has a reference to it."""
-        channel = self._channels.pop(uid, None)
+        channel = self.by_uid.pop(uid, None)
         if channel is not None:
             self._trim(channel, Sequence(channel.last_sequence + 1))
 
     def is_kept(self, row: BatchRow) -> bool:
         """True if a committed batch still holds a kept message. In other threads the answer lags behind the event loop."""
-        channel = self._channels.get(row.uid)
+        channel = self.by_uid.get(row.uid)
         return channel is not None and row.base_sequence + row.count > channel.floor
 
     def move(self, row: BatchRow, source: int, target: int) -> bool:
         """The batch went from one segment to *row*'s place in another; False if it is not kept any more."""
-        channel = self._channels.get(row.uid)
+        channel = self.by_uid.get(row.uid)
         return channel is not None and channel.move(row.base_sequence, source, target, row.position)
 
     def _trim(self, channel: BatchIndex, first: Sequence) -> None:
@@ -88,11 +96,12 @@ class ChannelIndexes:
         removed = channel.trim(first)
         if removed is not None:
             self._accounting.removed(removed)
-        self._let_go(channel, tail)
+        if tail is not None:
+            self._let_go(channel, tail)
 
-    def _let_go(self, channel: BatchIndex, tail: Tail | None) -> None:
+    def _let_go(self, channel: BatchIndex, tail: Tail) -> None:
         """If a newer batch has taken the place of *tail*, which was the channel's tail before, the tail is no longer kept."""
-        if tail is not None and channel.tail is not tail:
+        if channel.tail is not tail:
             self._accounting.removed(Removed.place(tail.segment, tail.position))
 
 
@@ -112,14 +121,19 @@ class Visible:
         """Everything up to *index* is committed: its record batches enter the channels' indexes, hence are visible.
 
         After a start: commit first, then trim and drop as the state says."""
-        invariant(index <= self.last_index, "only what is here can be committed", index=index, last=self.last_index)
-        for placed in self._uncommitted.take(index):
-            self._channels.commit(placed)
+        if index > self.last_index:
+            raise broken("only what is here can be committed", index=index, last=self.last_index)
+        channels, entries = self._channels, self._uncommitted
+        for placed in entries.take_recovered(index) if entries.recovered is not None else ():
+            channels.commit(placed)
+        appended = entries.appended
+        while appended and appended[0].index <= index:
+            channels.commit(appended.popleft())
         self._committed = max(self._committed, index)
 
     def channel(self, uid: ChannelUid) -> BatchIndex:
         """Index of a channel; an empty one for a channel that never had a committed batch."""
-        return self._channels.get(uid)
+        return self._channels.by_uid[uid]
 
     def channels(self) -> list[ChannelUid]:
         """Channels that have an index."""

@@ -72,9 +72,8 @@ class _Rows:
         self.position = array("I")
         self.length = array("I")
 
-    def append(self, row: tuple[int, int, int, int, int, int]) -> None:
-        """One more row, its values in the order of the columns above."""
-        base, timestamp, size_before, segment, position, length = row
+    def append(self, base: int, timestamp: int, size_before: int, segment: int, position: int, length: int) -> None:
+        """One more row."""
         self.base.append(base)
         self.timestamp.append(timestamp)
         self.size_before.append(size_before)
@@ -102,11 +101,12 @@ class BatchIndex:
     """
 
     __slots__ = (
+        "_beside",
         "_last_timestamp",
-        "_overhead",
         "_rows",
         "_size",
         "_written",
+        "first_sequence",
         "floor",
         "raft_index",
         "tail",
@@ -116,9 +116,11 @@ class BatchIndex:
     def __init__(self, uid: ChannelUid, overhead: int) -> None:
         self.uid = uid
         self.raft_index = RaftIndex(0)  # of the newest batch
+        self.first_sequence = Sequence(0)
+        """Sequence of the oldest kept message; 0 if the channel never held a message, last + 1 if all were removed."""
         self.floor = Sequence(0)  # messages below are gone
         self.tail: Tail | None = None
-        self._overhead = overhead  # bytes accounted per message on top of its encoding
+        self._beside = overhead - LENGTH_PREFIX  # bytes accounted per message beside its records
         self._written = Sequence(0)  # newest sequence of a batch; 0 before the first
         self._size = 0  # accounted bytes of all rows ever
         self._last_timestamp = WallNanos(0)
@@ -135,7 +137,7 @@ class BatchIndex:
         batch of this channel can have been in it. A timestamp before its predecessor's counts as the predecessor's.
         """
         written = self._written
-        base, count = row.base_sequence, row.count
+        _, base, count, timestamp, _, position, length = row
         if base != written + 1 or count < 1:
             allowed = not written or (base > written and self.raft_index <= hole)
             invariant(
@@ -150,19 +152,22 @@ class BatchIndex:
         self._written = last = Sequence(base + count - 1)
         self.raft_index = raft_index
         self.tail = None
-        self._last_timestamp = timestamp = max(row.timestamp, self._last_timestamp)
+        self._last_timestamp = timestamp = max(timestamp, self._last_timestamp)
         if last < self.floor:
             return False
         rows = self._rows
         if rows is None:
-            if not row.length:  # no records at all: these sequences stay unused
-                self.tail = Tail(base, segment, row.position)
+            if not length:  # no records at all: these sequences stay unused
+                self.tail = Tail(base, segment, position)
+                self.first_sequence = Sequence(last + 1)
                 return True
             rows = self._rows = _Rows()
+            self.first_sequence = max(self.floor, base)
         elif base != written + 1:
-            rows.append((written + 1, timestamp, self._size, GAP, 0, 0))
-        rows.append((base, timestamp, self._size, segment, row.position, row.length))
-        self._size += self.accounted(row.length, count) if row.length else 0
+            rows.append(written + 1, timestamp, self._size, GAP, 0, 0)
+        rows.append(base, timestamp, self._size, segment, position, length)
+        if length:
+            self._size += length + self._beside * count
         return True
 
     def trim(self, first: Sequence) -> Removed | None:
@@ -175,6 +180,14 @@ class BatchIndex:
         self.floor = first
         if first > self._written:
             self.tail = None
+        removed = self._cut(first)
+        rows, last = self._rows, self.last_sequence
+        if last:
+            self.first_sequence = Sequence(last + 1 if rows is None else max(first, rows.base[rows.head]))
+        return removed
+
+    def _cut(self, first: Sequence) -> Removed | None:
+        """Drop the rows of which nothing is left above *first*."""
         rows = self._rows
         if rows is None:
             return None
@@ -212,15 +225,6 @@ class BatchIndex:
 
     # --- what readers ask ------------------------------------------------------------------------------------------
     @property
-    def first_sequence(self) -> Sequence:
-        """Sequence of the oldest kept message; 0 if the channel never held a message, last + 1 if all were removed."""
-        rows = self._rows
-        if rows is None:
-            last = self.last_sequence
-            return Sequence(last + 1) if last else last
-        return max(self.floor, Sequence(rows.base[rows.head]))
-
-    @property
     def last_sequence(self) -> Sequence:
         """Sequence of the newest committed message; 0 if none."""
         return max(self._written, Sequence(self.floor - 1))
@@ -232,13 +236,16 @@ class BatchIndex:
         if rows is None:
             return 0
         head = rows.head
+        whole = self._size - rows.size_before[head]
+        gone = self.first_sequence - rows.base[head]
+        if not gone:
+            return whole
         size, count = self._extent(rows, head)
-        kept = count - (self.first_sequence - rows.base[head])
-        return self._size - rows.size_before[head] - size + -(-size * kept // count)
+        return whole - size + -(-size * (count - gone) // count)
 
     def accounted(self, record_bytes: int, count: int) -> int:
         """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""
-        return record_bytes + (self._overhead - LENGTH_PREFIX) * count
+        return record_bytes + self._beside * count
 
     @property
     def last_timestamp(self) -> WallNanos:

@@ -5,7 +5,7 @@ read lazily, one segment's outlines at a time.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from stan.log.types import BatchRow
@@ -24,37 +24,35 @@ class UncommittedEntries:
     """Queue of uncommitted entries; *recovered* yields those that were in the log when it was opened."""
 
     def __init__(self, recovered: Iterator[Placed], recovered_last: RaftIndex) -> None:
-        self._recovered = recovered
+        self.recovered: Iterator[Placed] | None = recovered  # None once all of them were taken
         self._recovered_last = recovered_last  # newest recovered entry that was not truncated since
         self._peeked: Placed | None = None
-        self._appended: deque[Placed] = deque()
-
-    def add(self, placed: Placed) -> None:
+        self.appended: deque[Placed] = deque()
+        """Entries that were appended since the start, oldest first, all behind the recovered ones. Whoever commits takes them."""
+        self.add: Callable[[Placed], None] = self.appended.append
         """An entry was appended behind all others."""
-        self._appended.append(placed)
 
-    def take(self, index: RaftIndex) -> Iterator[Placed]:
-        """Hand out the entries up to *index*, which are committed, and forget them."""
+    def take_recovered(self, index: RaftIndex) -> Iterator[Placed]:
+        """Hand out the recovered entries up to *index*, which are committed, and forget them."""
         while (placed := self._peek()) is not None:
             if placed.index > index:
                 return
             self._peeked = None
             yield placed
-        while self._appended and self._appended[0].index <= index:
-            yield self._appended.popleft()
+        self.recovered = self._peeked = None
 
     def truncate_after(self, index: RaftIndex) -> list[Placed]:
         """Forget the entries after *index*; returns those of them that were appended since the start."""
         removed = []
-        while self._appended and self._appended[-1].index > index:
-            removed.append(self._appended.pop())
+        while self.appended and self.appended[-1].index > index:
+            removed.append(self.appended.pop())
         self._recovered_last = min(self._recovered_last, index)
         return removed
 
     def _peek(self) -> Placed | None:
         """The oldest recovered entry that is still there."""
-        if self._peeked is None:
-            self._peeked = next(self._recovered, None)
+        if self._peeked is None and self.recovered is not None:
+            self._peeked = next(self.recovered, None)
         if self._peeked is not None and self._peeked.index > self._recovered_last:
             return None
         return self._peeked

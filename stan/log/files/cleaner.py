@@ -50,7 +50,7 @@ class Cleaner:
         self._rewrite_lock = Lock()
         self.closed = False
         self.segment: Segment | None = None  # being rewritten, or its rewritten file not yet in use
-        self._rewritten: Rewritten | None = None
+        self.rewritten: Rewritten | None = None  # set by `clean` at any moment, taken by `swap`
 
     def release(self, index: RaftIndex, committed: RaftIndex) -> None:
         """Durable state covers the entries up to *index*: delete the sealed segments that nothing needs (L4)."""
@@ -89,17 +89,15 @@ class Cleaner:
             return f"{segment.path}: not cleaned: {error}"
         with suppress(OSError):  # a crash may bring the old file back, which is equally correct
             self._files.sync_directory(self._directory)
-        self._rewritten = done
+        self.rewritten = done
         return f"{segment.path}: cleaned, {done.old.end} bytes became {done.new.end}"
 
     def _is_covered(self, segment: Segment, committed: RaftIndex) -> bool:
         return segment.last_index <= min(self._released, committed)
 
-    def swap(self) -> bool:
-        """Take the file that `clean` wrote into use; False if there is none."""
-        if self._rewritten is None:  # looked at first: `clean` may set it at any moment
-            return False
-        done, self._rewritten = self._rewritten, None
+    def swap(self, done: Rewritten) -> None:
+        """Take the file that `clean` wrote, which is *rewritten* now, into use."""
+        self.rewritten = None
         old, new = done.old, done.new
         self._segments.by_number[new.number] = new
         for row in done.rows:
@@ -109,7 +107,6 @@ class Cleaner:
         self._segments.replace(old, new)
         self._segments.descriptors.unpin(done.pin)
         self.segment = None
-        return True
 
     def close(self) -> None:
         """Rewrite nothing from now on; waits for a rewrite that is running."""

@@ -275,7 +275,8 @@ class FileLog(Visible):
     # --- what is visible, what is kept -----------------------------------------------------------------------------
     def commit(self, index: RaftIndex) -> None:
         """Everything up to *index* is committed: its record batches enter the channels' indexes, hence are visible."""
-        self._swap()
+        if self._cleaner.rewritten is not None:
+            self._swap()
         super().commit(index)
 
     # --- getting rid of what is not kept ---------------------------------------------------------------------------
@@ -297,7 +298,9 @@ class FileLog(Visible):
 
     def _swap(self) -> None:
         """Take the file that `clean` wrote into use."""
-        if self._cleaner.swap():
+        rewritten = self._cleaner.rewritten
+        if rewritten is not None:
+            self._cleaner.swap(rewritten)
             self._first_index = self._segments.first_index()
 
     def close(self) -> None:
