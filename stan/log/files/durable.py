@@ -66,13 +66,17 @@ class DurableMark:
     def advance(self, index: RaftIndex) -> None:
         """The log is durable up to *index*. The record is not synced, and an error of its write is ignored."""
         if index > self.index and self._descriptor >= 0:
-            with suppress(OSError):
-                self._write(index)
+            try:
+                self._files.pwritev(self._descriptor, [self._record(index)], 0)
+            except OSError:
+                return
+            self.index = index
 
     def lower(self, index: RaftIndex) -> None:
         """The log is about to end with *index*. The record is durable when this returns. Raises OSError."""
         if self._descriptor >= 0:
-            self._write(index)
+            self._files.pwritev(self._descriptor, [self._record(index)], 0)
+            self.index = index
             self._files.fdatasync(self._descriptor)
 
     def close(self) -> None:
@@ -81,10 +85,9 @@ class DurableMark:
             self._files.close(self._descriptor)
             self._descriptor = -1
 
-    def _write(self, index: RaftIndex) -> None:
+    def _record(self, index: RaftIndex) -> bytes:
         record = _RECORD.pack(_MAGIC, _VERSION, self._group, index)
-        self._files.pwritev(self._descriptor, [record + _CRC.pack(zlib.crc32(record))], 0)
-        self.index = index
+        return record + _CRC.pack(zlib.crc32(record))
 
 
 def _decode(data: bytes, group: GroupId) -> RaftIndex:

@@ -181,7 +181,8 @@ class FileLog(Visible):
 
     def sync(self) -> RaftIndex:
         """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""
-        return self._writer.sync()
+        with self._writer.lock:
+            return self._writer.sync()
 
     def skip(self, first: RaftIndex | None = None) -> None:
         """Begin a new segment at *first*, so that the entries before it stay a hole; by default the hole is one entry long.
@@ -311,7 +312,7 @@ class FileLog(Visible):
         try:
             self._swap()
             if not self._writer.frozen:
-                self._writer.sync()
+                self.sync()
         finally:
             self._writer.close()
             self._segments.close()

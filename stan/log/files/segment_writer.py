@@ -94,13 +94,11 @@ class SegmentWriter:
         return placed
 
     def sync(self) -> RaftIndex:
-        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""
-        with self.lock:
-            return self._sync()
+        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen.
 
-    def _sync(self) -> RaftIndex:
-        """Sync the active segment; older ones were synced when they were sealed. The caller holds the lock."""
-        self.check()
+        The caller holds the lock. Syncs the active segment; older ones were synced when they were sealed."""
+        if self.frozen:
+            raise Frozen(self.frozen)
         active, tip = self.active, self._tip
         if tip > self.durable_index:
             try:
@@ -117,7 +115,7 @@ class SegmentWriter:
     def roll(self, first: RaftIndex) -> None:
         """Seal the active segment and begin the next one with the entry at *first*; waits for a sync that is running."""
         with self.lock:
-            self._sync()
+            self.sync()
             full = self.active
             try:
                 self._begin(first, full.segment.last_term)
