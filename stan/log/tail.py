@@ -28,13 +28,19 @@ class TailCache:
         size = len(body)
         if size > self._bytes_max or not rows:
             return
+        records = self._records
         self._bytes += size
         while self._bytes > self._bytes_max:
-            self._drop_oldest()
+            in_segment, less, gone = self._bodies.popleft()
+            self._bytes -= less
+            for row in gone:
+                del records[in_segment, row.position]
         view = memoryview(body)
-        for before, row in enumerate(rows):
-            start = row.position - body_position - before * sealed
-            self._records[segment, row.position] = view[start : start + row.length]
+        for row in rows:
+            position = row.position
+            start = position - body_position
+            records[segment, position] = view[start : start + row.length]
+            body_position += sealed
         self._bodies.append((segment, size, rows))
 
     def get(self, segment: int, position: int) -> memoryview | None:
@@ -46,9 +52,3 @@ class TailCache:
         self._records.clear()
         self._bodies.clear()
         self._bytes = 0
-
-    def _drop_oldest(self) -> None:
-        segment, size, rows = self._bodies.popleft()
-        self._bytes -= size
-        for row in rows:
-            del self._records[segment, row.position]

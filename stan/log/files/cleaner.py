@@ -16,7 +16,7 @@ from stan.log.channel_indexes import ChannelIndexes
 from stan.log.files.descriptors import Pin
 from stan.log.files.disk import Files
 from stan.log.files.recovery import REWRITE
-from stan.log.files.segment import EntryInSegment, ReadWindow, Segment, SegmentScan, outline
+from stan.log.files.segment import EntryInSegment, ReadWindow, Segment, SegmentScan
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.files.segments import Segments
 from stan.log.types import BatchRow
@@ -167,9 +167,9 @@ def _copy(
             continue
         moved = _at(found, new.end)
         new.note(moved)
-        index_file.add(outline(moved))
+        index_file.add(moved.outline)
         rows += moved.rows
-        buffers += (found.header, found.entry.body)
+        buffers += (found.outline[0], found.entry.body)
         if new.end - written > SCAN_BYTES:
             files.pwritev(target, buffers, written)
             written = new.end

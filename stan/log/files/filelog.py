@@ -24,7 +24,7 @@ from typing import Self
 
 from stan import limits
 from stan.alias import alias
-from stan.errors import Damage, NotNow, StartError, WrongKey
+from stan.errors import Damage, Frozen, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.encryption import Encryptor, LogCipher
@@ -140,13 +140,10 @@ class FileLog(Visible):
     """Oldest entry from which on the log has no hole; older entries may exist, with holes between them."""
     last_index: RaftIndex = alias("_writer.active.segment.last_index")
     """Newest written entry; 0 if none."""
+    last_term: Term = alias("_writer.active.segment.last_term")
+    """Term of the newest entry; 0 if none."""
     durable_index: RaftIndex = alias("_writer.durable_index")
     """Newest entry known to be on stable storage (L1)."""
-
-    @property
-    def last_term(self) -> Term:
-        """Term of the newest entry; 0 if none."""
-        return self._writer.active.segment.last_term
 
     @property
     def sealed_index(self) -> RaftIndex:
@@ -168,16 +165,18 @@ class FileLog(Visible):
             InDoubt: the write or a sync failed otherwise; the log is frozen from now on.
             Frozen: the log was frozen before.
         """
-        self._writer.check()
+        writer, encryptor = self._writer, self._encryptor
+        if writer.frozen:
+            raise Frozen(writer.frozen)
         if not entries:
             return
-        encryptor = self._encryptor
-        placed = self._writer.append(entries, encryptor.encrypted if encryptor is not None else None)
-        segment = self._writer.active.segment.number
+        placed = writer.append(entries, encryptor.encrypted if encryptor is not None else None)
+        segment = writer.active.segment.number
         sealed = ENCRYPTION_BYTES if encryptor is not None else 0
         for entry, found in zip(entries, placed, strict=True):
-            self._uncommitted.add(Placed(entry.index, segment, found.rows))
-            self._tail.put(segment, entry.body, found.position + ENTRY_HEADER_SIZE, found.rows, sealed)
+            rows = found.rows
+            self._uncommitted.add(tuple.__new__(Placed, (entry.index, segment, rows)))
+            self._tail.put(segment, entry.body, found.position + ENTRY_HEADER_SIZE, rows, sealed)
 
     def sync(self) -> RaftIndex:
         """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen."""

@@ -31,7 +31,6 @@ from stan.log.files.segment import (
     SegmentScan,
     create_segment,
     decode_segment_header,
-    outline,
     segment_name,
 )
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path, load_index_file
@@ -291,10 +290,9 @@ class Recovery:
         writer = IndexFileWriter(self._files, index_file_path(path))
         for found in scan:
             segment.note(found)
-            parts = outline(found)
-            writer.add(parts)
+            writer.add(found.outline)
             if following is None:
-                self.active.outlines += b"".join(parts)
+                self.active.outlines += b"".join(found.outline)
                 self.active.proven = found.end if found.entry.index <= self.mark.index else self.active.proven
         self.report.scanned_bytes += size
         survivor = scan.survivor() if scan.fault else None

@@ -16,7 +16,7 @@ from struct import Struct, unpack_from
 from typing import NamedTuple
 
 from stan.errors import Damage
-from stan.invariant import invariant
+from stan.invariant import broken
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files.disk import Files
 from stan.log.types import BatchRow, Entry
@@ -33,11 +33,11 @@ POSITION_MAX = 0xFFFF_FFFF
 
 ENTRY_MAGIC = b"\xe7\x5a"
 ENTRY_VERSION = 1
-_FRONT = Struct("<2sBBI")  # magic, version, kind, length of the body
-_BACK = Struct("<IQ")  # term, index
+_BESIDE_CRC = Struct("<2sBBIIQ")  # magic, version, kind, length of the body, term, index
 _CRC = Struct("<I")
-ENTRY_HEADER = Struct("<2sBBIIIQ")  # front, crc of front, back and body, back
+ENTRY_HEADER = Struct("<2sBBIIIQ")  # the same with the CRC of all that and the body in front of the term
 ENTRY_HEADER_SIZE = ENTRY_HEADER.size
+_BATCH_HEADER_SIZE = BATCH_HEADER.size
 
 
 class CutOff(Damage):
@@ -47,7 +47,7 @@ class CutOff(Damage):
 class EntryInSegment(NamedTuple):
     """One verified entry of a segment file."""
 
-    header: bytes
+    outline: list[bytes]  # its header and those of its batches, as the index file keeps them
     entry: Entry
     rows: list[BatchRow]
     position: int  # of the entry's header
@@ -91,29 +91,31 @@ def decode_segment_header(data: bytes) -> SegmentHeader:
 
 def encode_entry_header(entry: Entry) -> bytes:
     """The bytes in front of the entry's body."""
-    front = _FRONT.pack(ENTRY_MAGIC, ENTRY_VERSION, entry.kind, len(entry.body))
-    back = _BACK.pack(entry.term, entry.index)
-    crc = zlib.crc32(entry.body, zlib.crc32(back, zlib.crc32(front)))
-    return front + _CRC.pack(crc) + back
+    index, term, kind, body = entry
+    length = len(body)
+    crc = zlib.crc32(body, zlib.crc32(_BESIDE_CRC.pack(ENTRY_MAGIC, ENTRY_VERSION, kind, length, term, index)))
+    return ENTRY_HEADER.pack(ENTRY_MAGIC, ENTRY_VERSION, kind, length, crc, term, index)
 
 
-def rows_of(entry: Entry, position: int) -> list[BatchRow]:
-    """The record batches of an entry whose header is at *position*; raises Damage if the body is not made of batches."""
+def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
+    """An entry whose *header* is at *position*; raises Damage if the body is not made of record batches."""
+    body, at = entry.body, 0
+    start, length = position + ENTRY_HEADER_SIZE, len(body)
+    outline = [header]
     rows: list[BatchRow] = []
-    if entry.kind != Kind.RECORDS:
-        return rows
-    body = entry.body
-    at = 0
-    while at + BATCH_HEADER.size <= len(body):
-        uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack_from(body, at)
-        at += BATCH_HEADER.size
-        if uid != BESIDE_UID:
-            kept = length - ENCRYPTION_BYTES if flags else length
-            rows.append(BatchRow(uid, base, count, timestamp, first, position + ENTRY_HEADER_SIZE + at, kept))
-        at += length
-    if at != len(body):
-        raise Damage(f"record batches of {at} bytes in a body of {len(body)}")
-    return rows
+    if entry.kind == Kind.RECORDS:
+        while at + _BATCH_HEADER_SIZE <= length:
+            batch_header = bytes(body[at : at + _BATCH_HEADER_SIZE])
+            uid, base, count, timestamp, first, size, _, flags = BATCH_HEADER.unpack(batch_header)
+            outline.append(batch_header)
+            at += _BATCH_HEADER_SIZE
+            if uid != BESIDE_UID:
+                kept = size - ENCRYPTION_BYTES if flags else size
+                rows.append(tuple.__new__(BatchRow, (uid, base, count, timestamp, first, start + at, kept)))
+            at += size
+        if at != length:
+            raise Damage(f"record batches of {at} bytes in a body of {length}")
+    return tuple.__new__(EntryInSegment, (outline, entry, rows, position, start + length))
 
 
 def is_sealed(found: EntryInSegment) -> bool:
@@ -133,29 +135,20 @@ def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Ent
     position, index, term = segment.end, segment.last_index, segment.last_term
     placed = []
     for entry in entries:
-        invariant(entry.index == index + 1, "entries are consecutive", index=entry.index, last_index=index)
-        invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
+        if entry.index != index + 1:
+            raise broken("entries are consecutive", index=entry.index, last_index=index)
+        if entry.term < term:
+            raise broken("terms never go back", term=entry.term, last_term=term)
         index, term = entry.index, entry.term
         stored = entry if sealed is None else sealed(entry)
-        invariant(len(stored.body) <= ENTRY_BYTES_MAX, "an entry is bounded", length=len(stored.body))
-        header = encode_entry_header(stored)
-        end = position + len(header) + len(stored.body)
-        placed.append(EntryInSegment(header, stored, rows_of(stored, position), position, end))
-        position = end
-    invariant(position <= POSITION_MAX, "positions have 32 bits", position=position)
+        if len(stored.body) > ENTRY_BYTES_MAX:
+            raise broken("an entry is bounded", length=len(stored.body))
+        found = entry_at(position, encode_entry_header(stored), stored)
+        placed.append(found)
+        position = found.end
+    if position > POSITION_MAX:
+        raise broken("positions have 32 bits", position=position)
     return placed
-
-
-def outline(found: EntryInSegment) -> list[bytes]:
-    """The entry without its records: its header and those of its batches, as the index file keeps it."""
-    parts = [found.header]
-    if found.entry.kind == Kind.RECORDS:
-        body, at = found.entry.body, 0
-        while at < len(body):
-            header = bytes(body[at : at + BATCH_HEADER.size])
-            parts.append(header)
-            at += BATCH_HEADER.size + BATCH_HEADER.unpack(header)[5]
-    return parts
 
 
 @dataclass(slots=True)
@@ -164,12 +157,13 @@ class PositionMarks:
 
     indexes: "array[int]" = field(default_factory=lambda: array("Q"))  # of the marked entries ...
     positions: "array[int]" = field(default_factory=lambda: array("I"))  # ... and of their headers in the file
+    due: int = 0  # the next entry from this position on is to be marked
 
     def add(self, index: RaftIndex, position: int) -> None:
-        """The entry at *index* was added to the segment; it is marked if it is far enough behind the newest mark."""
-        if not self.positions or position - self.positions[-1] >= MARK_BYTES:
-            self.indexes.append(index)
-            self.positions.append(position)
+        """Mark the entry at *index*, as it begins at `due` or behind it."""
+        self.indexes.append(index)
+        self.positions.append(position)
+        self.due = position + MARK_BYTES
 
     def before_index(self, index: RaftIndex) -> int:
         """Position of an entry from which to walk to the entry at *index*."""
@@ -208,6 +202,7 @@ class Segment:
     header: SegmentHeader
     end: int = SEGMENT_HEADER_SIZE  # bytes of header and complete entries
     last_index: RaftIndex = field(init=False)  # of the newest entry; first_index - 1 if there is none
+    last_term: Term = field(init=False)  # of the newest entry, or of the one before the first
     entries: int = 0
     terms: list[tuple[RaftIndex, Term]] = field(default_factory=list)  # first index of each run of one term
     marks: PositionMarks = field(default_factory=PositionMarks)
@@ -217,23 +212,21 @@ class Segment:
 
     def __post_init__(self) -> None:
         self.last_index = RaftIndex(self.header.first_index - 1)
+        self.last_term = self.header.previous_term
 
     @property
     def first_index(self) -> RaftIndex:
         """First index this file was made for; the entry may have been cleaned away."""
         return self.header.first_index
 
-    @property
-    def last_term(self) -> Term:
-        """Term of the newest entry, or of the one before the first."""
-        return self.terms[-1][1] if self.terms else self.header.previous_term
-
     def note(self, found: EntryInSegment) -> None:
         """The entry was added at the end."""
-        index, term = found.entry.index, found.entry.term
-        if not self.terms or self.terms[-1][1] != term:
+        index, term, position = found.entry.index, found.entry.term, found.position
+        if term != self.last_term or not self.terms:
             self.terms.append((index, term))
-        self.marks.add(index, found.position)
+            self.last_term = term
+        if position >= self.marks.due:
+            self.marks.add(index, position)
         self.last_index = index
         self.entries += 1
         self.end = found.end
@@ -308,7 +301,7 @@ def read_entry(window: ReadWindow, position: int) -> EntryInSegment:
     if zlib.crc32(body, zlib.crc32(header[12:], zlib.crc32(header[:8]))) != crc:
         raise Damage("wrong CRC")
     entry = Entry(RaftIndex(index), Term(term), kind, body)
-    return EntryInSegment(header, entry, rows_of(entry, position), position, start + length)
+    return entry_at(position, header, entry)
 
 
 class SegmentScan:

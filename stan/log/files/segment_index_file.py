@@ -43,7 +43,7 @@ class IndexFileWriter:
         self._failed = False
 
     def add(self, parts: list[bytes]) -> None:
-        """Take the outline of the next entry (segment.outline)."""
+        """Take the outline of the next entry."""
         self._parts += parts
         if len(self._parts) >= INDEX_BATCHES_FLUSH:
             self._flush()
@@ -128,6 +128,8 @@ def load_index_file(files: Files, segment: Segment, size: int) -> memoryview | N
     segment.marks = PositionMarks(
         array("Q", data[at_indexes:at_positions]), array("I", data[at_positions : at_positions + 4 * marks])
     )
+    if segment.terms:
+        segment.last_term = segment.terms[-1][1]
     segment.entries, segment.end, segment.last_index = entries, end, RaftIndex(last)
     return memoryview(data)[:at_terms]
 

@@ -24,7 +24,6 @@ from stan.log.files.segment import (
     SegmentHeader,
     SegmentScan,
     create_segment,
-    outline,
     place,
 )
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
@@ -40,11 +39,6 @@ class ActiveSegment:
     segment: Segment
     pin: Pin
     index_file: IndexFileWriter
-
-    def note(self, found: EntryInSegment) -> None:
-        """The entry is in the file, behind all others."""
-        self.segment.note(found)
-        self.index_file.add(outline(found))
 
 
 class SegmentWriter:
@@ -81,16 +75,20 @@ class SegmentWriter:
         if self.active.segment.end >= self._segment_bytes_max:
             self.roll(RaftIndex(self.active.segment.last_index + 1))
         active = self.active
-        placed = place(entries, active.segment, sealed)
-        buffers = [part for found in placed for part in (found.header, found.entry.body)]
+        segment, index_file = active.segment, active.index_file
+        placed = place(entries, segment, sealed)
+        buffers: list[bytes] = []
+        for found in placed:
+            buffers += (found.outline[0], found.entry.body)
         try:
-            self._files.pwritev(active.pin.descriptor, buffers, active.segment.end)
+            self._files.pwritev(active.pin.descriptor, buffers, segment.end)
         except OSError as error:
             with self.lock:
                 raise self._take_back(error) from error
         for found in placed:
-            active.note(found)
-        self._tip = active.segment.last_index
+            segment.note(found)
+            index_file.add(found.outline)
+        self._tip = segment.last_index
         return placed
 
     def sync(self) -> RaftIndex:
@@ -206,7 +204,8 @@ class SegmentWriter:
         for found in scan:
             if found.entry.index > index:
                 break
-            self.active.note(found)
+            shorter.note(found)
+            self.active.index_file.add(found.outline)
         else:
             if scan.fault:
                 raise OSError(errno.EIO, f"damaged at position {scan.position}: {scan.fault}")

@@ -25,7 +25,6 @@ from stan.log.files.segment import (
     Segment,
     SegmentScan,
     is_sealed,
-    outline,
     read_entry,
     segment_name,
 )
@@ -336,7 +335,7 @@ class Segments:
             return outlines
         with self.descriptors.using(segment.number, segment.path) as descriptor:
             scan = SegmentScan(ReadWindow(self._files, descriptor, segment.end), segment.header)
-            parts = [part for found in scan for part in outline(found)]
+            parts = [part for found in scan for part in found.outline]
         if scan.fault:
             raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")
         return b"".join(parts)
