@@ -148,8 +148,8 @@ class FileLog(Visible):
     @property
     def sealed_index(self) -> RaftIndex:
         """Newest entry of a sealed segment; 0 if none is sealed."""
-        sealed = self._segments.sealed()
-        return sealed[-1].last_index if sealed else RaftIndex(0)
+        segments = self._segments.all
+        return segments[-2].last_index if len(segments) > 1 else RaftIndex(0)
 
     @property
     def size(self) -> int:

@@ -38,6 +38,7 @@ _CRC = Struct("<I")
 ENTRY_HEADER = Struct("<2sBBIIIQ")  # the same with the CRC of all that and the body in front of the term
 ENTRY_HEADER_SIZE = ENTRY_HEADER.size
 _BATCH_HEADER_SIZE = BATCH_HEADER.size
+_RECORDS = int(Kind.RECORDS)
 
 
 class CutOff(Damage):
@@ -103,7 +104,7 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
     start, length = position + ENTRY_HEADER_SIZE, len(body)
     outline = [header]
     rows: list[BatchRow] = []
-    if entry.kind == Kind.RECORDS:
+    if entry.kind == _RECORDS:
         while at + _BATCH_HEADER_SIZE <= length:
             batch_header = bytes(body[at : at + _BATCH_HEADER_SIZE])
             uid, base, count, timestamp, first, size, _, flags = BATCH_HEADER.unpack(batch_header)
