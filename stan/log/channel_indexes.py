@@ -71,9 +71,7 @@ class ChannelIndexes:
 
     def trim(self, uid: ChannelUid, first: Sequence) -> None:
         """Messages of the channel below *first* are gone; a lower *first* than before changes nothing."""
-        channel = self.by_uid[uid]
-        if first > channel.floor:
-            self._trim(channel, first)
+        self._trim(self.by_uid[uid], first)
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone: its index is forgotten, and empty for whoever still has a reference to it."""
@@ -141,7 +139,8 @@ class Visible:
 
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
         """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
-        self._channels.trim(uid, first_sequence)
+        if first_sequence > self._channels.by_uid[uid].floor:
+            self._channels.trim(uid, first_sequence)
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment. A batch that is committed later makes the channel anew."""
