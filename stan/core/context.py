@@ -127,15 +127,13 @@ class Outgoing:
     news: set[ChannelUid] = field(default_factory=set)  # watched channels that have new messages
 
     def drain_into(self, ready: Ready) -> None:
-        """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims, drops and
-        faults."""
+        """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims and drops."""
         ready.sends += self.responses
         ready.sends += self.redeliveries
         ready.notes += self.notes
         ready.trims += self.trims
         ready.drops += self.drops
-        ready.faults += self.faults
-        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops, self.faults):
+        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops):
             emptied.clear()
 
 

@@ -301,7 +301,7 @@ class AdminListing:
 
     def _member(self, member: LiveMember, reached: int) -> pb.MemberStatus:
         sub: Subscription = member.sub
-        now, wall = self.context.clock
+        now, wall = self.context.clock.now, self.context.clock.wall
         return pb.MemberStatus(
             client_id=sub.client_id,
             subscription_id=sub.subscription_id,

@@ -5,7 +5,6 @@ counted, and the count is published. Nothing waits for an event, and nothing on 
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from stan import limits
 from stan.protocol.channels import publication
@@ -13,8 +12,9 @@ from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND, Nanos, WallNanos
 
 
-class Clock(NamedTuple):
-    """The two times of a turn."""
+@dataclass(slots=True)
+class Clock:
+    """The two times of the newest turn; one object, in which each turn sets them."""
 
     now: Nanos
     wall: WallNanos

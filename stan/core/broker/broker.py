@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from stan import limits
 from stan.config import Config
-from stan.core.base.admin_events import Clock
 from stan.core.base.ready import Delivery, Fetch, Indexes, Proposal, ReadResult, Ready
 from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
@@ -109,7 +108,7 @@ class Broker:
 
     def start(self, now: Nanos, wall: WallNanos) -> None:
         """Set the clock for the first time and start the timers."""
-        self.context.clock = Clock(now, wall)
+        self.tick(now, wall)
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
 
     def replay(self, group: GroupId, steps: list[Publishes | Acks | Frame], since: Nanos) -> None:
@@ -275,29 +274,45 @@ class Broker:
     def ready(self, now: Nanos, wall: WallNanos, room: int) -> Ready:
         """Return everything to do now; deliveries stop at about *room* bytes. Call it again as long as `has_work`."""
         context, parts = self.context, self.parts
-        outgoing = context.outgoing
-        context.clock = Clock(now, wall)
+        outgoing, timers, clock = context.outgoing, context.timers, context.clock
+        clock.now, clock.wall = now, wall
+        if (timers.next is not None and timers.next <= now) or self.original_requests.pending or outgoing.news:
+            self._run_due(now)
+        ready = Ready()
+        if parts.publishing.waiting:
+            ready.proposals = parts.publishing.seal()
+        if outgoing.responses or outgoing.redeliveries or outgoing.notes or outgoing.trims or outgoing.drops:
+            outgoing.drain_into(ready)
+        progress: object = False  # true: a group that this node leads may have progress to write
+        commits: object = parts.committing.doubtful  # true: a commit may go on
+        for number, group in context.leading.led:
+            dispatch = group.dispatch
+            if dispatch.scheduled:
+                room = self._deliver(number, ready, room)
+            reports = dispatch.reports
+            progress = progress or reports.cursors or reports.unconfirmed or dispatch.stops.progress_blocked
+            commits = commits or group.machine.transactions.under_way
+        if progress or context.proposals.changes:
+            self._propose_changes(ready)
+        if commits:
+            parts.committing.pump(ready)
+        if outgoing.pub_acks:
+            ready.sends += outgoing.pub_acks
+            outgoing.pub_acks = []
+        if outgoing.faults:
+            ready.faults, outgoing.faults = outgoing.faults, []
+        ready.deadline = timers.next
+        return ready
+
+    def _run_due(self, now: Nanos) -> None:
+        """Call the timers that are due, and handle what waits for the end of a read: requests, and news for long polls."""
+        context = self.context
         if context.timers.next is not None and context.timers.next <= now:
             context.timers.run(now, partial(context.fail, META_GROUP))
         if self.original_requests.pending:
             self.original_requests.handle_pending()
-        if outgoing.news:
-            context.within(META_GROUP, parts.long_poll.tell)
-        ready = Ready()
-        if parts.publishing.waiting:
-            ready.proposals = parts.publishing.seal()
-        outgoing.drain_into(ready)
-        for number, group in context.leading.led:
-            if group.dispatch.scheduled:
-                room = self._deliver(number, ready, room)
-        self._propose_changes(ready)
-        if parts.committing.doubtful or parts.committing.under_way:
-            parts.committing.pump(ready)
-        ready.sends += outgoing.pub_acks
-        ready.faults += outgoing.faults
-        outgoing.pub_acks, outgoing.faults = [], []
-        ready.deadline = context.timers.next
-        return ready
+        if context.outgoing.news:
+            context.within(META_GROUP, self.parts.long_poll.tell)
 
     def _propose_changes(self, ready: Ready) -> None:
         """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""
@@ -320,7 +335,8 @@ class Broker:
 
     def tick(self, now: Nanos, wall: WallNanos) -> None:
         """Set the time before events are stepped."""
-        self.context.clock = Clock(now, wall)
+        clock = self.context.clock
+        clock.now, clock.wall = now, wall
 
     @property
     def has_work(self) -> bool:
@@ -331,12 +347,14 @@ class Broker:
         for change in context.proposals.changes:
             if change.group not in context.leading.write_blocked:
                 return True
+        commits: object = False
         for _, group in context.leading.led:
             if group.dispatch.scheduled and group.dispatch.has_work:
                 return True
+            commits = commits or group.machine.transactions.under_way
         if self.parts.publishing.waiting and self.parts.publishing.can_seal:
             return True
-        return self.parts.committing.under_way and self.parts.committing.has_work
+        return bool(commits) and self.parts.committing.has_work
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 

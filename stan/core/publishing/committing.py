@@ -190,14 +190,6 @@ class Committing:
     # --- carrying out ---------------------------------------------------------------------------------------------------
 
     @property
-    def under_way(self) -> bool:
-        """True if a commit is being carried out in a group that this node leads. Quick, as each turn asks."""
-        for _, group in self.context.leading.led:  # noqa: SIM110 - no generator, for the same reason
-            if group.machine.transactions.under_way:
-                return True
-        return False
-
-    @property
     def has_work(self) -> bool:
         """True if `pump` would find something to do."""
         return any(self._can_go_on(self._carrier(channel)) for _, channel, _ in self._under_way())
