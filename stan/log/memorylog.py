@@ -5,7 +5,6 @@ durable at once. Contract: tests/contracts/test_group_log.py.
 """
 
 from collections import deque
-from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from itertools import islice
 
@@ -170,6 +169,6 @@ class MemoryLog(Visible):
         """Do nothing: there is no file."""
 
 
-def _batches(entry: Entry) -> Iterator[RecordBatch]:
+def _batches(entry: Entry) -> list[RecordBatch]:
     """The record batches of an entry of any kind."""
-    return decode_batches(entry.body) if entry.kind == Kind.RECORDS else iter(())
+    return decode_batches(entry.body) if entry.kind == Kind.RECORDS else []

@@ -18,7 +18,6 @@ standard library lacks; both twins of the kernel and a machine without a compile
 """
 
 import zlib
-from collections.abc import Iterator
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -59,6 +58,10 @@ class RecordBatch(NamedTuple):
     position: int  # of the first byte of `records` inside the body
 
 
+RecordsBody = tuple[list[RecordBatch], memoryview | None, list[bytes]]
+"""The batches of a RECORDS body, its encoded fingerprints (None if it has none), and its encoded changes."""
+
+
 def encode_batch(
     uid: ChannelUid, base_sequence: Sequence, count: int, timestamp: WallNanos, first_sequence: Sequence, records: bytes
 ) -> tuple[bytes, bytes]:
@@ -69,61 +72,48 @@ def encode_batch(
     return header, records
 
 
-def decode_batches(body: bytes, *, verify: bool = False) -> Iterator[RecordBatch]:
-    """Walk the batches of a RECORDS body, without its fingerprints.
+def decode_records(body: bytes, *, verify: bool = False) -> RecordsBody:
+    """Take a RECORDS body apart: its batches, and what is beside them.
 
     Raises:
-        Damage: they do not fill it exactly or, asked to *verify*, a CRC is wrong.
+        Damage: its parts do not fill it exactly or, asked to *verify*, a CRC is wrong.
     """
     view = memoryview(body)
-    end = len(view)
-    at = 0
+    end, at = len(view), 0
+    batches: list[RecordBatch] = []
+    fingerprints: memoryview | None = None
+    changes: list[bytes] = []
     while at < end:
         start = at + BATCH_HEADER.size
         if start > end:
             raise Damage(f"record batch at byte {at} of the entry: header cut off")
-        uid, base, count, timestamp, first, length, crc, _flags = BATCH_HEADER.unpack_from(view, at)
+        uid, base, count, timestamp, first, length, crc, flags = BATCH_HEADER.unpack_from(view, at)
         if start + length > end:
             raise Damage(f"record batch at byte {at} of the entry: {length} bytes announced, {end - start} there")
         records = view[start : start + length]
         if verify and zlib.crc32(records) != crc:
             raise Damage(f"record batch at byte {at} of the entry: wrong CRC")
         if uid != BESIDE_UID:
-            yield RecordBatch(
-                ChannelUid(uid), Sequence(base), count, WallNanos(timestamp), Sequence(first), records, start
-            )
+            batches.append(RecordBatch(uid, base, count, timestamp, first, records, start))
+        elif flags == CHANGE_FLAG:
+            changes.append(bytes(records))
+        elif flags == FINGERPRINTS_FLAG and fingerprints is None:
+            fingerprints = records
         at = start + length
+    return batches, fingerprints, changes
+
+
+def decode_batches(body: bytes) -> list[RecordBatch]:
+    """The batches of a RECORDS body; raises as `decode_records`."""
+    return decode_records(body)[0]
 
 
 def encode_fingerprints(fingerprints: bytes) -> tuple[bytes, bytes]:
     """Header and body of an encoded entries_pb2.Marks, a part of a RECORDS body behind all batches."""
-    return _encode_beside(FINGERPRINTS_FLAG, fingerprints)
+    crc = zlib.crc32(fingerprints)
+    return BATCH_HEADER.pack(BESIDE_UID, 0, 0, 0, 0, len(fingerprints), crc, FINGERPRINTS_FLAG), fingerprints
 
 
 def encode_change(change: bytes) -> tuple[bytes, bytes]:
     """Header and body of an encoded entries_pb2.GroupChange, a part of a RECORDS body behind all batches."""
-    return _encode_beside(CHANGE_FLAG, change)
-
-
-def fingerprints_of(body: bytes) -> memoryview | None:
-    """The encoded fingerprints of a RECORDS body, None if it has none."""
-    return next(_beside(body, FINGERPRINTS_FLAG), None)
-
-
-def changes_of(body: bytes) -> Iterator[bytes]:
-    """The encoded changes of a RECORDS body."""
-    return map(bytes, _beside(body, CHANGE_FLAG))
-
-
-def _encode_beside(flags: int, records: bytes) -> tuple[bytes, bytes]:
-    return BATCH_HEADER.pack(BESIDE_UID, 0, 0, 0, 0, len(records), zlib.crc32(records), flags), records
-
-
-def _beside(body: bytes, wanted: int) -> Iterator[memoryview]:
-    at = 0
-    while at + BATCH_HEADER.size <= len(body):
-        uid, _, _, _, _, length, _, flags = BATCH_HEADER.unpack_from(body, at)
-        at += BATCH_HEADER.size
-        if uid == BESIDE_UID and flags == wanted:
-            yield memoryview(body)[at : at + length]
-        at += length
+    return BATCH_HEADER.pack(BESIDE_UID, 0, 0, 0, 0, len(change), zlib.crc32(change), CHANGE_FLAG), change

@@ -18,7 +18,7 @@ from stan.core.state.group import GroupMachine, GroupRows
 from stan.core.state.meta import MetaMachine, MetaRows
 from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.channels import Subjects
-from stan.protocol.entries import Kind, changes_of, decode_batches
+from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, RaftIndex
 
@@ -91,7 +91,8 @@ def replay(context: BrokerContext, number: GroupId, index: RaftIndex, kind: int,
         context.groups[number].machine.apply(pb.GroupChange.FromString(body), index)
     elif kind == Kind.RECORDS:
         machine = context.groups[number].machine
-        for batch in decode_batches(body):
+        batches, _, changes = decode_records(body)
+        for batch in batches:
             machine.trim(batch.uid, batch.first_sequence)
-        for told in changes_of(body):
+        for told in changes:
             machine.apply(pb.GroupChange.FromString(told), index)

@@ -182,10 +182,12 @@ class Broker:
 
     def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """An entry is committed, and its record batches are indexed. On every node, in index order."""
-        ticket = self.context.proposals.by_index.pop((group, index), None)
+        proposals = self.context.proposals
+        ticket = proposals.by_index.pop((group, index), None)
         result = self.committed.apply(group, index, kind, body)
-        if ticket is not None:
-            self._tell(ticket, result, "")
+        waiting = proposals.waiting.pop(ticket, None) if ticket is not None else None
+        if waiting is not None:
+            waiting.done(result, "")
 
     def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch."""
@@ -366,7 +368,9 @@ class Broker:
     def refused(self, proposal: Proposal, why: str) -> None:
         """A proposal could not be written (a full disk, a frozen log): nothing of it happened."""
         self.progress.lost(proposal)
-        self._tell(proposal.ticket, None, why)
+        waiting = self.context.proposals.waiting.pop(proposal.ticket, None)
+        if waiting is not None:
+            waiting.done(None, why)
 
     def in_doubt(self, proposal: Proposal) -> None:
         """It is unknown whether a proposal is in the log, or another leader has to take it: the request behind the proposal is
@@ -395,8 +399,3 @@ class Broker:
         if self.context.leads(number):
             with contextlib.suppress(Exception):  # the state that remains is not used again
                 self.roles.follow_meta() if number == META_GROUP else self.roles.follow_group(number)
-
-    def _tell(self, ticket: int, result: object, error: str) -> None:
-        waiting = self.context.proposals.waiting.pop(ticket, None)
-        if waiting is not None:
-            waiting.done(result, error)

@@ -5,7 +5,7 @@ from stan.core.context import BrokerContext
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import MetaResult
 from stan.core.state.transactions import Ended
-from stan.protocol.entries import STAGING_UID, Kind, changes_of
+from stan.protocol.entries import STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
@@ -21,11 +21,11 @@ class CommittedEntries:
         """Apply an entry whose record batches are indexed; returns its result, for the request that proposed it."""
         result: object = None
         if kind == Kind.RECORDS:
-            self.parts.publishing.committed(group, index, body)
-            changed = [
-                self._apply_change(group, pb.GroupChange.FromString(change), index) for change in changes_of(body)
-            ]
-            result = changed or True
+            batches, fingerprints, changes = decode_records(body)
+            self.parts.publishing.committed(group, index, batches, fingerprints)
+            result = True
+            if changes:
+                result = [self._apply_change(group, pb.GroupChange.FromString(change), index) for change in changes]
         elif kind == Kind.META:
             result = self._apply_meta(pb.MetaChange.FromString(body), index)
         elif kind == Kind.CHANGE:

@@ -25,11 +25,10 @@ from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import (
     Kind,
-    decode_batches,
+    RecordBatch,
     encode_batch,
     encode_change,
     encode_fingerprints,
-    fingerprints_of,
 )
 from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.kernel import server as kernel
@@ -427,21 +426,24 @@ class Publishing:
             taken = StoreResult(first, first + rows.count - 1)
             rows.on_done(taken if result is not None else StoreResult(error=error, retry=True))
 
-    def committed(self, group: GroupId, index: RaftIndex, body: bytes) -> None:
+    def committed(
+        self, number: GroupId, index: RaftIndex, batches: list[RecordBatch], fingerprints: memoryview | None
+    ) -> None:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
-        part = self.context.groups[group]
-        if self.context.clustered:
-            fingerprints = fingerprints_of(body)
-            if fingerprints is not None:
-                since = self.context.leading.heard_since
-                part.replay_filter.apply(fingerprints, self.context.clock.now, since, old=index <= part.loaded)
-        for batch in decode_batches(body):
-            part.machine.trim(batch.uid, batch.first_sequence)
-            self.context.outgoing.trims.append((group, batch.uid, batch.first_sequence))
-            if batch.uid in self.context.outgoing.watched:
-                self.context.outgoing.news.add(batch.uid)
-            if batch.uid not in part.machine.transactions.under_way:  # else the messages are not visible yet
-                part.dispatch.committed(batch.uid, ReadResult(batch.base_sequence, batch.count, batch.records))
+        context = self.context
+        group, outgoing = context.groups[number], context.outgoing
+        if fingerprints is not None and context.clustered:
+            since = context.leading.heard_since
+            group.replay_filter.apply(fingerprints, context.clock.now, since, old=index <= group.loaded)
+        machine, cursors = group.machine, group.dispatch.cursors.by_channel
+        for uid, base, count, _, first, records, _ in batches:
+            machine.trim(uid, first)
+            outgoing.trims.append((number, uid, first))
+            if uid in outgoing.watched:
+                outgoing.news.add(uid)
+            # While a commit is under way the messages are not visible yet.
+            if uid not in machine.transactions.under_way and cursors.get(uid):
+                group.dispatch.committed(uid, ReadResult(base, count, records))
 
 
 def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> Iterator[list[Publishes | RowBatch]]:

@@ -11,7 +11,7 @@ from stan.core.publishing.publishing import TOO_MUCH_WAITING
 from stan.core.state import state_codec as state_rows
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.group import GroupMachine
-from stan.protocol.entries import Kind, changes_of, decode_batches
+from stan.protocol.entries import Kind, decode_batches, decode_records
 from stan.protocol.kernel.rows import pack_rows
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -63,7 +63,7 @@ def data_of(harness, channel="foo"):
 def entries_of(harness):
     """How many entries with messages there are, and the ids told in them."""
     bodies = [body for _, kind, body in harness.logs[1] if kind == Kind.RECORDS]
-    return [[pb.GroupChange.FromString(told).remember_ids.ids for told in changes_of(body)] for body in bodies]
+    return [[pb.GroupChange.FromString(told).remember_ids.ids for told in decode_records(body)[2]] for body in bodies]
 
 
 # --- rows ---------------------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_what_was_written_and_not_answered_is_stored_once():
     assert send(harness, b"a", b"b", ids=[1, 2]) is None
     harness.hold = False
     group, _, _, body = harness.uncommitted[0]
-    batch = next(decode_batches(body))  # it is in the log, and so it is committed at the next start
+    batch = decode_batches(body)[0]  # it is in the log, and so it is committed at the next start
     harness.indexes[group, batch.uid].batches.append((batch.base_sequence, batch.count, batch.timestamp, batch.records))
     harness.restart()
     assert send(harness, b"b", b"a", ids=[2, 1]) == stored(duplicates=2)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from stan import limits
 from stan.core.publishing import publishing
 from stan.errors import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
-from stan.protocol.entries import Kind, fingerprints_of
+from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
@@ -100,7 +100,7 @@ def test_marks_of_an_older_version_make_nothing_that_was_heard_count_as_logged(n
     leader.lead()
     leader.publish("foo", b"1")
     (records,) = [body for _, kind, body in leader.committed if kind == Kind.RECORDS]
-    marks = fingerprints_of(records)
+    marks = decode_records(records)[1]
     older = b"\x0a" + bytes(marks)[1:]
     assert marks[0] == 2 << 3 | 2
     leader.committed = [(1, Kind.RECORDS, bytes(records).replace(bytes(marks), older))]
