@@ -303,12 +303,11 @@ class BrokerContext:
     def sender(self, sender: Sender) -> Client | None:
         """The client that published something; None if it is unknown, or belongs to another user than the sender."""
         user, client_id, conn_id = sender
-        found = self.known(client_id, conn_id)
-        return (
-            found
-            if found is None or self.access.authorizer is None or self.access.authorizer.is_of(user, found)
-            else None
-        )
+        meta, access = self.meta, self.access
+        found = meta.by_conn.get(conn_id) if conn_id else meta.clients.get(client_id)  # as `known`, without a call
+        if found is None and access.closing_clients:
+            found = self.known(client_id, conn_id)
+        return found if found is None or access.authorizer is None or access.authorizer.is_of(user, found) else None
 
     def user_of(self, reply: bytes) -> bytes:
         """The user who sent a request, from its reply subject; b"" if NATS does not report users."""

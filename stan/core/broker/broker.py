@@ -149,8 +149,12 @@ class Broker:
 
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
+        publishes = self.parts.publishing.publishes
         for batch in batches:
-            self.context.within(self.context.group_number(batch.channel), self.parts.publishing.publishes, batch)
+            try:
+                publishes(batch)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                self.context.fail(self.context.group_number(batch.channel), error)
 
     def step_acks(self, batches: Iterable[Acks]) -> None:
         """Acks read from NATS. An ack for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""

@@ -72,39 +72,34 @@ class Publishing:
     @property
     def unsealed_bytes(self) -> int:
         """Bytes of messages that wait in their channels to be sealed."""
-        return self.unsealed.total()
+        return sum(self.unsealed.values())
 
     @property
     def uncommitted_bytes(self) -> int:
         """Bytes of sealed messages that are on their way into the log."""
-        return self.uncommitted.total()
+        return sum(self.uncommitted.values())
 
     # --- publishes -----------------------------------------------------------------------------------------------------
 
     def publishes(self, batch: Publishes) -> None:
         """Take the publishes of one channel in one read."""
         context = self.context
-        if context.access.partition is not None and not context.access.partition[batch.channel]:
+        partition, faulty = context.access.partition, context.leading.faulty
+        if partition is not None and not partition[batch.channel]:
             return  # the channel is another server's
         totals = context.reports.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
-        if (
-            context.leading.faulty
-            and not context.clustered
-            and (number := context.group_number(batch.channel)) in context.leading.faulty
-        ):
-            self._refuse(
-                batch.acks, f"stan: group {number} is frozen until a restart: {context.leading.faulty[number]}"
-            )
-            return
-        if context.clustered:
+        if context.config.cluster is not None:
             group = context.groups.get(context.group_number(batch.channel))
-            if group is None or not group.leads:
+            if group is None or group.leadership is None:
                 return
             if group.replay_filter.lagging:
                 self.take_replayed(group.replay_filter.split(batch, context.clock.now))
                 return
+        elif faulty and (number := context.group_number(batch.channel)) in faulty:
+            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {faulty[number]}")
+            return
         self.take(batch)
 
     def take_replayed(self, parts: SplitBatch) -> None:
@@ -117,27 +112,34 @@ class Publishing:
     def take(self, batch: Publishes) -> None:
         """Take publishes that are not in the log yet. Those of unknown clients wait until this copy of the metadata is known to
         be as new as the leader's."""
-        known = self.context.sender
-        keep = [sender not in self.waiting_publishers and known(sender) is not None for sender in batch.senders()]
-        if not all(keep):
-            sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
-            if not all(sane):  # no client can be registered with so long a name
-                permitted, acks = kernel.select(batch, sane)
-                self._refuse(acks, errors.INVALID_PUBLISH)
-                if permitted is not None:
-                    self.take(permitted)
-                return
-            unknown, _ = kernel.select(batch, [not stays for stays in keep])
-            kept, _ = kernel.select(batch, keep)
-            if unknown is not None:
-                self._hold(unknown)
-            if kept is None:
-                return
-            batch = kept
-        self._take_known(batch)
+        client_of, waiting, user = self.context.sender, self.waiting_publishers, batch.user
+        keep = []
+        for client_id, conn_id in batch.publishers:
+            sender = (user, client_id, conn_id)
+            keep.append(sender not in waiting and client_of(sender) is not None)
+        if all(keep):
+            self._take_known(batch)
+        else:
+            self._take_some(batch, keep)
+
+    def _take_some(self, batch: Publishes, keep: list[bool]) -> None:
+        """Take the publishes of known clients and hold the others. *keep*: for each publisher, True if it is known."""
+        sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
+        if not all(sane):  # no client can be registered with so long a name
+            permitted, acks = kernel.select(batch, sane)
+            self._refuse(acks, errors.INVALID_PUBLISH)
+            if permitted is not None:
+                self.take(permitted)
+            return
+        unknown, _ = kernel.select(batch, [not stays for stays in keep])
+        kept, _ = kernel.select(batch, keep)
+        if unknown is not None:
+            self._hold(unknown)
+        if kept is not None:
+            self._take_known(kept)
 
     def _hold(self, batch: Publishes) -> None:
-        if self._is_too_much():
+        if self.context.clustered and self._is_too_much():
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         group = self.context.group_number(batch.channel)
@@ -179,21 +181,26 @@ class Publishing:
             if permitted is None:
                 return
             batch = permitted
-        fitting, refused = oversize.part(batch, self.context.message_payload_max(batch.channel))
-        self._refuse(refused, errors.MESSAGE_TOO_LARGE)
-        if fitting is None:
-            return
-        batch = fitting
+        context = self.context
+        room = context.nats.payload_bytes_max - oversize.MESSAGE_ROOM - len(batch.channel)
+        if len(batch.bodies) > room or context.config.requests.message_bytes:  # else all messages fit
+            fitting, refused = oversize.part(batch, context.message_payload_max(batch.channel))
+            self._refuse(refused, errors.MESSAGE_TOO_LARGE)
+            if fitting is None:
+                return
+            batch = fitting
         channel = self.channels.by_name.get(batch.channel)
-        if channel is not None and not channel.closed:
-            self._queue(channel, batch)
+        if channel is not None and not channel.deleting and not channel.restoring:
+            if not self._queue(channel, batch):
+                # Refused, as reading must not pause: it brings the majority's answers.
+                self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
         elif not is_channel_name(batch.channel):
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
         else:
             self._open(batch)
 
     def _open(self, batch: Publishes) -> None:
-        if self._is_too_much():
+        if self.context.clustered and self._is_too_much():
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         group = self.context.group_number(batch.channel)
@@ -203,30 +210,17 @@ class Publishing:
     def _opened(self, group: GroupId, batch: Publishes, channel: LiveChannel | None, error: str) -> None:
         self.blocked_bytes[group] -= len(batch.bodies)
         if channel is not None:
-            self._queue(channel, batch)
+            if not self._queue(channel, batch):
+                self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
         elif error == NO_METADATA:
             self._refuse_for_now(batch.acks, error)
         else:
             self._refuse(batch.acks, error)
 
-    def _queue(self, channel: LiveChannel, batch: Publishes) -> None:
-        if self._is_too_much(channel):
-            # Refused, as reading must not pause: it brings the majority's answers.
-            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
-            return
-        channel.unsealed.others.append(batch)
-        self._wait(channel, batch)
-
     def add(self, channel: LiveChannel, rows: RowBatch) -> None:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
-        if rows.priority:
-            channel.unsealed.priority.append(rows)
-        elif self._is_too_much(channel):
+        if not self._queue(channel, rows):
             rows.on_done(StoreResult(error=TOO_MUCH_WAITING, retry=True))
-            return
-        else:
-            channel.unsealed.others.append(rows)
-        self._wait(channel, rows)
 
     def reserve(self, channel: LiveChannel) -> None:
         """Reserve a channel for the commit of a transaction: only rows with priority are stored, all other messages wait."""
@@ -244,16 +238,23 @@ class Publishing:
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         self._give_up(waiting, error)
 
-    def _wait(self, channel: LiveChannel, batch: Publishes | RowBatch) -> None:
-        self.unsealed[channel.info.group] += len(batch.bodies)
-        self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
+    def _queue(self, channel: LiveChannel, batch: Publishes | RowBatch) -> bool:
+        """Queue messages for a channel; returns False, and they are not queued, if too much waits already."""
+        info, unsealed = channel.info, channel.unsealed
+        if isinstance(batch, RowBatch) and batch.priority:
+            unsealed.priority.append(batch)
+        elif (self.context.config.cluster is not None or channel.reservation is not None) and self._is_too_much():
+            return False
+        else:
+            unsealed.others.append(batch)
+        self.unsealed[info.group] += len(batch.bodies)
+        self.waiting.setdefault(info.group, {})[info.uid] = channel
+        return True
 
-    def _is_too_much(self, channel: LiveChannel | None = None) -> bool:
-        waiting = self.unsealed.total() + self.uncommitted.total() + self.blocked_bytes.total()
-        bounded = self.context.clustered or (
-            channel is not None and channel.reservation is not None
-        )  # else the edge reads less
-        return bounded and waiting > limits.UNCOMMITTED_BYTES_MAX
+    def _is_too_much(self) -> bool:
+        """True if too much waits to take more. Asked in a cluster, and of a reserved channel; else the edge reads less."""
+        waiting = sum(self.unsealed.values()) + sum(self.uncommitted.values()) + sum(self.blocked_bytes.values())
+        return waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str) -> None:
         acks = oversize.answerable(acks, self.context.nats.payload_bytes_max)
