@@ -5,7 +5,7 @@ Each part of the broker (publishing, clients, subscribing, channels) holds this 
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVarTuple
+from typing import Any, Protocol, TypeVarTuple
 
 from stan.config import Config
 from stan.core.base.admin_events import AdminEvents, Clock
@@ -84,11 +84,8 @@ Answered = Callable[[bytes | None], None]
 """Called once with the payload of the answer to a request; with None if no client listens or no answer came in time."""
 
 
-class Waiting(NamedTuple):
-    """The callbacks that wait for the outcome of one proposal."""
-
-    done: Done
-    in_doubt: InDoubt
+Waiting = tuple[Done, InDoubt]
+"""The callbacks that wait for the outcome of one proposal."""
 
 
 def nobody_waits(_result: object = None, _error: str = "") -> None:
@@ -149,7 +146,7 @@ class PendingProposals:
     def ticket(self, done: Done, in_doubt: InDoubt = nobody_waits) -> int:
         """Register the callbacks of one proposal; returns the number under which its outcome comes back."""
         self.tickets += 1
-        self.waiting[self.tickets] = Waiting(done, in_doubt)
+        self.waiting[self.tickets] = done, in_doubt
         return self.tickets
 
     def take(self, blocked: frozenset[GroupId]) -> list[Proposal]:

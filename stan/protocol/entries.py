@@ -63,7 +63,7 @@ RecordsBody = tuple[list[RecordBatch], memoryview | None, list[bytes]]
 
 
 def encode_batch(
-    uid: ChannelUid, base_sequence: Sequence, count: int, timestamp: WallNanos, first_sequence: Sequence, records: bytes
+    uid: int, base_sequence: int, count: int, timestamp: int, first_sequence: int, records: bytes
 ) -> tuple[bytes, bytes]:
     """Header and records of one batch, to be joined into a RECORDS body."""
     header = BATCH_HEADER.pack(

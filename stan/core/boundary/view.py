@@ -185,9 +185,9 @@ class BrokerView:
     @property
     def unsealed_bytes(self) -> int:
         """Bytes of messages that were received and not sealed yet."""
-        return self._publishing.unsealed_bytes
+        return sum(self._publishing.unsealed.values())
 
     @property
     def uncommitted_bytes(self) -> int:
         """Bytes of sealed messages that are on their way into the log."""
-        return self._publishing.uncommitted_bytes
+        return sum(self._publishing.uncommitted.values())

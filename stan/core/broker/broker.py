@@ -191,7 +191,8 @@ class Broker:
         result = self.committed.apply(group, index, kind, body)
         waiting = proposals.waiting.pop(ticket, None) if ticket is not None else None
         if waiting is not None:
-            waiting.done(result, "")
+            done, _ = waiting
+            done(result, "")
 
     def step_fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
         """The answer to a Fetch."""
@@ -367,14 +368,16 @@ class Broker:
     def written(self, proposal: Proposal, index: RaftIndex) -> None:
         """A proposal is in the log at *index*; its commit follows."""
         self.context.proposals.by_index[proposal.group, index] = proposal.ticket
-        self.progress.written(proposal)
+        if self.progress.unwritten:
+            self.progress.written(proposal)
 
     def refused(self, proposal: Proposal, why: str) -> None:
         """A proposal could not be written (a full disk, a frozen log): nothing of it happened."""
         self.progress.lost(proposal)
         waiting = self.context.proposals.waiting.pop(proposal.ticket, None)
         if waiting is not None:
-            waiting.done(None, why)
+            done, _ = waiting
+            done(None, why)
 
     def in_doubt(self, proposal: Proposal) -> None:
         """It is unknown whether a proposal is in the log, or another leader has to take it: the request behind the proposal is
@@ -382,7 +385,8 @@ class Broker:
         self.progress.lost(proposal)
         waiting = self.context.proposals.waiting.pop(proposal.ticket, None)
         if waiting is not None:
-            waiting.in_doubt()
+            _, in_doubt = waiting
+            in_doubt()
 
     def not_sent(self, deliveries: list[Delivery]) -> None:
         """Deliveries of a Ready did not leave: the log could not record them, or another node may lead their groups."""

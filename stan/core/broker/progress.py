@@ -22,7 +22,7 @@ class ProgressWriter:
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
-        self._sent: dict[int, pb.GroupChange] = {}  # by ticket: progress entries that are not in the log yet
+        self.unwritten: dict[int, pb.GroupChange] = {}  # by ticket: progress entries that are not in the log yet
 
     def _is_due(self, number: GroupId, group: ChannelGroup, now: Nanos, changing: Set[GroupId]) -> bool:
         """True if a progress entry of the group is due. A node that runs alone writes progress with every delivery; a replicated
@@ -45,7 +45,7 @@ class ProgressWriter:
 
     def written(self, proposal: Proposal) -> None:
         """A proposal is in the log: if it was a progress entry, the log had room for it."""
-        if self._sent.pop(proposal.ticket, None) is not None:
+        if self.unwritten.pop(proposal.ticket, None) is not None:
             self.context.groups[proposal.group].dispatch.stops.progress_blocked = False
 
     def _retry_later(self, group: ChannelGroup) -> None:
@@ -58,14 +58,14 @@ class ProgressWriter:
             return
         for change in group.dispatch.reports.take():
             ticket = self.context.proposals.ticket(nobody_waits)
-            self._sent[ticket] = change
+            self.unwritten[ticket] = change
             ready.proposals.append(
                 Proposal(number, Kind.CHANGE, change.SerializeToString(), urgent=False, ticket=ticket)
             )
 
     def lost(self, proposal: Proposal) -> None:
         """A proposal is not in the log, or that is unknown: what it reported, if it was a progress entry, is unreported again."""
-        change = self._sent.pop(proposal.ticket, None)
+        change = self.unwritten.pop(proposal.ticket, None)
         if change is not None and self.context.leads(proposal.group):
             dispatch = self.context.groups[proposal.group].dispatch
             dispatch.reports.lost(change, dispatch.cursors)

@@ -233,17 +233,16 @@ def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> 
 
 def encode(batches: Iterable[Publishes]) -> bytes:
     """Encode the fingerprints that a records entry with the messages of *batches* carries."""
-    fingerprints = (
-        pb.BatchFingerprints(
+    fingerprints = pb.Fingerprints()
+    for batch in batches:
+        fingerprints.batches.add(
             channel=batch.channel,
-            publishers=[name for publisher in batch.publishers for name in publisher],
+            publishers=chain.from_iterable(batch.publishers),
             owners=batch.owners,
             keys=batch.keys,
             user=batch.user,
         )
-        for batch in batches
-    )
-    return pb.Fingerprints(batches=fingerprints).SerializeToString()
+    return fingerprints.SerializeToString()
 
 
 _NEW, _LOGGED, _PASSED = range(3)

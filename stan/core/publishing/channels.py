@@ -6,6 +6,7 @@ from functools import partial
 
 from stan import limits
 from stan.config import ChannelLimits
+from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
 from stan.core.context import BrokerContext, nobody_waits, text
 from stan.core.publishing.row_batch import RowBatch
@@ -220,13 +221,12 @@ class LiveChannels:
 
     # --- what the limits remove -----------------------------------------------------------------------------------------
 
-    def first_after(self, channel: LiveChannel, count: int, size: int) -> int:
+    def first_after(self, channel: LiveChannel, index: Index, count: int, size: int) -> int:
         """Oldest sequence that may stay once a batch of *count* messages and *size* accounted bytes is added (STAN-SPEC 7.1); the
-        newest message always stays. Messages of the new batch count as equal in size."""
+        newest message always stays. Messages of the new batch count as equal in size. *index*: of all committed messages."""
         lim = channel.limits
-        index = self.context.written(channel.info.group, channel.info.uid)
         newest = channel.next_sequence + count - 1
-        first = max(index.first_sequence, 1)
+        first = oldest = max(index.first_sequence, 1)
         reserved = channel.reservation
         if (reserved is not None and newest != reserved.last) or channel.restoring:
             return first  # a commit removes nothing before it is complete
@@ -239,7 +239,7 @@ class LiveChannels:
             else:
                 first = max(first, newest - max(1, lim.bytes * count // size) + 1)
         first = min(first, max(newest, 1))
-        if first > max(index.first_sequence, 1) and channel.info.uid not in self.warned:
+        if first > oldest and channel.info.uid not in self.warned:
             self.warned.add(channel.info.uid)
             self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
         return first
@@ -257,7 +257,8 @@ class LiveChannels:
         for channel in channels:
             index = self.context.indexes(channel.info.group, channel.info.uid)
             if index.last_sequence:
-                self._trim(channel, max(self.first_after(channel, 0, 0), self._unexpired(channel)))
+                written = self.context.written(channel.info.group, channel.info.uid)
+                self._trim(channel, max(self.first_after(channel, written, 0, 0), self._unexpired(channel)))
 
     def expire(self) -> None:
         """Remove messages older than their channel's age limit."""

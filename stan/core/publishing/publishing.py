@@ -7,9 +7,8 @@ together with the publishes.
 
 import contextlib
 from collections import Counter, deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import partial
+from operator import attrgetter
 
 from google.protobuf.message import DecodeError
 
@@ -34,24 +33,29 @@ from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import can_be_answered
-from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, WallNanos
+from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
 TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
 ENTRY_BYTES_TARGET = 1 * MiB
 """An entry is closed once it holds this many bytes (RAFT.md: larger entries only hurt the latency of others)."""
+BODIES_OF, COUNT_OF = attrgetter("bodies"), attrgetter("count")
+"""Of batches of publishes or rows."""
 
 
-@dataclass(slots=True)
 class Sealed:
-    """One RECORDS entry on its way: the acks to send when it is committed, the sequences to take back when it is not."""
+    """One RECORDS entry on its way: the acks to send when it is committed, the sequences to take back when it is not. No
+    dataclass: each publish that comes alone makes one."""
 
-    group: GroupId
-    parts: list[bytes] = field(default_factory=list)
-    size: int = 0
-    acks: list[bytes] = field(default_factory=list)
-    channels: list[tuple[LiveChannel, int, int, int]] = field(default_factory=list)  # channel, base, count, bytes
-    fingerprinted: list[Publishes] = field(default_factory=list)
-    rows: list[tuple[RowBatch, int]] = field(default_factory=list)  # and their first sequence
+    __slots__ = ("acks", "channels", "fingerprinted", "group", "parts", "rows", "size")
+
+    def __init__(self, group: GroupId) -> None:
+        self.group = group
+        self.parts: list[bytes] = []
+        self.size = 0
+        self.acks: list[bytes] = []
+        self.channels: list[tuple[LiveChannel, int, int, int]] = []  # channel, base, count, bytes
+        self.fingerprinted: list[Publishes] = []
+        self.rows: list[tuple[RowBatch, int]] = []  # and their first sequence
 
 
 class Publishing:
@@ -66,18 +70,8 @@ class Publishing:
         self.waiting_for_metadata: deque[tuple[GroupId, Publishes]] = deque()
         self.waiting_publishers: Counter[Sender] = Counter()  # their senders, whose later publishes wait behind them
         self.blocked_bytes: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
-        self.unsealed: Counter[GroupId] = Counter()  # bytes
-        self.uncommitted: Counter[GroupId] = Counter()  # bytes
-
-    @property
-    def unsealed_bytes(self) -> int:
-        """Bytes of messages that wait in their channels to be sealed."""
-        return sum(self.unsealed.values())
-
-    @property
-    def uncommitted_bytes(self) -> int:
-        """Bytes of sealed messages that are on their way into the log."""
-        return sum(self.uncommitted.values())
+        self.unsealed: Counter[GroupId] = Counter()  # bytes of messages that wait in their channels to be sealed
+        self.uncommitted: Counter[GroupId] = Counter()  # bytes of sealed messages that are on their way into the log
 
     # --- publishes -----------------------------------------------------------------------------------------------------
 
@@ -294,23 +288,23 @@ class Publishing:
         """Give all waiting messages their sequences and timestamp. Returns one proposal per group, or several if the entry would
         get larger than ENTRY_BYTES_TARGET. Saturated and write-blocked groups wait."""
         proposals: list[Proposal] = []
-        context = self.context
-        for group in [
-            group
-            for group in self.waiting
-            if group not in context.leading.saturated and group not in context.leading.write_blocked
-        ]:
+        leading = self.context.leading
+        for group in (*self.waiting,):
+            if group in leading.saturated or group in leading.write_blocked:
+                continue
             try:
                 proposals += self._seal_group(group)
             except Exception as error:  # noqa: BLE001 - the border of the group
-                context.fail(group, error)
+                self.context.fail(group, error)
         return proposals
 
     def _seal_group(self, group: GroupId) -> list[Proposal]:
         proposals: list[Proposal] = []
         entry = Sealed(group)
         for channel in self.waiting.pop(group).values():
-            waiting = self._take_waiting(channel)
+            # While the channel is reserved, only rows with priority are sealed.
+            waiting = channel.unsealed.take(others=channel.reservation is None or channel.deleting)
+            self.unsealed[group] -= sum(map(len, map(BODIES_OF, waiting)))
             if channel.deleting:
                 self._give_up(waiting, errors.CHANNEL_DELETING)
                 continue
@@ -323,12 +317,6 @@ class Publishing:
             proposals.append(self._close(entry))
         return proposals
 
-    def _take_waiting(self, channel: LiveChannel) -> list[Publishes | RowBatch]:
-        """Take the messages that can be sealed now out of a channel: while it is reserved only rows with priority."""
-        waiting = channel.unsealed.take(others=channel.reservation is None or channel.deleting)
-        self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
-        return waiting
-
     def _give_up(self, waiting: list[Publishes | RowBatch], error: str) -> None:
         for batch in waiting:
             if isinstance(batch, RowBatch):
@@ -339,35 +327,36 @@ class Publishing:
     @property
     def can_seal(self) -> bool:
         """True if `seal` would find something to do."""
-        context = self.context
-        return any(
-            group not in context.leading.saturated and group not in context.leading.write_blocked
-            for group in self.waiting
-        )
+        leading = self.context.leading
+        for group in self.waiting:  # noqa: SIM110 - no generator, as each turn asks
+            if group not in leading.saturated and group not in leading.write_blocked:
+                return True
+        return False
 
     def _seal_channel(self, channel: LiveChannel, batches: list[Publishes | RowBatch], entry: Sealed) -> None:
-        count = sum(batch.count for batch in batches)
+        context, info = self.context, channel.info
+        count = sum(map(COUNT_OF, batches))
         base = channel.next_sequence
-        timestamp = max(self.context.clock.wall, channel.last_timestamp)
-        records = kernel.seal(channel.info.name, base, timestamp, [batch.bodies for batch in batches])
-        size = self.context.indexes(channel.info.group, channel.info.uid).accounted(len(records), count)
-        first = self.channels.first_after(channel, count, size)
-        entry.parts += encode_batch(
-            channel.info.uid, Sequence(base), count, WallNanos(timestamp), Sequence(first), records
-        )
+        timestamp = max(context.clock.wall, channel.last_timestamp)
+        records = kernel.seal(info.name, base, timestamp, [*map(BODIES_OF, batches)])
+        index = context.written(info.group, info.uid)
+        size = index.accounted(len(records), count)
+        first = self.channels.first_after(channel, index, count, size)
+        entry.parts += encode_batch(info.uid, base, count, timestamp, first, records)
         entry.size += len(records)
         entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
         channel.last_timestamp = timestamp
-        channel.idle_since = self.context.clock.now
+        channel.idle_since = context.clock.now
         channel.uncommitted_bytes += size
-        self.uncommitted[channel.info.group] += size
+        self.uncommitted[info.group] += size
+        fingerprinted = context.config.cluster is not None
         for batch in batches:
             if isinstance(batch, RowBatch):
                 entry.rows.append((batch, base))
             else:
                 entry.acks.append(batch.acks)
-                if self.context.clustered:
+                if fingerprinted:
                     entry.fingerprinted.append(batch)
             base += batch.count
 
@@ -447,18 +436,18 @@ class Publishing:
                 group.dispatch.committed(uid, ReadResult(base, count, records))
 
 
-def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> Iterator[list[Publishes | RowBatch]]:
-    """Yield *batches* in parts of about ENTRY_BYTES_TARGET, so that no entry gets much larger."""
-    part: list[Publishes | RowBatch] = []
-    size = 0
+def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> list[list[Publishes | RowBatch]]:
+    """Divide *batches* into parts of about ENTRY_BYTES_TARGET, so that no entry gets much larger."""
+    room = sealed_size(channel.info.name, 0, 1)  # of a message besides its bytes
+    parts: list[list[Publishes | RowBatch]] = []
+    size = ENTRY_BYTES_TARGET
     for batch in batches:
-        part.append(batch)
-        size += sealed_size(channel.info.name, len(batch.bodies), batch.count)
         if size >= ENTRY_BYTES_TARGET:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+            parts.append([])
+            size = 0
+        parts[-1].append(batch)
+        size += len(batch.bodies) + room * batch.count
+    return parts
 
 
 def _is_control(payload: bytes) -> bool:

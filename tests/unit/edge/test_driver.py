@@ -138,7 +138,9 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
     note = lambda *note: notes.append(note)  # noqa: E731
     driver = Driver(broker, {}, None, None, Turns(None, None), applied={}, note=note, leaderships=leaderships)
     proposal = Proposal(3, Kind.CHANGE, b"", urgent=True, ticket=1)
-    driver._carry_out(Ready(trims=[(3, 7, 5)], drops=[(3, 7)], proposals=[proposal], faults=[(3, ValueError("x"))]))
+    ready = Ready()
+    ready.trims, ready.drops, ready.proposals, ready.faults = [(3, 7, 5)], [(3, 7)], [proposal], [(3, ValueError("x"))]
+    driver._carry_out(ready)
     assert in_doubt == [proposal]
     assert "when it had left this node" in notes[0][1]
 
