@@ -203,7 +203,9 @@ class CoreHarness:
         if kind == Kind.RECORDS:
             for batch in decode_batches(body):
                 entry = (batch.base_sequence, batch.count, batch.timestamp, bytes(batch.records))
-                self.indexes[group, batch.uid].batches.append(entry)
+                channel = self.indexes[group, batch.uid]
+                channel.batches.append(entry)
+                channel.first = max(channel.first, batch.first_sequence)  # as the log does
         self.broker.step_committed(group, index, kind, body)
 
     def pass_time(self, seconds):

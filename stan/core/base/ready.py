@@ -68,7 +68,7 @@ class Ready:
 
     def __init__(self) -> None:
         self.trims: list[tuple[GroupId, ChannelUid, Sequence]] = []
-        """Committed decisions: messages below the sequence are gone."""
+        """Committed decisions: messages below the sequence are gone. The log trims by itself what a batch says is gone."""
         self.drops: list[tuple[GroupId, ChannelUid]] = []
         """Committed decisions: the channel is gone."""
         self.proposals: list[Proposal] = []

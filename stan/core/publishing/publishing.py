@@ -427,8 +427,7 @@ class Publishing:
             group.replay_filter.apply(fingerprints, context.clock.now, since, old=index <= group.loaded)
         machine, cursors = group.machine, group.dispatch.cursors.by_channel
         for uid, base, count, _, first, records, _ in batches:
-            machine.trim(uid, first)
-            outgoing.trims.append((number, uid, first))
+            machine.trim(uid, first)  # the log has trimmed its index by itself, when it indexed the batch
             if uid in outgoing.watched:
                 outgoing.news.add(uid)
             # While a commit is under way the messages are not visible yet.
