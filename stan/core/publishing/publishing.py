@@ -18,7 +18,7 @@ from stan.core.base.ready import Proposal, ReadResult
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
-from stan.core.publishing.row_batch import RowBatch, StoreResult, sealed_size
+from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.requests.read_index import ReadIndex
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
@@ -85,7 +85,8 @@ class Publishing:
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
         if context.config.cluster is not None:
-            group = context.groups.get(context.group_number(batch.channel))
+            info = context.meta.channels.get(batch.channel)
+            group = context.groups.get(context.group_number(batch.channel) if info is None else info.group)
             if group is None or group.leadership is None:
                 return
             if group.replay_filter.lagging:
@@ -422,12 +423,14 @@ class Publishing:
         """A RECORDS entry is committed and indexed: its messages are visible (on every node, own entry or not)."""
         context = self.context
         group, outgoing = context.groups[number], context.outgoing
-        if fingerprints is not None and context.clustered:
+        if fingerprints is not None and context.config.cluster is not None:
             since = context.leading.heard_since
             group.replay_filter.apply(fingerprints, context.clock.now, since, old=index <= group.loaded)
         machine, cursors = group.machine, group.dispatch.cursors.by_channel
         for uid, base, count, _, first, records, _ in batches:
-            machine.trim(uid, first)  # the log has trimmed its index by itself, when it indexed the batch
+            channel = machine.channels.get(uid)
+            if channel is None or first > channel.first_sequence:
+                machine.trim(uid, first)  # the log has trimmed its index by itself, when it indexed the batch
             if uid in outgoing.watched:
                 outgoing.news.add(uid)
             # While a commit is under way the messages are not visible yet.
@@ -437,7 +440,7 @@ class Publishing:
 
 def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> list[list[Publishes | RowBatch]]:
     """Divide *batches* into parts of about ENTRY_BYTES_TARGET, so that no entry gets much larger."""
-    room = sealed_size(channel.info.name, 0, 1)  # of a message besides its bytes
+    room = oversize.MESSAGE_ROOM + len(channel.info.name)  # as in `sealed_size`
     parts: list[list[Publishes | RowBatch]] = []
     size = ENTRY_BYTES_TARGET
     for batch in batches:

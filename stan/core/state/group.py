@@ -289,7 +289,7 @@ class GroupMachine:
 
     def trim(self, uid: ChannelUid, first_sequence: int) -> None:
         """Messages below *first_sequence* are gone. Those still pending are settled when their redelivery is due."""
-        channel = self.channels.get(uid) or self.channel(uid)
+        channel = self.channel(uid)
         if first_sequence > channel.first_sequence:
             channel.first_sequence = first_sequence
             self.dirty.channels.add(uid)
