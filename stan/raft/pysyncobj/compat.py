@@ -58,10 +58,12 @@ METHODS = {
 """Methods that the shell overrides or calls, with their parameters."""
 
 ATTRIBUTES = (
+    "_SyncObj__conf",
     "_SyncObj__connectedNodes",
     "_SyncObj__lastResponseTime",
     "_SyncObj__newAppendEntriesTime",
     "_SyncObj__noopIDx",
+    "_SyncObj__numOneSecondDumps",
     "_SyncObj__otherNodes",
     "_SyncObj__raftCommitIndex",
     "_SyncObj__raftCurrentTerm",
@@ -71,6 +73,7 @@ ATTRIBUTES = (
     "_SyncObj__raftMatchIndex",
     "_SyncObj__raftState",
     "_SyncObj__readonlyNodes",
+    "_SyncObj__startTime",
     "_SyncObj__transferInProgress",
     "_poller",
 )

@@ -74,6 +74,7 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         self.log = log
         self.hard_state = hard_state
         self.end = log.last_index  # newest entry as the library sees it: a soft deletion lowers it
+        self.differs = False  # entries were added or deleted since `flush`
         self._pending: list[Entry] = []
         self._cut: RaftIndex | None = None  # the log ends here before the pending entries are written
         self._tail: list[Entry] = []  # newest entries of the log
@@ -155,11 +156,13 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
 
     def add(self, command: object, idx: int, term: int) -> None:
         """Put an entry behind the end: revive it if it is there already, else keep it for `flush`."""
-        invariant(idx == self.end + 1, "entries are consecutive", index=idx, end=self.end)
+        if idx != self.end + 1:
+            raise InvariantError(f"entries are consecutive (index={idx}, end={self.end})")
         if command == NO_OP:
             command = Command(Kind.NOOP, b"")
         if not isinstance(command, Command):
             raise InvariantError(f"only commands of this project enter the log, not {command!r:.80}")
+        self.differs = True
         index = RaftIndex(idx)
         if not self._pending and idx <= self.log.last_index:
             if self.term_at(index) == term:
@@ -172,6 +175,7 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
     def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - the library's words
         """Delete softly: until `flush`, the library sees an entry from position *entryFrom* on only if it adds it again."""
         invariant(not self._pending, "a handler deletes before it adds")
+        self.differs = True
         self.end = RaftIndex(self.base + entryFrom - 1)
 
     def flush(self) -> bool:
@@ -182,6 +186,7 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         Raises:
             DiskFull, Frozen: no entry was written; entries that a pending one was to replace may be truncated nevertheless.
         """
+        self.differs = False
         if not self._pending and self._cut is None:
             self.end = self.log.last_index
             return False
@@ -205,7 +210,8 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
 
     def _remember(self, entries: list[Entry]) -> None:
         self._tail += entries
-        self._tail_bytes += sum(len(entry.body) for entry in entries)
+        for entry in entries:
+            self._tail_bytes += len(entry.body)
         if self._tail_bytes <= limits.RAFT_TAIL_BYTES_MAX and len(self._tail) <= limits.RAFT_TAIL_ENTRIES_MAX:
             return
         drop = 0  # a quarter at once: moving the rest costs little per entry

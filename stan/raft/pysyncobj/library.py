@@ -8,7 +8,7 @@ functions read the time and make the journal by globals of their module, so an i
 globals of its own. Decides nothing by Raft's rules: that is for those who use it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Protocol
@@ -21,6 +21,9 @@ from stan.alias import alias
 from stan.invariant import InvariantError
 from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Journal, Peer, SyncObjConf, Transport
 from stan.types import SECOND, Nanos, RaftIndex, Term
+
+NOW = float("-inf")
+"""A time that has passed, in seconds."""
 
 
 class LibraryClock:
@@ -81,8 +84,10 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         self._clock = clock
         self._events = events
         self.is_leader = False  # as far as this member knows
+        self.due_at = NOW  # when a tick has something to do, in seconds, unless this member campaigns before that
+        self.handle: Callable[[Peer, dict[str, Any]], None] = bound("_SyncObj__onMessageReceived")
+        """Handle a message, in the library's form."""
         self._SyncObj__onBecomeLeader = bound("_SyncObj__onBecomeLeader")
-        self._SyncObj__onMessageReceived = bound("_SyncObj__onMessageReceived")
         self._library_tick = bound("_onTick")
         bound("__init__")(me, others, _conf(), transport=_Facade(events))
         self._poller = _NoPoller()
@@ -100,6 +105,9 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     """Voters and observers to which there is a link. Not to be changed."""
     linked_observers: set[Peer] = alias("_SyncObj__readonlyNodes")
     """Observers to which there is a link. Not to be changed."""
+    _conf: SyncObjConf = alias("_SyncObj__conf")
+    election_deadline: float = alias("_SyncObj__raftElectionDeadline")
+    """When this member campaigns if it does not lead; minus infinity if at once."""
 
     @property
     def is_candidate(self) -> bool:
@@ -116,16 +124,6 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         """Last known leader of the current term."""
         node = self._SyncObj__raftLeader
         return None if node is None else str(node.id)
-
-    @property
-    def election_deadline(self) -> float:
-        """When this member campaigns if it does not lead; minus infinity if at once."""
-        return float(self._SyncObj__raftElectionDeadline)
-
-    @election_deadline.setter
-    def election_deadline(self, deadline: float) -> None:
-        """Set when this member campaigns if it does not lead."""
-        self._SyncObj__raftElectionDeadline = deadline
 
     @property
     def transfer_pending(self) -> bool:
@@ -167,12 +165,19 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     # --- handlers -----------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Do what is due: campaign, commit, step down."""
+        """Do what is due: campaign, commit, step down. `due_at` is the earliest time at which there is more to do."""
         self._library_tick(0.0)
+        self.due_at = self._SyncObj__startTime + self._SyncObj__numOneSecondDumps
+        if self.is_leader:
+            self.due_at = min(self.due_at, self._SyncObj__newAppendEntriesTime, self._majority_is_silent_at())
 
-    def handle(self, node: Peer, message: dict[str, Any]) -> None:
-        """Handle a message, in the library's form."""
-        self._SyncObj__onMessageReceived(node, message)
+    def _majority_is_silent_at(self) -> float:
+        """When this leader steps down at the earliest, if it gets no more answers; a sole voter commits at any time."""
+        others = self._SyncObj__otherNodes
+        if not others:
+            return NOW
+        answered = sorted(map(self._SyncObj__lastResponseTime.__getitem__, others), reverse=True)
+        return float(answered[(len(others) - 1) // 2]) + limits.RAFT_LEADER_PATIENCE / SECOND
 
     def link(self, node: Peer) -> None:
         """There is a link to another voter."""
@@ -197,8 +202,10 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         return RaftIndex(self._SyncObj__raftMatchIndex[node])
 
     def set_match(self, node: Peer, index: RaftIndex) -> None:
-        """Set a member's match index."""
-        self._SyncObj__raftMatchIndex[node] = index
+        """Set a member's match index; the next tick finds out what is committed by it."""
+        if self._SyncObj__raftMatchIndex.get(node) != index:
+            self._SyncObj__raftMatchIndex[node] = index
+            self.due_at = NOW
 
     def ask_to_campaign(self, node: Peer) -> None:
         """Send TimeoutNow to a follower, if its match index is the end of the log."""
@@ -210,7 +217,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def wait_for_answers(self, nodes: Iterable[Peer], since: Nanos, patience: Nanos) -> None:
         """Before a leader's tick: it steps down after *patience* without answers, which counts from *since* at the earliest."""
-        self.conf.leaderFallbackTimeout = patience / SECOND
+        self._conf.leaderFallbackTimeout = patience / SECOND
         earliest, answered = since / SECOND, self._SyncObj__lastResponseTime
         for node in nodes:
             answered[node] = max(answered[node], earliest)
@@ -226,6 +233,9 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
 
     # --- what the library calls -----------------------------------------------------------------------------------------------
 
+    _SyncObj__generateRaftTimeout: Callable[[], float] = alias("_events.election_timeout")
+    """Library: how long a follower waits for a leader, in seconds."""
+
     def _SyncObj__setCurrentTerm(self, term: Term, votedForNodeId: str | None) -> None:  # noqa: N802, N803
         """Library: remember term and vote, before a message shows them."""
         if term > self.term:
@@ -234,15 +244,14 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
 
     def _SyncObj__setState(self, newState: int) -> None:  # noqa: N802, N803
         """Library: change the role. Who has led waits like everybody else before it campaigns."""
+        if newState == FOLLOWER == self._SyncObj__raftState:  # with each AppendEntries
+            return
+        self.due_at = NOW
         if newState != LEADER and self.is_leader:
             self.restart_election_timer()
         super()._SyncObj__setState(newState)
         self.is_leader = newState == LEADER
         self._events.on_role(leads=newState == LEADER)
-
-    def _SyncObj__generateRaftTimeout(self) -> float:  # noqa: N802
-        """Library: how long a follower waits for a leader, in seconds."""
-        return self._events.election_timeout()
 
     def _SyncObj__sendNextNodeIdx(  # noqa: N802
         self,
@@ -304,6 +313,8 @@ def _conf() -> SyncObjConf:
 
 class _Facade(Transport):  # type: ignore[misc] # the library is not typed
     """The library's transport: it only sends votes and requests for them through it."""
+
+    ready = True
 
     def __init__(self, events: LibraryEvents) -> None:
         super().__init__(None, None, None)

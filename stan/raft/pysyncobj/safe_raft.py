@@ -68,7 +68,15 @@ class SafeRaft:
 
     def turn(self, now: Nanos) -> None:
         """Do what is due: campaign, commit, step down, send."""
-        self._clock.tell(now)
+        self._clock.now, self._clock.seconds = now, now / SECOND
+        library = self.library
+        if now / SECOND >= library.due_at or (not library.is_leader and library.election_deadline < now / SECOND):
+            self._tick()
+        if library.is_leader:
+            self.as_leader.replicate()
+
+    def _tick(self) -> None:
+        """Do what the library has to do."""
         library = self.library
         commit = library.commit
         if library.is_leader:
@@ -79,8 +87,6 @@ class SafeRaft:
         if library.is_leader:
             self.as_leader.after_tick(commit)
         self._settle()
-        if library.is_leader:
-            self.as_leader.replicate()
 
     def rest(self, now: Nanos) -> Nanos:
         """Time of the next turn if no message arrives before."""
@@ -154,11 +160,12 @@ class SafeRaft:
     def receive(self, peer: str, message: Message, now: Nanos) -> None:
         """Handle one message. From a peer that is no voter here only AppendEntries, vote requests and Readmit are handled, and
         from an observer its answers."""
-        self._clock.tell(now)
+        self._clock.now, self._clock.seconds = now, now / SECOND
         node = self.members.others.get(peer)
         if node is None:
             if isinstance(message, AppendAnswer) and peer in self.members.observers:
                 self.as_leader.on_append_answer(self.members.observers[peer], message)
+                return
             if not isinstance(message, AppendEntries | VoteRequest | Readmit):
                 return
             node = Peer(peer)  # a voter that this member's configuration does not have yet, or has removed
@@ -167,6 +174,7 @@ class SafeRaft:
                 self.as_follower.on_append_entries(node, message)
             case AppendAnswer():
                 self.as_leader.on_append_answer(node, message)
+                return  # an answer adds no entry, and what is committed by it the next tick finds out
             case VoteRequest():
                 self.election.on_vote_request(node, message)
             case VoteAnswer():
@@ -179,13 +187,17 @@ class SafeRaft:
         self._settle()
 
     def _settle(self) -> None:
-        """After a handler: write the entries that it added (a new leader's first entry)."""
-        try:
-            self.journal.flush()
-        except DiskFull as error:
-            self._host.note(str(error))
-            self.library.step_down()
-        self.journal.hard_state.hint(min(self.library.commit, self.journal.end))
+        """After a handler: write the entries that it added (a new leader's first entry), and note what is committed."""
+        journal = self.journal
+        if journal.differs:
+            try:
+                journal.flush()
+            except DiskFull as error:
+                self._host.note(str(error))
+                self.library.step_down()
+        commit = min(self.library.commit, journal.end)
+        if commit > journal.hard_state.commit_hint:
+            journal.hard_state.hint(commit)
 
     # --- what the library calls (LibraryEvents) -----------------------------------------------------------------------------
 
