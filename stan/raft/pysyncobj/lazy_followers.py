@@ -55,16 +55,20 @@ class LazyFollowers:
         """
         lazy = self._lazy
         if lazy and not heartbeat and now < self._all_at and self._bytes < limits.RAFT_LAZY_BYTES_MAX:
-            if any(progress.next_index <= end for node, progress in up if node in lazy):
-                self.due = self._all_at
-            return [pair for pair in up if pair[0] not in lazy]
+            now_served = []
+            for pair in up:
+                if pair[0] not in lazy:
+                    now_served.append(pair)
+                elif pair[1].next_index <= end:
+                    self.due = self._all_at
+            return now_served
         fit = [pair for pair in up if pair[0].id in self._others and pair[1].counts and not pair[1].needs_snapshot]
         fit.sort(key=lambda pair: (-pair[1].acked, pair[0] in lazy))
-        names = frozenset(node for node, _ in fit)
+        names = frozenset([node for node, _ in fit])
         if names != self._fit:
             self._fit, self._fit_since = names, now
         steady = now - self._fit_since >= limits.RAFT_LAZY_PATIENCE
-        self._lazy = frozenset(node for node, _ in fit[self._needed :]) if steady else frozenset()
+        self._lazy = frozenset([node for node, _ in fit[self._needed :]]) if steady else frozenset()
         self._all_at = Nanos(now + limits.RAFT_LAZY_INTERVAL)
         self._bytes, self.due = 0, None
         return up

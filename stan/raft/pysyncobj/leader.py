@@ -6,9 +6,12 @@ Promises: the leader counts itself only as far as its own log is durable; answer
 are dropped, and a newer term makes it step down (S3); a follower gets no more than a window (S15).
 """
 
+from itertools import compress
+from operator import attrgetter
+
 from stan import limits
 from stan.errors import DiskFull
-from stan.invariant import invariant
+from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.pysyncobj.compat import Peer
@@ -24,6 +27,7 @@ from stan.types import Nanos, RaftIndex
 
 FOREVER = Nanos((1 << 63) - 1)
 """The lease of a leader that is the only voter."""
+_ACKED, _IS_ASKED, _CONFIRMED = map(attrgetter, ("acked", "appends.is_asked", "appends.confirmed"))
 
 
 class Leader:
@@ -66,11 +70,15 @@ class Leader:
 
     def append(self, commands: list[Command]) -> None:
         """Write the leader's own entries. Raises DiskFull or Frozen: nothing was written."""
-        invariant(self._library.is_leader, "only a leader appends", me=self._members.me)
+        journal, library = self._journal, self._library
+        if not library.is_leader:
+            raise InvariantError(f"only a leader appends (me={self._members.me})")
+        size = 0
         for command in commands:
-            self._journal.add(command, self._journal.end + 1, self._library.term)
-            self.lazy_followers.wrote(len(command.body))
-        self._journal.flush()
+            journal.add(command, journal.end + 1, library.term)
+            size += len(command.body)
+        self.lazy_followers.wrote(size)
+        journal.flush()
 
     def synced(self) -> None:
         """More of this leader's log is durable than before: the entries that others have acknowledged count as far as that."""
@@ -81,7 +89,7 @@ class Leader:
     def waits_for_disk(self) -> bool:
         """True if a commit may wait for more of this leader's log to become durable."""
         commit = self._library.commit
-        return not self._members.others or any(progress.acked > commit for progress in self.progress.values())
+        return not self._members.others or max(map(_ACKED, self.progress.values()), default=0) > commit
 
     def on_role(self, *, leads: bool) -> None:
         """The role was set, perhaps to what it was before."""
@@ -134,7 +142,7 @@ class Leader:
     @property
     def handing_over(self) -> bool:
         """True while a follower that was asked to campaign has not refused."""
-        return any(progress.appends.is_asked for progress in self.progress.values())
+        return any(map(_IS_ASKED, self.progress.values()))
 
     def lease_until(self) -> Nanos:
         """End of the lease: until then no other member can be elected; 0 if this member does not lead or hands over.
@@ -147,10 +155,8 @@ class Leader:
             return Nanos(0)
         if self._members.majority == 1:
             return FOREVER
-        confirmed = sorted(
-            (self.progress[node].appends.confirmed for node in self._members.others.values()), reverse=True
-        )
-        since = confirmed[self._members.majority - 2]
+        others = map(self.progress.__getitem__, self._members.others.values())
+        since = sorted(map(_CONFIRMED, others), reverse=True)[self._members.majority - 2]
         return Nanos(since + limits.RAFT_ELECTION_TIMEOUT_MIN - limits.RAFT_CLOCK_MARGIN) if since else Nanos(0)
 
     # --- answers --------------------------------------------------------------------------------------------------------
@@ -178,15 +184,7 @@ class Leader:
         if not progress.counts:
             return
         progress.appends.confirm(message.seq)
-        self._library.handle(
-            node,
-            {
-                "type": "next_node_idx",
-                "next_node_idx": min(progress.acked, self._host.durable()) + 1,
-                "success": message.success,
-                "reset": False,
-            },
-        )
+        self._library.note_answer(node, self._clock.now)
 
     def _count(self, node: Peer, progress: Progress) -> None:
         """Set a member's match index: at most this leader's own durable index, and 0 if the member's answers do not count."""
@@ -237,8 +235,7 @@ class Leader:
 
     def _up(self) -> list[tuple[Peer, Progress]]:
         """Followers and observers with a link."""
-        linked = self._library.linked
-        return [(node, progress) for node, progress in self.progress.items() if node in linked]
+        return list(compress(self.progress.items(), map(self._library.linked.__contains__, self.progress)))
 
     def _readmit(self) -> None:
         """Make the entry with which amnesiac members are whole, and tell those that hold it (see `Election.on_readmit`)."""
@@ -261,25 +258,26 @@ class Leader:
         if self.heartbeat_due:
             self._readmit()
         heartbeat, self.heartbeat_due = self.heartbeat_due, False
-        for node, progress in self.lazy_followers.to_send_to(
-            self._up(), self._journal.end, self._clock.now, heartbeat=heartbeat
-        ):
-            self._send_entries(node, progress, heartbeat=heartbeat)
+        end = self._journal.end
+        for node, progress in self.lazy_followers.to_send_to(self._up(), end, self._clock.now, heartbeat=heartbeat):
+            if heartbeat or progress.next_index <= end or progress.needs_snapshot:
+                self._send_entries(node, progress, heartbeat=heartbeat)
 
     def _send_entries(self, node: Peer, progress: Progress, *, heartbeat: bool) -> None:
         """Send a follower the entries that it lacks, as far as its window has room; if there are none, a due heartbeat."""
         journal = self._journal
-        while progress.next_index > journal.base and progress.next_index <= journal.end and progress.window.has_room:
+        base, end = journal.base, journal.end
+        while base < progress.next_index <= end and progress.window.has_room:
             first = progress.next_index
-            entries = journal.entries(first, journal.end, limits.RAFT_APPEND_BYTES_MAX)
+            entries = journal.entries(first, end, limits.RAFT_APPEND_BYTES_MAX)
             self._send_append(node, progress, RaftIndex(first - 1), entries)
             heartbeat = False
-        needs = progress.next_index <= journal.base
+        needs = progress.next_index <= base
         if needs and not progress.needs_snapshot:
             self._host.on_snapshot_needed(node.id)
         progress.needs_snapshot = needs
         if heartbeat:
-            self._send_append(node, progress, max(journal.base, RaftIndex(progress.next_index - 1)), [])
+            self._send_append(node, progress, max(base, RaftIndex(progress.next_index - 1)), [])
 
     def _send_append(self, node: Peer, progress: Progress, prev_index: RaftIndex, entries: list[Entry]) -> None:
         prev_term = self._journal.term_at(prev_index)

@@ -202,10 +202,11 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         return RaftIndex(self._SyncObj__raftMatchIndex[node])
 
     def set_match(self, node: Peer, index: RaftIndex) -> None:
-        """Set a member's match index; the next tick finds out what is committed by it."""
-        if self._SyncObj__raftMatchIndex.get(node) != index:
-            self._SyncObj__raftMatchIndex[node] = index
+        """Set a member's match index. If it is beyond the commit index, the next tick finds out what is committed by it."""
+        matches = self._SyncObj__raftMatchIndex
+        if index > self._SyncObj__raftCommitIndex and matches.get(node) != index:
             self.due_at = NOW
+        matches[node] = index
 
     def ask_to_campaign(self, node: Peer) -> None:
         """Send TimeoutNow to a follower, if its match index is the end of the log."""

@@ -15,8 +15,4 @@ class Members:
         self.others = {name: Peer(name) for name in sorted(names - {me})}  # the other voters
         self.observers = {name: Peer(name) for name in sorted(set(observers) - {me})}
         self.up: set[str] = set()  # peers with a link, whether they belong to the group or not
-
-    @property
-    def majority(self) -> int:
-        """Number of voters that form a quorum."""
-        return (len(self.others) + 1) // 2 + 1
+        self.majority = (len(self.others) + 1) // 2 + 1  # number of voters that form a quorum

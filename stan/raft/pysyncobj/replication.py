@@ -19,6 +19,7 @@ class SentAppends:
 
     seq: int = 0  # of the newest AppendEntries
     confirmed: Nanos = field(default=Nanos(0))  # it was this leader's follower at this time or later; 0 if it never was
+    is_asked: bool = False  # it was asked to campaign, and has answered nothing since
     _echoed: int = 0  # newest seq that an answer named
     _reset_seq: int = 0  # newest message that had left at the last reset; resets that answer it or an older one are old
     _asked_seq: int = -1  # the newest seq when the follower was asked to campaign
@@ -38,6 +39,8 @@ class SentAppends:
         if not self._echoed <= seq <= self.seq:
             return False
         self._echoed = seq
+        if seq > self._asked_seq:
+            self.is_asked = False
         return True
 
     def confirm(self, seq: int) -> None:
@@ -55,11 +58,7 @@ class SentAppends:
     def ask(self) -> None:
         """Note that the follower is asked to campaign."""
         self._asked_seq = self.seq
-
-    @property
-    def is_asked(self) -> bool:
-        """True if the follower was asked to campaign, and has answered nothing since."""
-        return self._echoed <= self._asked_seq
+        self.is_asked = True
 
 
 @dataclass(slots=True)
@@ -67,28 +66,31 @@ class Window:
     """The messages with entries that are on the way to one follower, and their bodies' bytes (S15)."""
 
     bytes: int = 0
+    has_room: bool = True  # for another message with entries; an empty window always has
     _flights: deque[tuple[RaftIndex, int]] = field(default_factory=deque)  # last index and bytes of each message
-
-    @property
-    def has_room(self) -> bool:
-        """True if the window has room for another message with entries; an empty window always has."""
-        return self.bytes < limits.RAFT_WINDOW_BYTES_MAX and len(self._flights) < limits.RAFT_WINDOW_APPENDS_MAX
 
     def add(self, entries: list[Entry]) -> None:
         """A message with these entries leaves."""
-        size = sum(len(entry.body) for entry in entries)
+        size = 0
+        for entry in entries:
+            size += len(entry.body)
         self._flights.append((entries[-1].index, size))
         self.bytes += size
+        self.has_room = (
+            self.bytes < limits.RAFT_WINDOW_BYTES_MAX and len(self._flights) < limits.RAFT_WINDOW_APPENDS_MAX
+        )
 
     def answered(self, acked: RaftIndex) -> None:
         """Messages with entries up to *acked* have arrived."""
-        while self._flights and self._flights[0][0] <= acked:
-            self.bytes -= self._flights.popleft()[1]
+        flights = self._flights
+        while flights and flights[0][0] <= acked:
+            self.bytes -= flights.popleft()[1]
+        self.has_room = self.bytes < limits.RAFT_WINDOW_BYTES_MAX and len(flights) < limits.RAFT_WINDOW_APPENDS_MAX
 
     def clear(self) -> None:
         """The messages on the way are lost."""
         self._flights.clear()
-        self.bytes = 0
+        self.bytes, self.has_room = 0, True
 
 
 @dataclass(slots=True)
