@@ -4,12 +4,16 @@ from types import SimpleNamespace
 
 import pysyncobj.syncobj as library
 import pytest
-from pysyncobj.journal import MemoryJournal
 from pysyncobj.syncobj import SyncObj
 
+from stan.log.memorylog import MemoryLog
+from stan.protocol.entries import Kind
 from stan.raft.pysyncobj import compat
+from stan.raft.pysyncobj.hard_state import HardState
+from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.library import Library, LibraryClock
 from stan.types import SECOND
+from tests.kit.files import CrashingFiles
 
 
 def test_installed_library_is_as_the_shell_needs_it():
@@ -46,8 +50,9 @@ def test_other_version_signature_and_attributes_are_named():
 
 
 def journal(term):
-    made = MemoryJournal()
+    made = GroupJournal(MemoryLog(replayable=True), HardState.open(CrashingFiles(), "/g"))
     made.add(compat.NO_OP, 1, term)
+    made.flush()
     return made
 
 
@@ -77,3 +82,26 @@ def test_peers_hash_alike_in_every_process():
     assert hash(compat.Peer("n1")) == int.from_bytes(b"n1", "big") == hash(compat.Peer("n1"))
     assert compat.Peer("n1") == compat.Peer("n1") != compat.Peer("n2")
     assert (compat.Peer("n1").id, f"{compat.Peer('n1')}") == ("n1", "n1")
+
+
+def test_entries_that_the_library_is_shown_are_those_that_it_would_find():
+    """By index: how many there are from it on, and the term of the first."""
+    events = SimpleNamespace(election_timeout=lambda: 1.0)
+    log = MemoryLog(replayable=True)
+    shown = GroupJournal(log, HardState.open(CrashingFiles(), "/g"))
+    for index, term in enumerate((1, 1, 2, 2, 4), 1):
+        shown.add(Command(Kind.META, b""), index, term)
+    shown.flush()
+    log.commit(3)
+    log.release(2)
+    node = Library(compat.Peer("me"), [], LibraryClock(SECOND), shown, events)
+    stock = SimpleNamespace(_SyncObj__raftLog=[(None, index, term) for index, term in ((2, 1), (3, 2), (4, 2), (5, 4))])
+    for end in (5, 4, 3, 2):
+        assert node._SyncObj__getCurrentLogIndex() == SyncObj._SyncObj__getCurrentLogIndex(stock) == end
+        for index in range(8):
+            for count in (None, 1):
+                mine = node._SyncObj__getEntries(index, count)
+                its = SyncObj._SyncObj__getEntries(stock, index, count)
+                assert (len(mine), mine[:1]) == (len(its), its[:1]), (end, index, count)
+        shown.deleteEntriesFrom(end - 2)
+        stock._SyncObj__raftLog.pop()

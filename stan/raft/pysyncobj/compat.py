@@ -39,6 +39,8 @@ METHODS = {
     "_SyncObj__applyLogEntries": ["self"],
     "_SyncObj__doApplyCommand": ["self", "command"],
     "_SyncObj__generateRaftTimeout": ["self"],
+    "_SyncObj__getCurrentLogIndex": ["self"],
+    "_SyncObj__getEntries": ["self", "fromIDx", "count", "maxSizeBytes"],
     "_SyncObj__loadDumpFile": ["self", "clearJournal"],
     "_SyncObj__onBecomeLeader": ["self"],
     "_SyncObj__onMessageReceived": ["self", "node", "message"],

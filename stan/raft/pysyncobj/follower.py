@@ -6,12 +6,12 @@ equal to the leader's log, and carries term and number (S3); a stale leader is t
 """
 
 from stan.errors import Damage, DiskFull
-from stan.invariant import invariant
+from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.raft.pysyncobj.compat import Peer
 from stan.raft.pysyncobj.election import Election
 from stan.raft.pysyncobj.host import RaftHost
-from stan.raft.pysyncobj.journal import Command, GroupJournal
+from stan.raft.pysyncobj.journal import GroupJournal
 from stan.raft.pysyncobj.library import Library, LibraryClock
 from stan.raft.transport.codec import AppendAnswer, AppendEntries
 from stan.types import Nanos, RaftIndex, Term
@@ -41,13 +41,8 @@ class Follower:
             self._election.leader_was_slow()
             self._host.send(node.id, AppendAnswer(library.term, message.seq, RaftIndex(0), success=False, reset=False))
             return
-        invariant(
-            message.term > library.term or not library.is_leader,
-            "one leader per term",
-            term=library.term,
-            other=node.id,
-            me=self._me,
-        )
+        if library.is_leader and message.term == library.term:
+            raise InvariantError(f"one leader per term (term={library.term}, other={node.id!r}, me={self._me!r})")
         commit, verified = library.commit, self._verified if message.term == library.term else RaftIndex(0)
         prev_index, prev_term, entries = self._without_known(message)
         self._election.contact.hear()
@@ -61,7 +56,7 @@ class Follower:
                 "commit_index": min(message.commit, prev_index + len(entries)),  # S2
                 "prevLogIdx": prev_index,
                 "prevLogTerm": prev_term,
-                "entries": [(Command(entry.kind, entry.body), entry.index, entry.term) for entry in entries],
+                "entries": [(entry, entry.index, entry.term) for entry in entries],
             },
         )
         try:
@@ -69,7 +64,8 @@ class Follower:
         except DiskFull as error:
             self._host.note(str(error))
             library.commit, self._verified, written = commit, verified, False
-        invariant(library.commit >= commit, "the commit index never goes back", commit=library.commit, was=commit)
+        if library.commit < commit:
+            raise InvariantError(f"the commit index never goes back (commit={library.commit}, was={commit})")
         self._seq = max(self._seq, message.seq)
         if self._reset_to is not None:
             counts = self._election.knows_its_votes
@@ -84,7 +80,7 @@ class Follower:
         """S1, S5: previous index, previous term and entries of the message, without the entries that are here already."""
         journal, entries = self._journal, message.entries
         prev_index, prev_term = message.prev_index, message.prev_term
-        floor = max(self._library.commit, journal.base)
+        floor = max(self._library.commit, RaftIndex(journal.first_index - 1))
         if prev_index <= floor:  # committed here, so every leader of this term or a later one has the same
             self._compare(RaftIndex(prev_index), prev_term)
             for entry in entries[: floor - prev_index]:

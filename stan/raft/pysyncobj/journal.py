@@ -8,12 +8,13 @@ Promises: a deletion is soft. When the library handles an AppendEntries, it dele
 the message; here an entry that is added with the term it had is kept without a write, and the log is truncated only where an
 entry of another term takes its place (S1, S5). The entries that a handler adds reach the log when `flush` returns: all of them,
 or none if the write is refused. Never compacts and never clears: the log's retention removes entries. Positions are those of the
-library: 0 is the base.
+library: 0 is the base; what it asks with each message and tick, `library.Library` answers from `end` and `term_at`.
 """
 
-from typing import NamedTuple, overload
+from typing import NamedTuple
 
 from stan import limits
+from stan.alias import alias
 from stan.errors import NotNow
 from stan.invariant import InvariantError, invariant
 from stan.log.types import Entry, GroupLog
@@ -48,25 +49,6 @@ class Item:
         return Command(entry.kind, entry.body)
 
 
-class Slice:
-    """Consecutive entries as the library slices its journal; each is read only when its command is asked for."""
-
-    __slots__ = ("_first", "_journal", "_last")
-
-    def __init__(self, journal: "GroupJournal", first: RaftIndex, last: RaftIndex) -> None:
-        self._journal = journal
-        self._first = first
-        self._last = last
-
-    def __len__(self) -> int:
-        return max(0, self._last - self._first + 1)
-
-    def __getitem__(self, at: int) -> Item:
-        if not -len(self) <= at < len(self):
-            raise IndexError(at)
-        return Item(self._journal, RaftIndex((self._first if at >= 0 else self._last + 1) + at))
-
-
 class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
     """The library's journal of one group, and the newest entries in memory for followers. Only the event loop calls it."""
 
@@ -81,6 +63,9 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         self._tail_bytes = 0
 
     # --- reading ------------------------------------------------------------------------------------------------------
+
+    first_index: RaftIndex = alias("log.first_index")
+    """Index of the first entry, the one after the base."""
 
     @property
     def base(self) -> RaftIndex:
@@ -132,44 +117,36 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
     def __len__(self) -> int:
         return self.end - self.log.first_index + 2
 
-    @overload
-    def __getitem__(self, position: int) -> Item: ...
-
-    @overload
-    def __getitem__(self, position: slice) -> Slice: ...
-
-    def __getitem__(self, position: int | slice) -> Item | Slice:
-        if isinstance(position, slice):
-            start, stop, step = position.indices(len(self))
-            invariant(step == 1, "the library takes plain slices", step=step)
-            return Slice(self, RaftIndex(self.base + start), RaftIndex(self.base + stop - 1))
-        if position == -1:
-            return Item(self, self.end)
-        base = self.log.first_index - 1
-        size = self.end - base + 1
-        at = position if position >= 0 else size + position
-        if not 0 <= at < size:
+    def __getitem__(self, position: int) -> Item:
+        size = len(self)
+        if not -size <= position < size:
             raise IndexError(position)
-        return Item(self, RaftIndex(base + at))
+        return Item(self, RaftIndex(self.base + (position if position >= 0 else size + position)))
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     def add(self, command: object, idx: int, term: int) -> None:
-        """Put an entry behind the end: revive it if it is there already, else keep it for `flush`."""
+        """Put an entry behind the end: revive it if it is there already, else keep it for `flush`.
+
+        *command*: a `Command`, or an entry itself as the leader sent it; of the library's own only that of a new leader."""
         if idx != self.end + 1:
             raise InvariantError(f"entries are consecutive (index={idx}, end={self.end})")
-        if command == NO_OP:
-            command = Command(Kind.NOOP, b"")
-        if not isinstance(command, Command):
+        index = RaftIndex(idx)
+        if isinstance(command, Entry):
+            entry = command
+        elif isinstance(command, Command):
+            entry = Entry(index, Term(term), command.kind, command.body)
+        elif command == NO_OP:
+            entry = Entry(index, Term(term), Kind.NOOP, b"")
+        else:
             raise InvariantError(f"only commands of this project enter the log, not {command!r:.80}")
         self.differs = True
-        index = RaftIndex(idx)
         if not self._pending and idx <= self.log.last_index:
             if self.term_at(index) == term:
                 self.end = index
                 return
             self._cut = self.end
-        self._pending.append(Entry(index, Term(term), command.kind, command.body))
+        self._pending.append(entry)
         self.end = index
 
     def deleteEntriesFrom(self, entryFrom: int) -> None:  # noqa: N802, N803 - the library's words

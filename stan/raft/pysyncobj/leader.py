@@ -266,18 +266,18 @@ class Leader:
     def _send_entries(self, node: Peer, progress: Progress, *, heartbeat: bool) -> None:
         """Send a follower the entries that it lacks, as far as its window has room; if there are none, a due heartbeat."""
         journal = self._journal
-        base, end = journal.base, journal.end
-        while base < progress.next_index <= end and progress.window.has_room:
+        first_index, end = journal.first_index, journal.end
+        while first_index <= progress.next_index <= end and progress.window.has_room:
             first = progress.next_index
             entries = journal.entries(first, end, limits.RAFT_APPEND_BYTES_MAX)
             self._send_append(node, progress, RaftIndex(first - 1), entries)
             heartbeat = False
-        needs = progress.next_index <= base
+        needs = progress.next_index < first_index
         if needs and not progress.needs_snapshot:
             self._host.on_snapshot_needed(node.id)
         progress.needs_snapshot = needs
         if heartbeat:
-            self._send_append(node, progress, max(base, RaftIndex(progress.next_index - 1)), [])
+            self._send_append(node, progress, RaftIndex(max(first_index, progress.next_index) - 1), [])
 
     def _send_append(self, node: Peer, progress: Progress, prev_index: RaftIndex, entries: list[Entry]) -> None:
         prev_term = self._journal.term_at(prev_index)

@@ -19,7 +19,8 @@ from pysyncobj.syncobj import SyncObj
 from stan import limits
 from stan.alias import alias
 from stan.invariant import InvariantError
-from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Journal, Peer, SyncObjConf, Transport
+from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Peer, SyncObjConf, Transport
+from stan.raft.pysyncobj.journal import GroupJournal
 from stan.types import SECOND, Nanos, RaftIndex, Term
 
 NOW = float("-inf")
@@ -69,7 +70,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     """The library's state machine for one member of one group. Times are in seconds on its clock."""
 
     def __init__(
-        self, me: Peer, others: list[Peer], clock: LibraryClock, journal: Journal, events: LibraryEvents
+        self, me: Peer, others: list[Peer], clock: LibraryClock, journal: GroupJournal, events: LibraryEvents
     ) -> None:
         names = {
             **vars(library),
@@ -83,10 +84,12 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
 
         self._clock = clock
         self._events = events
+        self._journal = journal
         self.is_leader = False  # as far as this member knows
         self.due_at = NOW  # when a tick has something to do, in seconds, unless this member campaigns before that
         self.handle: Callable[[Peer, dict[str, Any]], None] = bound("_SyncObj__onMessageReceived")
         """Handle a message, in the library's form."""
+        self._SyncObj__getCurrentLogIndex = partial(getattr, journal, "end")
         self._SyncObj__onBecomeLeader = bound("_SyncObj__onBecomeLeader")
         self._library_tick = bound("_onTick")
         bound("__init__")(me, others, _conf(), transport=_Facade(events))
@@ -253,6 +256,21 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         super()._SyncObj__setState(newState)
         self.is_leader = newState == LEADER
         self._events.on_role(leads=newState == LEADER)
+
+    def _SyncObj__getEntries(  # noqa: N802
+        self,
+        fromIDx: int,  # noqa: N803
+        count: int | None = None,
+        maxSizeBytes: int | None = None,  # noqa: ARG002, N803 - for messages, which the shell makes
+    ) -> list[tuple[None, RaftIndex, Term] | int]:
+        """Library: the entry at an index, and the following ones unless *count* is 1. It reads the term of the first, and of the
+        others only how many there are: it would look into them for changes of the voters that are none of this project's."""
+        journal = self._journal
+        index, end = RaftIndex(fromIDx), journal.end
+        if index < journal.first_index - 1 or index > end:
+            return []
+        first = (None, index, journal.term_at(index))
+        return [first] if count == 1 else [first, *range(index + 1, end + 1)]
 
     def _SyncObj__sendNextNodeIdx(  # noqa: N802
         self,

@@ -39,8 +39,9 @@ class Patience:
 
     def election_timeout(self) -> float:
         """Draw how long a follower waits for a leader, in seconds."""
-        usual = self._random.uniform(limits.RAFT_ELECTION_TIMEOUT_MIN, limits.RAFT_ELECTION_TIMEOUT_MAX) / SECOND
-        return self.factor * usual
+        least, most = limits.RAFT_ELECTION_TIMEOUT_MIN, limits.RAFT_ELECTION_TIMEOUT_MAX
+        usual = (least + (most - least) * self._random.random()) / SECOND
+        return self._backoff.factor(self._clock.now) * usual
 
     def election_spread(self) -> float:
         """Draw how much later than others this member campaigns when a leader is known to be gone, in seconds."""

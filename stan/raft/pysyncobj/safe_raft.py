@@ -21,9 +21,9 @@ there; a leader counts itself only as far as its own log is durable. Never calls
 
 from collections.abc import Iterable
 from random import Random
-from typing import Any
 
 from stan import limits
+from stan.alias import alias
 from stan.errors import DiskFull
 from stan.raft.pysyncobj.compat import Peer
 from stan.raft.pysyncobj.election import Election
@@ -35,7 +35,7 @@ from stan.raft.pysyncobj.library import Library, LibraryClock
 from stan.raft.pysyncobj.members import Members
 from stan.raft.pysyncobj.patience import Patience
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, Message, Readmit, TimeoutNow, VoteAnswer, VoteRequest
-from stan.types import SECOND, Nanos, RaftIndex
+from stan.types import SECOND, Nanos
 
 
 class SafeRaft:
@@ -201,31 +201,17 @@ class SafeRaft:
 
     # --- what the library calls (LibraryEvents) -----------------------------------------------------------------------------
 
-    def election_timeout(self) -> float:
-        """How long a follower waits for a leader, in seconds."""
-        return self.patience.election_timeout()
+    election_timeout = alias("patience.election_timeout")
+    on_role = alias("as_leader.on_role")
+    on_equal = alias("as_follower.on_equal")
+    on_conflict = alias("as_follower.on_conflict")
+    on_message = alias("election.on_message")
 
     def on_new_term(self) -> None:
         """A later term is about to be saved."""
         self.as_follower.on_new_term()
         self.election.candidacy.on_new_term()
 
-    def on_role(self, *, leads: bool) -> None:
-        """The role was set, perhaps to what it was before."""
-        self.as_leader.on_role(leads=leads)
-
-    def on_equal(self, index: RaftIndex) -> None:
-        """The AppendEntries that is handled shows that the log is the leader's up to *index*."""
-        self.as_follower.on_equal(index)
-
-    def on_conflict(self, index: RaftIndex | None) -> None:
-        """The AppendEntries that is handled follows an entry that the log does not have."""
-        self.as_follower.on_conflict(index)
-
     def on_heartbeat_due(self) -> None:
         """A leader has to send entries and heartbeats, at the end of its turn."""
         self.as_leader.heartbeat_due = True
-
-    def on_message(self, peer: str, message: dict[str, Any]) -> None:
-        """A message of the library about votes leaves for a peer."""
-        self.election.on_message(peer, message)
