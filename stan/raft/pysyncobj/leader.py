@@ -58,7 +58,7 @@ class Leader:
     def before_tick(self) -> None:
         """What precedes the library's tick of a leader. One that was stopped or busy itself has heard no answers, which is
         nobody's silence."""
-        if self._members.others:
+        if self._members.others and self._clock.seconds >= self._library.silent_at:
             patience = Nanos(self._patience.factor * limits.RAFT_LEADER_PATIENCE)
             self._library.wait_for_answers(self._members.others.values(), self._host.listens_since(), patience)
 

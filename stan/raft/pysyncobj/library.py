@@ -8,7 +8,7 @@ functions read the time and make the journal by globals of their module, so an i
 globals of its own. Decides nothing by Raft's rules: that is for those who use it.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from functools import partial
 from types import FunctionType, MethodType
 from typing import Any, Protocol
@@ -86,7 +86,8 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         self._events = events
         self._journal = journal
         self.is_leader = False  # as far as this member knows
-        self.due_at = NOW  # when a tick has something to do, in seconds, unless this member campaigns before that
+        self.due_at = NOW  # when a tick has something to do, unless this member campaigns before that
+        self.silent_at = NOW  # a leader: `wait_for_answers` has to precede a tick from then on
         self.handle: Callable[[Peer, dict[str, Any]], None] = bound("_SyncObj__onMessageReceived")
         """Handle a message, in the library's form."""
         self._SyncObj__getCurrentLogIndex = partial(getattr, journal, "end")
@@ -172,15 +173,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         self._library_tick(0.0)
         self.due_at = self._SyncObj__startTime + self._SyncObj__numOneSecondDumps
         if self.is_leader:
-            self.due_at = min(self.due_at, self._SyncObj__newAppendEntriesTime, self._majority_is_silent_at())
-
-    def _majority_is_silent_at(self) -> float:
-        """When this leader steps down at the earliest, if it gets no more answers; a sole voter commits at any time."""
-        others = self._SyncObj__otherNodes
-        if not others:
-            return NOW
-        answered = sorted(map(self._SyncObj__lastResponseTime.__getitem__, others), reverse=True)
-        return float(answered[(len(others) - 1) // 2]) + limits.RAFT_LEADER_PATIENCE / SECOND
+            self.due_at = min(self.due_at, self.silent_at, self._SyncObj__newAppendEntriesTime)
 
     def link(self, node: Peer) -> None:
         """There is a link to another voter."""
@@ -219,12 +212,15 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         """A follower has answered: a leader without answers of a majority steps down."""
         self._SyncObj__lastResponseTime[node] = now / SECOND
 
-    def wait_for_answers(self, nodes: Iterable[Peer], since: Nanos, patience: Nanos) -> None:
-        """Before a leader's tick: it steps down after *patience* without answers, which counts from *since* at the earliest."""
+    def wait_for_answers(self, nodes: Collection[Peer], since: Nanos, patience: Nanos) -> None:
+        """Before a leader's tick at `silent_at` or later: it steps down after *patience* without answers of a majority, which
+        counts from *since* at the earliest. *nodes*: the other voters."""
         self._conf.leaderFallbackTimeout = patience / SECOND
         earliest, answered = since / SECOND, self._SyncObj__lastResponseTime
         for node in nodes:
             answered[node] = max(answered[node], earliest)
+        newest_first = sorted(map(answered.__getitem__, nodes), reverse=True)
+        self.silent_at = newest_first[(len(nodes) - 1) // 2] + limits.RAFT_LEADER_PATIENCE / SECOND
 
     def is_heartbeat_due(self, now: Nanos) -> bool:
         """True if the next heartbeat should have left."""
@@ -250,7 +246,7 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         """Library: change the role. Who has led waits like everybody else before it campaigns."""
         if newState == FOLLOWER == self._SyncObj__raftState:  # with each AppendEntries
             return
-        self.due_at = NOW
+        self.due_at = self.silent_at = NOW
         if newState != LEADER and self.is_leader:
             self.restart_election_timer()
         super()._SyncObj__setState(newState)
