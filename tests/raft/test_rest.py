@@ -58,6 +58,57 @@ def test_group_at_rest_stays_in_touch_with_few_turns(rig, monkeypatch):
     assert max(len(turns["n1"]), len(turns["n2"])) <= 10 * SECOND / limits.RAFT_ELECTION_TIMEOUT_MIN + 1
 
 
+def count_ticks(monkeypatch, group):
+    ticks = []
+    original = group._raft.library.tick
+    monkeypatch.setattr(group._raft.library, "tick", lambda: (ticks.append(1), original()))
+    return ticks
+
+
+def test_turn_asks_the_library_only_if_something_is_due(rig, monkeypatch):
+    """An entry is committed by the first of two answers: neither its proposal nor its sync nor the other answer is a reason."""
+    ticks = {name: count_ticks(monkeypatch, node.group) for name, node in rig.nodes.items()}
+    leader = rig.leader()
+    rig.now += 101 * MILLISECOND - rig.now % (100 * MILLISECOND)  # heartbeats have just left
+    rig.tick(0)
+    assert len(ticks["n0"]) == 1
+    rig.sent.clear()
+    leader.group.propose([(Kind.META, b"b")], urgent=True)
+    rig.tick(0)
+    leader.sync()
+    rig.tick(0)
+    assert len(ticks["n0"]) == 1
+    seq = leader.group._raft.as_leader.progress[leader.group._raft.members.others["n1"]].appends.seq
+    for peer in ("n1", "n2"):
+        leader.group.answered(peer, AppendAnswer(1, seq, 4, success=True, reset=False))
+        rig.tick(0)
+        assert leader.group.commit_index == 3
+    assert len(ticks["n0"]) == 2
+    assert len(ticks["n1"]) + len(ticks["n2"]) <= 2, "one may be for the second that has passed"
+
+
+@pytest.mark.parametrize("patience", [0, 1])
+def test_leader_steps_down_in_the_first_turn_after_its_patience(rig, patience):
+    """Even if nothing else is due in it: no heartbeat, no second that has passed."""
+    leader = rig.leader().group
+    rig.tick(130)
+    rig.deliver()
+    for node in rig.nodes.values():
+        node.group.turn()
+    rig.deliver()
+    answered = rig.now
+    for _ in range(patience):
+        leader._raft.patience.setback(leader.term + 1)
+    length = limits.RAFT_LEADER_PATIENCE << patience
+    for now in (answered + MILLISECOND, answered + length - MILLISECOND):
+        rig.now = now
+        leader.turn()
+        assert leader.leads
+    rig.now = answered + length + MILLISECOND
+    leader.turn()
+    assert not leader.leads
+
+
 def test_leader_at_rest_that_nobody_answers_steps_down(rig):
     for _ in range(40):
         rig.now += limits.RAFT_TICK_INTERVAL

@@ -138,7 +138,7 @@ def test_raft_seeds_find_a_lease_that_is_kept_while_leadership_is_handed_over(mo
 
 
 def test_raft_seeds_find_fresh_members_that_vote(monkeypatch):
-    monkeypatch.setattr(Election, "knows_its_votes", True)
+    monkeypatch.setattr(Election, "is_amnesiac", False)
     assert complaints((14, *range(200)), "replace", "replace", "power", "kill", "isolate", "split")
 
 

@@ -12,6 +12,7 @@ before others did, votes and acknowledges for them.
 from typing import Any
 
 from stan import limits
+from stan.alias import alias
 from stan.invariant import InvariantError
 from stan.raft.pysyncobj.compat import Peer
 from stan.raft.pysyncobj.host import RaftHost
@@ -94,15 +95,13 @@ class Election:
         self._patience = patience
         self._clock = clock
 
-    @property
-    def knows_its_votes(self) -> bool:
-        """True if this member is not amnesiac: it knows all that it may have promised, so its votes and answers count."""
-        return not self._journal.hard_state.amnesiac
+    is_amnesiac: bool = alias("_journal.hard_state.amnesiac")
+    """True if this member does not know all that it may have promised, so that neither its votes nor its answers count."""
 
     @property
     def votes(self) -> bool:
         """True if this member votes and counts for a majority, as far as it knows."""
-        return self._members.is_voter and self.knows_its_votes
+        return self._members.is_voter and not self.is_amnesiac
 
     def leader_gone(self) -> None:
         """There is no leader, or it is silent: campaign as soon as others can have lost their belief in it, too."""
@@ -122,7 +121,7 @@ class Election:
 
     def on_vote_request(self, node: Peer, message: VoteRequest) -> None:
         """A candidate asks for a vote, or before its election whether it would get it."""
-        if not self.knows_its_votes:
+        if self.is_amnesiac:
             return
         if message.transfer:
             self._patience.excuse(message.term)  # the leader itself wanted it
@@ -164,7 +163,7 @@ class Election:
         leader of the past, which it does not know for one; and a commit index says nothing of what is being committed by
         acknowledgements of the earlier life."""
         term = self._library.term
-        if self.knows_its_votes or message.term != term or message.index > equal:
+        if not self.is_amnesiac or message.term != term or message.index > equal:
             return
         if self._journal.hard_state.voted_for is None:
             self._library.vote(node.id)

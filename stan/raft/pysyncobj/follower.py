@@ -68,7 +68,7 @@ class Follower:
             raise InvariantError(f"the commit index never goes back (commit={library.commit}, was={commit})")
         self._seq = max(self._seq, message.seq)
         if self._reset_to is not None:
-            counts = self._election.knows_its_votes
+            counts = not self._election.is_amnesiac
             answer = AppendAnswer(library.term, self._seq, self._reset_to, success=False, reset=True, counts=counts)
             self._host.send(node.id, answer)
         elif written and self._host.durable() < self._verified:
@@ -131,7 +131,7 @@ class Follower:
         safe = self.durably_equal()
         if safe == self._verified:
             self.owes = None
-        counts = self._election.knows_its_votes
+        counts = not self._election.is_amnesiac
         answer = AppendAnswer(
             self._library.term, self._seq, RaftIndex(safe + 1), success=True, reset=False, counts=counts
         )

@@ -68,9 +68,9 @@ class SafeRaft:
 
     def turn(self, now: Nanos) -> None:
         """Do what is due: campaign, commit, step down, send."""
-        self._clock.now, self._clock.seconds = now, now / SECOND
-        library = self.library
-        if now / SECOND >= library.due_at or (not library.is_leader and library.election_deadline < now / SECOND):
+        seconds, library = now / SECOND, self.library
+        self._clock.now, self._clock.seconds = now, seconds
+        if seconds >= library.due_at or (not library.is_leader and library.election_deadline < seconds):
             self._tick()
         if library.is_leader:
             self.as_leader.replicate()
