@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 from stan import limits
 from stan.alias import alias
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, StartError, fault
-from stan.invariant import invariant
+from stan.invariant import InvariantError
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
 from stan.raft.configuration import encode, known_committed
@@ -27,6 +27,7 @@ from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.host import RaftHost
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.safe_raft import SafeRaft
+from stan.raft.replica.agenda import Agenda
 from stan.raft.replica.applied import Applied
 from stan.raft.replica.durability import Durability
 from stan.raft.replica.handover import Handover
@@ -100,7 +101,6 @@ class RaftGroup:
         self._applied = Applied(me, voters, configured, applied)
         self._proposals = Proposals()
         self._durability = Durability(log, always=sync == "always")
-        self._told: object = None  # the role as last reported by `take_news`
         # A member that has met a leader does not campaign before this time: a leader has received more of the clients' messages.
         self.not_before = Nanos(0)
         self._due = Nanos(0)  # when the next turn is due
@@ -116,6 +116,7 @@ class RaftGroup:
         self._raft = SafeRaft(me, voters, observers, journal, outside, ports.random, ports.now())
         self._raft.election.votes_for_others_only = not intact
         self._handover = Handover(self._raft)
+        self._agenda = Agenda(self._raft, log, self._applied, self._durability)
 
     # --- what it is -----------------------------------------------------------------------------------------------------
 
@@ -124,17 +125,10 @@ class RaftGroup:
     commit_index: RaftIndex = alias("_raft.library.commit")
     """Newest entry known to be committed; not all of them may have been handed out."""
 
-    @property
-    def leader(self) -> str | None:
-        """Name of the leader, as far as this node knows."""
-        return self._raft.library.leader
-
-    @property
-    def leads(self) -> bool:
-        """True if this node leads and has handed out every entry of earlier terms."""
-        return (
-            not self.failed and self._raft.library.is_leader and self._applied.index >= self._raft.library.term_begins
-        )
+    leader: str | None = alias("_raft.library.leader")
+    """Name of the leader, as far as this node knows."""
+    leads: bool = alias("_agenda.leads")
+    """True if this node leads and has handed out every entry of earlier terms."""
 
     @property
     def amnesiac(self) -> bool:
@@ -162,32 +156,20 @@ class RaftGroup:
         """End of the lease: until then no other node can lead, on this node's clock; 0 if this node does not lead.
 
         A lease may end early, when a hand-over begins: do not keep the value."""
-        return self._guarded(self._raft.as_leader.lease_until) or Nanos(0) if self.leads else Nanos(0)
+        if not self._agenda.leads:
+            return Nanos(0)
+        try:
+            return self._raft.as_leader.lease_until()
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self._fail(error)
+            return Nanos(0)
 
-    @property
-    def has_room(self) -> bool:
-        """True if a proposal would be sent at once; otherwise the caller should wait and batch more into it."""
-        return self._proposals.has_room
-
-    @property
-    def wants_sync(self) -> bool:
-        """True if a sync is wanted for entries that are written but not durable."""
-        return not self.failed and self._durability.wants_sync
-
-    @property
-    def has_committed(self) -> bool:
-        """True if `take_committed` would return entries."""
-        return (
-            not self.failed and min(self._raft.library.commit, self._durability.index(self.log)) > self._applied.index
-        )
-
-    @property
-    def has_news(self) -> bool:
-        """True if the owner has something to do: a sync, committed entries, room for proposals, a change of role."""
-        return self.has_committed or self.wants_sync or self._proposals.expired or self._told != self._role()
-
-    def _role(self) -> object:
-        return self.term, self.leader, self.leads, self.failed
+    has_room: bool = alias("_proposals.has_room")
+    """True if a proposal would be sent at once; otherwise the caller should wait and batch more into it."""
+    wants_sync: bool = alias("_agenda.wants_sync")
+    """True if a sync is wanted for entries that are written but not durable."""
+    has_committed: bool = alias("_agenda.has_committed")
+    """True if `take_committed` would return entries."""
 
     def progress(self) -> dict[str, RaftIndex]:
         """Leader: newest entry that each other member has acknowledged; for monitoring."""
@@ -218,15 +200,10 @@ class RaftGroup:
         without need."""
         return self._raft.patience.factor == 1
 
-    @property
-    def members(self) -> tuple[str, ...]:
-        """Names of the voters, sorted."""
-        return self._applied.voters
-
-    @property
-    def reconfigured(self) -> tuple[RaftIndex, tuple[str, ...]] | None:
-        """Entry and voters of a change that took effect: the owner has to replace this object. None without such a change."""
-        return self._applied.newer
+    members: tuple[str, ...] = alias("_applied.voters")
+    """Names of the voters, sorted."""
+    reconfigured: tuple[RaftIndex, tuple[str, ...]] | None = alias("_applied.newer")
+    """Entry and voters of a change that took effect: the owner has to replace this object. None without such a change."""
 
     @property
     def change_under_way(self) -> bool:
@@ -282,7 +259,8 @@ class RaftGroup:
         """
         self._refuse()
         for _, body in bodies:
-            invariant(len(body) <= limits.RAFT_COMMAND_BYTES_MAX, "a command is bounded", length=len(body))
+            if len(body) > limits.RAFT_COMMAND_BYTES_MAX:
+                raise InvariantError(f"a command is bounded (length={len(body)})")
         first = RaftIndex(self.log.last_index + 1)
         now = self._ports.now()
         try:
@@ -297,7 +275,8 @@ class RaftGroup:
             raise InDoubt(self.failed) from error
         self._proposals.add(first, bodies, now)
         if urgent:
-            self._durability.want_all()
+            self._durability.wanted = self.log.last_index
+        self._agenda.look()
         self._ports.wake(self)
         return first
 
@@ -311,23 +290,31 @@ class RaftGroup:
             raise NotNow("leadership is being handed over")
         if self.reconfigured is not None:
             raise NotNow("the voters of the group change")
-        self._proposals.check()
+        if self._proposals.bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
+            raise NotNow("too much waits for a majority")
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation may have lowered it since
         """More of the log may be durable than before: take a turn, which reads how far, if an answer or a commit waits for it."""
-        if self._durability.moved and (self._handover.under_way is not None or self._raft.waits_for_disk):
+        if not self._durability.moved:
+            return
+        self._agenda.look()
+        if self._handover.under_way is not None or self._raft.waits_for_disk:
             self._ports.wake(self)
 
     def take_committed(self) -> list[Entry]:
         """Entries committed since the last call, at most TURN_BYTES_MAX bytes of them."""
-        return self._guarded(self._take_committed) or [] if self.has_committed else []
-
-    def _take_committed(self) -> list[Entry]:
-        first = RaftIndex(self._applied.index + 1)
-        last = min(self._raft.library.commit, self._durability.index(self.log))
-        entries = self._raft.journal.entries(first, last, limits.TURN_BYTES_MAX)
-        self._applied.take(entries)
-        self._proposals.handed_out(entries)
+        raft, applied = self._raft, self._applied
+        first, last = RaftIndex(applied.index + 1), min(raft.library.commit, self._durability.index(self.log))
+        if last < first or self.failed:
+            return []
+        try:
+            entries = raft.journal.entries(first, last, limits.TURN_BYTES_MAX)
+            applied.take(entries)
+            self._proposals.forget(range(first, entries[-1].index + 1))
+            self._agenda.look()
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self._fail(error)
+            return []
         return entries
 
     # --- leadership -------------------------------------------------------------------------------------------------------
@@ -337,7 +324,8 @@ class RaftGroup:
 
         *done* is called exactly once, from a later turn, with True if this node does not lead anymore."""
         self._handover.begin(to, Nanos(self._ports.now() + within), done)
-        self._durability.want(self.log.last_index)
+        self._durability.wanted = max(self._durability.wanted, self.log.last_index)
+        self._agenda.look()
         self._ports.wake(self)
 
     def freeze(self, why: str) -> None:
@@ -359,6 +347,7 @@ class RaftGroup:
 
     def _leave(self, why: str) -> None:
         self.failed = why
+        self._agenda.close()
         with suppress(Exception):  # the library may be what failed; nothing calls it from now on
             self._raft.library.step_down()
 
@@ -368,22 +357,27 @@ class RaftGroup:
         """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn.
 
         Returns the time of the next turn that lazy followers need, or None if there are none."""
-        self._guarded(self._turn, self._ports.now())
+        if not self.failed:
+            try:
+                self._turn(self._ports.now())
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                self._fail(error)
         if self.failed:
             self._handover.give_up()
             return None
         return self._raft.as_leader.lazy_followers.due
 
     def _turn(self, now: Nanos) -> None:
-        if self._durability.moved:  # sealing a segment makes its entries durable, too
-            self._durability.look()
-            self._raft.synced()
-        self._raft.turn(now)
-        self._want()
-        self._proposals.expire(now)
-        self._handover.advance(now)
-        waits = self._proposals.pending or self._handover.under_way is not None
-        self._due = now if waits else self._raft.rest(now)
+        raft, proposals, handover = self._raft, self._proposals, self._handover
+        if self._durability.look():  # sealing a segment makes its entries durable, too
+            raft.synced()
+        raft.turn(now)
+        if proposals.pending and now >= proposals.expires_at:
+            proposals.expire(now)
+        if handover.under_way is not None:
+            handover.advance(now)
+        self._due = now if proposals.pending or handover.under_way is not None else raft.rest(now)
+        self._agenda.look()
 
     def tick(self, now: Nanos) -> bool:
         """A tick of the scheduler; returns True if a turn is due. A leader at rest only sends its heartbeats."""
@@ -394,28 +388,43 @@ class RaftGroup:
         return self._raft.library.is_leader and not self._guarded(self._raft.as_leader.heartbeat_at_rest, now)
 
     def take_news(self) -> bool:
-        """Returns True if the owner has something to do (`has_news`); a change of role is reported once."""
-        news, self._told = self.has_news, self._role()
-        self._proposals.expired = False
-        return news
+        """Returns True if the owner has something to do: a sync, committed entries, room for proposals, a change of role, which
+        is reported once."""
+        agenda, library, expired = self._agenda, self._raft.library, self._proposals.expired
+        role = library.term, library.leader, agenda.leads, self.failed
+        changed = agenda.told != role
+        agenda.told, self._proposals.expired = role, False
+        return changed or expired or agenda.has_committed or agenda.wants_sync
 
     def receive(self, peer: str, message: Message) -> None:
         """Handle a message of a peer."""
-        self._guarded(self._raft.receive, peer, message, self._ports.now())
-        self._guarded(self._want)
+        if not self.failed:
+            try:
+                self._raft.receive(peer, message, self._ports.now())
+                self._agenda.look()
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                self._fail(error)
         self._ports.wake(self)
 
     def on_heartbeat(self, peer: str, term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> None:
         """Handle a leader's heartbeat in short form: quickly if it has no news, else as the AppendEntries that it stands for."""
-        if not self._guarded(self._raft.as_follower.take_heartbeat_quickly, peer, term, commit, seq, self._ports.now()):
-            self.receive(peer, heartbeat(term, commit, prev_term, seq))
+        if not self.failed:
+            try:
+                if self._raft.as_follower.take_heartbeat_quickly(peer, term, commit, seq, self._ports.now()):
+                    return
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                self._fail(error)
+        self.receive(peer, heartbeat(term, commit, prev_term, seq))
 
     def answered(self, peer: str, answer: AppendAnswer) -> None:
         """Handle a follower's answer to an AppendEntries, quickly if nothing follows from it."""
-        if self._handover.under_way is not None or not self._guarded(
-            self._raft.as_leader.take_answer_quickly, peer, answer, self._ports.now()
-        ):
-            self.receive(peer, answer)
+        if not self.failed and self._handover.under_way is None:
+            try:
+                if self._raft.as_leader.take_answer_quickly(peer, answer, self._ports.now()):
+                    return
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                self._fail(error)
+        self.receive(peer, answer)
 
     def peer_up(self, peer: str) -> None:
         """A link to the peer begins."""
@@ -427,25 +436,23 @@ class RaftGroup:
         self._guarded(self._raft.peer_down, peer, self._ports.now())
         self._ports.wake(self)
 
-    def _want(self) -> None:
-        """Request a sync: a follower's of its whole log, a leader's up to the first entry of its term and `Leader.wanted`."""
-        leads = self._raft.library.is_leader
-        wanted = max(self._raft.library.term_begins, self._raft.as_leader.wanted) if leads else self.log.last_index
-        self._durability.want(wanted)
-
     def _guarded(self, call: Callable[[*Parts], Result], *args: *Parts) -> Result | None:
-        """Call *call* unless the group has failed. An error in it, of the disk or the program, freezes this group only.
-
-        Returns None if the group had failed or fails now. Raises Aborted: it ends the process."""
+        """Call *call* unless the group has failed. Returns None if the group had failed or fails now (`_fail`)."""
         if self.failed:
             return None
         try:
             return call(*args)
-        except Aborted:  # the whole process must end
-            raise
         except Exception as error:  # noqa: BLE001 - the border of the group
-            self.freeze(fault(error))
+            self._fail(error)
             return None
+
+    def _fail(self, error: Exception) -> None:
+        """The border of the group: an error in it, of the disk or the program, freezes this group only.
+
+        Raises Aborted if that is the error: it ends the process."""
+        if isinstance(error, Aborted):
+            raise error
+        self.freeze(fault(error))
 
     def _warn(self, text: str) -> None:
         self._ports.note("WRN", f"group {self.group}: {text}")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence as Seq
 
 from stan.errors import NotNow
-from stan.invariant import invariant
+from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.configuration import decode, objection
@@ -35,8 +35,8 @@ class Applied:
 
     def take(self, entries: Seq[Entry]) -> None:
         """The next entries are handed out."""
-        first = RaftIndex(self.index + 1)
-        invariant(entries[0].index == first, "entries are handed out in order", first=first, found=entries[0].index)
+        if entries[0].index != self.index + 1:
+            raise InvariantError(f"entries are handed out in order (first={self.index + 1}, found={entries[0].index})")
         self.index = entries[-1].index
         for entry in entries:
             if entry.kind == Kind.CONFIG and entry.index > self._configured:

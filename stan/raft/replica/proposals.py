@@ -3,18 +3,11 @@
 Promises: no proposal is counted for longer than RAFT_PROPOSAL_TIMEOUT, whether it is committed or not (S10).
 """
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
-from typing import NamedTuple
 
 from stan import limits
-from stan.errors import NotNow
-from stan.log.types import Entry
 from stan.types import Nanos, RaftIndex
-
-
-class _Proposal(NamedTuple):
-    size: int
-    deadline: Nanos
 
 
 class Proposals:
@@ -24,43 +17,47 @@ class Proposals:
 
     def __init__(self) -> None:
         self.expired = False
-        self.pending: dict[RaftIndex, list[_Proposal]] = {}
+        self.expires_at = Nanos(0)  # no proposal that is pending has an earlier deadline
+        self.has_room = (
+            True  # another proposal would be sent at once; otherwise the caller should wait and batch more into it
+        )
+        self.bytes = 0
+        self.pending: dict[int, list[tuple[int, Nanos]]] = {}  # by index: bytes and deadline, the oldest first
         self._count = 0
-        self._bytes = 0
-
-    @property
-    def has_room(self) -> bool:
-        """True if another proposal would be sent at once; otherwise the caller should wait and batch more into it."""
-        return self._count < limits.RAFT_PROPOSALS_IN_FLIGHT and self._bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
-
-    def check(self) -> None:
-        """Raise NotNow if more than RAFT_UNCOMMITTED_BYTES_MAX bytes are pending: no proposal must be made now."""
-        if self._bytes > limits.RAFT_UNCOMMITTED_BYTES_MAX:
-            raise NotNow("too much waits for a majority")
 
     def add(self, first: RaftIndex, bodies: Seq[tuple[int, bytes]], now: Nanos) -> None:
         """Entries (kind, body) were written, the first of them at *first*."""
-        deadline = Nanos(now + limits.RAFT_PROPOSAL_TIMEOUT)
-        for at, (_, body) in enumerate(bodies):
-            self.pending.setdefault(RaftIndex(first + at), []).append(_Proposal(len(body), deadline))
-            self._count += 1
-            self._bytes += len(body)
+        pending, deadline = self.pending, Nanos(now + limits.RAFT_PROPOSAL_TIMEOUT)
+        if not pending:
+            self.expires_at = deadline
+        index: int = first
+        for _, body in bodies:
+            size = len(body)
+            pending.setdefault(index, []).append((size, deadline))
+            self.bytes += size
+            index += 1
+        self._count += len(bodies)
+        self.has_room = (
+            self._count < limits.RAFT_PROPOSALS_IN_FLIGHT and self.bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
+        )
 
-    def handed_out(self, entries: Seq[Entry]) -> None:
-        """These entries are handed out: proposals at their indexes, committed or replaced, are no longer pending."""
-        if self.pending:
-            for entry in entries:
-                self._forget(entry.index)
+    def forget(self, indexes: Iterable[int]) -> None:
+        """Entries at these indexes are handed out: proposals there, committed or replaced, are no longer pending."""
+        pending = self.pending
+        if not pending:
+            return
+        for index in indexes:
+            for size, _ in pending.pop(index, ()):
+                self._count -= 1
+                self.bytes -= size
+        self.has_room = (
+            self._count < limits.RAFT_PROPOSALS_IN_FLIGHT and self.bytes < limits.RAFT_PROPOSAL_BYTES_IN_FLIGHT
+        )
 
     def expire(self, now: Nanos) -> None:
-        """Stop counting proposals whose deadline has passed."""
-        if not self.pending:
-            return
-        for index in [index for index, pending in self.pending.items() if pending[0].deadline <= now]:
-            self._forget(index)
-            self.expired = True
-
-    def _forget(self, index: RaftIndex) -> None:
-        for proposal in self.pending.pop(index, ()):
-            self._count -= 1
-            self._bytes -= proposal.size
+        """Stop counting proposals whose deadline has passed; from `expires_at` on there may be some."""
+        late = [index for index, pending in self.pending.items() if pending[0][1] <= now]
+        self.forget(late)
+        self.expired = self.expired or bool(late)
+        if self.pending:
+            self.expires_at = next(iter(self.pending.values()))[0][1]
