@@ -10,7 +10,8 @@ different groups, are the fields of one message of type 7 or 8, whose header has
     answers     (group u16 | term u64 | seq u64 | next_index u64 | flags u8)*      AppendAnswer
 
 Promises: `decode` returns what `encode` was given or raises FrameError; it never reads beyond an announced length, and never
-allocates more than its input holds. The names of messages are Raft's (Ongaro, "Consensus: Bridging Theory and Practice", 2014).
+allocates more than its input holds. What arrives all the time is made by `tuple.__new__`, which the constructor of a NamedTuple,
+a Python function, would call. The names of messages are Raft's (Ongaro, "Consensus: Bridging Theory and Practice", 2014).
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.errors import StanError
-from stan.invariant import invariant
+from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.types import GroupId, RaftIndex, Term
@@ -97,6 +98,8 @@ _SHORT_ANSWER = Struct("<HQQQB")
 
 _APPEND_ENTRIES, _APPEND_ANSWER, _VOTE_REQUEST, _VOTE_ANSWER, _TIMEOUT_NOW, _VOUCHED = 1, 2, 3, 4, 5, 6
 HEARTBEATS, ANSWERS = 7, 8
+BUNDLES = (HEARTBEATS, ANSWERS)
+_FLAGS_OF_VOTE, _FLAGS_OF_ANSWER = 3, 7
 _KINDS = frozenset(int(kind) for kind in Kind)
 
 
@@ -120,7 +123,8 @@ def encode(group: GroupId, message: Message) -> list[bytes]:
         case Readmit(term, index):
             kind, parts = _VOUCHED, [_VOUCH.pack(term, index)]
     length = sum(map(len, parts))
-    invariant(length <= limits.RAFT_MESSAGE_BYTES_MAX, "a message is bounded", length=length)
+    if length > limits.RAFT_MESSAGE_BYTES_MAX:
+        raise InvariantError(f"a message is bounded (length={length})")
     return [_HEADER.pack(length, group, kind), *parts]
 
 
@@ -146,25 +150,35 @@ def heartbeats(view: memoryview) -> Iterator[tuple[GroupId, Term, RaftIndex, Ter
     return _HEARTBEAT.iter_unpack(view)
 
 
-def answers(view: memoryview) -> Iterator[tuple[GroupId, AppendAnswer]]:
-    """Group and answer of each answer in the fields of an ANSWERS message; raises FrameError."""
+def answers(view: memoryview) -> tuple[list[tuple[GroupId, AppendAnswer]], FrameError | None]:
+    """Group and answer of each answer in the fields of an ANSWERS message, and what is wrong behind them, if anything is."""
+    found: list[tuple[GroupId, AppendAnswer]] = []
     if len(view) % _SHORT_ANSWER.size:
-        raise FrameError("answers are cut off")
+        return found, FrameError("answers are cut off")
     for group, term, seq, next_index, flags in _SHORT_ANSWER.iter_unpack(view):
-        _check_flags(flags, 7)
-        yield group, AppendAnswer(term, seq, next_index, flags & 1 > 0, flags & 2 > 0, flags & 4 > 0)
+        if flags > _FLAGS_OF_ANSWER:
+            return found, FrameError(f"flags {flags} are unknown")
+        fields = term, seq, next_index, flags & 1 > 0, flags & 2 > 0, flags & 4 > 0
+        found.append((group, tuple.__new__(AppendAnswer, fields)))
+    return found, None
 
 
 def decode(batch: bytes | memoryview) -> Iterator[tuple[GroupId, Message]]:
     """Group and message of each message in *batch*, those in short form included; raises FrameError."""
-    for kind, group, view in walk(batch):
+    messages, fault = split(batch)
+    for kind, group, view in messages:
         if kind == HEARTBEATS:
             for number, term, commit, prev_term, seq in heartbeats(view):
                 yield number, heartbeat(term, commit, prev_term, seq)
         elif kind == ANSWERS:
-            yield from answers(view)
+            found, wrong = answers(view)
+            yield from found
+            if wrong is not None:
+                raise wrong
         else:
             yield group, decode_one(kind, view)
+    if fault is not None:
+        raise fault
 
 
 def heartbeat(term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> AppendEntries:
@@ -174,21 +188,23 @@ def heartbeat(term: Term, commit: RaftIndex, prev_term: Term, seq: int) -> Appen
     return AppendEntries(term, commit, commit, prev_term, seq, [])
 
 
-def walk(batch: bytes | memoryview) -> Iterator[tuple[int, GroupId, memoryview]]:
-    """Type, group and fields of each message in *batch*; raises FrameError if the messages do not fill it exactly."""
+def split(batch: bytes | memoryview) -> tuple[list[tuple[int, GroupId, memoryview]], FrameError | None]:
+    """Type, group and fields of each message in *batch*, and what is wrong behind them if the messages do not fill it exactly."""
     view = memoryview(batch)
-    position = 0
-    while position < len(view):
+    messages: list[tuple[int, GroupId, memoryview]] = []
+    position, end = 0, len(view)
+    while position < end:
         start = position + _HEADER.size
-        if start > len(view):
-            raise FrameError(f"message at byte {position}: header cut off")
+        if start > end:
+            return messages, FrameError(f"message at byte {position}: header cut off")
         length, group, kind = _HEADER.unpack_from(view, position)
         position = start + length
-        if position > len(view):
-            raise FrameError(f"message at byte {start}: {length} bytes announced, {len(view) - start} there")
-        if group and kind in (HEARTBEATS, ANSWERS):
-            raise FrameError(f"messages of many groups under the number of group {group}")
-        yield kind, GroupId(group), view[start:position]
+        if position > end:
+            return messages, FrameError(f"message at byte {start}: {length} bytes announced, {end - start} there")
+        if group and kind in BUNDLES:
+            return messages, FrameError(f"messages of many groups under the number of group {group}")
+        messages.append((kind, group, view[start:position]))
+    return messages, None
 
 
 def decode_one(kind: int, view: memoryview) -> Message:
@@ -197,8 +213,8 @@ def decode_one(kind: int, view: memoryview) -> Message:
         return _decode_append(view)
     if kind == _APPEND_ANSWER:
         term, seq, next_index, flags = _fields(_ANSWER, view)
-        _check_flags(flags, 7)
-        return AppendAnswer(Term(term), seq, RaftIndex(next_index), bool(flags & 1), bool(flags & 2), bool(flags & 4))
+        _check_flags(flags, _FLAGS_OF_ANSWER)
+        return AppendAnswer(Term(term), seq, RaftIndex(next_index), flags & 1 > 0, flags & 2 > 0, flags & 4 > 0)
     if kind == _VOTE_REQUEST:
         term, last_index, last_term, flags = _fields(_VOTE, view)
         _check_flags(flags)
@@ -221,7 +237,7 @@ def _fields(struct: Struct, view: memoryview) -> tuple[int, ...]:
     return struct.unpack(view)
 
 
-def _check_flags(flags: int, most: int = 3) -> None:
+def _check_flags(flags: int, most: int = _FLAGS_OF_VOTE) -> None:
     if flags > most:
         raise FrameError(f"flags {flags} are unknown")
 
@@ -249,7 +265,7 @@ def _decode_append(view: memoryview) -> AppendEntries:
         if kind not in _KINDS:
             raise FrameError(f"entry {index}: kind {kind} is unknown")
         newest = entry_term
-        entries.append(Entry(RaftIndex(index), Term(entry_term), kind, bytes(view[start:position])))
+        entries.append(tuple.__new__(Entry, (index, entry_term, kind, bytes(view[start:position]))))
     if position != len(view):
         raise FrameError(f"{len(view) - position} bytes behind the last entry")
-    return AppendEntries(Term(term), RaftIndex(commit), RaftIndex(prev_index), Term(prev_term), seq, entries)
+    return tuple.__new__(AppendEntries, (term, commit, prev_index, prev_term, seq, entries))

@@ -46,14 +46,15 @@ class Link:
         """Cut *content* into frames; empty content makes one frame, a ping."""
         self.spoke_at = now
         self.wants_to_speak = False
-        size = limits.RAFT_FRAME_BYTES_MAX
-        pieces = [content[at : at + size] for at in range(0, len(content), size)] or [b""]
-        frames = []
-        for at, piece in enumerate(pieces, 1):
+        frames, at, more = [], 0, True
+        while more:
+            piece = content[at : at + limits.RAFT_FRAME_BYTES_MAX]
+            more = at + len(piece) < len(content)
+            flags = (_MORE if more else 0) | (_CONTINUES if at else 0)
             self._sent += 1
-            flags = (_MORE if at < len(pieces) else 0) | (_CONTINUES if at > 1 else 0)
             head = _FRAME.pack(_MAGIC, flags, self._mine, self._theirs, self._sent, zlib.crc32(piece))
             frames.append(head + piece)
+            at += len(piece)
         return frames
 
     def take(self, frame: bytes | memoryview, now: Nanos) -> bytes | memoryview:
@@ -83,17 +84,15 @@ class Link:
         if not self.up:
             self.up = True
             self.wants_to_speak = True
-        return self._join(frame, flags, crc)
-
-    def _join(self, frame: bytes | memoryview, flags: int, crc: int) -> bytes | memoryview:
-        """Check a frame's content and join it to that of the frames before; returns what is complete."""
-        piece = memoryview(frame)[HEADER_BYTES:]
         if bool(flags & _CONTINUES) != bool(self._partial):
             raise FrameError("a frame that does not continue the one before")
+        piece = memoryview(frame)[HEADER_BYTES:]
         if zlib.crc32(piece) != crc:
             raise FrameError("a frame with a wrong CRC")
-        if not flags:
-            return piece
+        return self._join(piece, flags) if flags else piece
+
+    def _join(self, piece: memoryview, flags: int) -> bytes:
+        """Join a frame's content to that of the frames before; returns what is complete."""
         self._partial_bytes += len(piece)
         if self._partial_bytes > limits.RAFT_MESSAGE_BYTES_MAX + limits.RAFT_FRAME_BYTES_MAX:
             raise FrameError(f"content of more than {self._partial_bytes} bytes")

@@ -21,7 +21,7 @@ from stan import limits
 from stan.invariant import invariant
 from stan.raft.backoff import Backoff
 from stan.raft.transport import codec
-from stan.raft.transport.codec import AppendAnswer, FrameError, Message
+from stan.raft.transport.codec import AppendAnswer, AppendEntries, FrameError, Message
 from stan.raft.transport.link import Link
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
@@ -74,30 +74,32 @@ class _Outgoing:
 
     def add(self, group: GroupId, message: Message) -> None:
         """Queue a message behind the others, in short form if it has one."""
-        form = codec.short(group, message)
-        if form is None:
-            self.close()
-            self._put(codec.encode(group, message))
-            return
-        kind, part = form
+        has_entries = isinstance(message, AppendEntries) and message.entries
+        form = None if has_entries else codec.short(group, message)
+        kind = 0 if form is None else form[0]
         if kind != self.kind:
-            self.close()
+            self._close()
             self.kind = kind
-        self.run.append(part)
+        if form is not None:
+            self.run.append(form[1])
+        else:
+            parts = codec.encode(group, message)
+            self.parts += parts
+            self.size += sum(map(len, parts))
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """End the bundle that is being made: queue it as one message."""
         if self.run:
-            self._put(codec.bundle(self.kind, self.run))
+            parts = codec.bundle(self.kind, self.run)
+            self.parts += parts
+            self.size += sum(map(len, parts))
             self.run = []
         self.kind = 0
 
-    def _put(self, parts: list[bytes]) -> None:
-        self.parts += parts
-        self.size += sum(map(len, parts))
-
     def take(self) -> bytes:
         """Remove and return the queued messages, as the content of a frame."""
+        if self.kind:
+            self._close()
         content = b"".join(self.parts)
         self.parts.clear()
         self.size = 0
@@ -105,7 +107,6 @@ class _Outgoing:
 
     def drop(self) -> None:
         """Discard queued messages and frames."""
-        self.close()
         self.take()
         self.ready.clear()
 
@@ -216,11 +217,12 @@ class Mux:
         frames: list[tuple[str, bytes]] = []
         for peer in sorted(self.speaks):
             out = self._outgoing[peer]
-            out.close()
-            if out.parts or out.link.wants_to_speak:
-                out.ready += out.link.frames(out.take(), self._now())
-            frames += [(peer, frame) for frame in out.ready]
-            out.ready = []
+            content = out.take()
+            if content or out.link.wants_to_speak:
+                out.ready += out.link.frames(content, self._now())
+            for frame in out.ready:
+                frames.append((peer, frame))  # noqa: PERF401 - no call
+            out.ready.clear()
         self.speaks.clear()
         if frames and self._wire.write(frames):
             self.reset_all()
@@ -241,9 +243,10 @@ class Mux:
         self._reading.look(now)
         try:
             content = link.take(frame, now)
-            self._tell(peer, was_up=was_up)
-            for kind, group, view in codec.walk(content):
-                self._hand_out(peer, kind, group, view)
+            if link.up != was_up:
+                self._tell(peer)
+            if content:
+                self._hand_out(peer, content)
         except FrameError as error:
             self._note("WRN", f"link to {peer} is reset: {error}")
             self._reset(peer)
@@ -252,35 +255,46 @@ class Mux:
         if peer in self.speaks:
             self._wake()
 
-    def _hand_out(self, peer: str, kind: int, group: GroupId, view: memoryview) -> None:
+    def _hand_out(self, peer: str, content: bytes | memoryview) -> None:
+        """Hand the messages in *content* to their groups; raises FrameError behind the last one that can be decoded."""
+        members = self._members
+        messages, fault = codec.split(content)
+        for kind, group, fields in messages:
+            if kind in codec.BUNDLES:
+                self._hand_out_bundle(peer, kind, fields)
+            elif group in members:
+                try:
+                    message = codec.decode_one(kind, fields)
+                except FrameError as error:
+                    self._not_understood(peer, group, error)
+                    continue
+                if self._garbled:
+                    self._garbled.pop(group, None)
+                members[group].receive(peer, message)
+        if fault is not None:
+            raise fault
+
+    def _hand_out_bundle(self, peer: str, kind: int, fields: memoryview) -> None:
+        """Hand messages in short form to their groups; raises FrameError behind the last one that can be decoded."""
         members = self._members
         if kind == codec.HEARTBEATS:
-            for number, term, commit, prev_term, seq in codec.heartbeats(view):
+            for number, term, commit, prev_term, seq in codec.heartbeats(fields):
                 if number in members:
                     members[number].on_heartbeat(peer, term, commit, prev_term, seq)
-        elif kind == codec.ANSWERS:
-            for answered, answer in codec.answers(view):
-                if answered in members:
-                    members[answered].answered(peer, answer)
-        elif group in members:
-            message = self._understood(peer, kind, group, view)
-            if message is not None:
-                members[group].receive(peer, message)
+            return
+        answers, fault = codec.answers(fields)
+        for number, answer in answers:
+            if number in members:
+                members[number].answered(peer, answer)
+        if fault is not None:
+            raise fault
 
-    def _understood(self, peer: str, kind: int, group: GroupId, view: memoryview) -> Message | None:
-        """Decode a message.
-
-        Returns None if its group was told that messages for it cannot be decoded. Raises FrameError before it comes to that."""
-        try:
-            message = codec.decode_one(kind, view)
-        except FrameError as error:
-            self._garbled[group] += 1
-            if self._garbled[group] < limits.RAFT_GARBLED_MAX:
-                raise  # the link is reset, and Raft sends again: perhaps this time it can be decoded
-            self._members[group].garbled(peer, str(error))
-            return None
-        self._garbled.pop(group, None)
-        return message
+    def _not_understood(self, peer: str, group: GroupId, error: FrameError) -> None:
+        """A message cannot be decoded: its group is told if that happens again and again; raises *error* before."""
+        self._garbled[group] += 1
+        if self._garbled[group] < limits.RAFT_GARBLED_MAX:
+            raise error  # the link is reset, and Raft sends again: perhaps this time it can be decoded
+        self._members[group].garbled(peer, str(error))
 
     def tick(self, *, reads_nothing: bool = False) -> None:
         """Take the links down of peers that were silent for too long, and ping peers to which nothing was sent.
@@ -311,13 +325,12 @@ class Mux:
         was_up = link.up
         link.reset()
         self.speaks.add(peer)
-        self._tell(peer, was_up=was_up)
+        if link.up != was_up:
+            self._tell(peer)
 
-    def _tell(self, peer: str, *, was_up: bool) -> None:
-        """If the link to *peer* is no longer as it was (*was_up*), drop what is queued for the peer and tell every group."""
+    def _tell(self, peer: str) -> None:
+        """The link to *peer* has come up or gone down: drop what is queued for the peer, and tell every group."""
         up = self._outgoing[peer].link.up
-        if up == was_up:
-            return
         self._outgoing[peer].drop()
         self._note("INF", f"link to {peer} is {'up' if up else 'down'}")
         for member in list(self._members.values()):

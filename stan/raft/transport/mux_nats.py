@@ -51,7 +51,9 @@ class NatsWire:
         """Publish each frame on the subject of its peer; small ones together.
 
         Returns True once per loss of the connection, as `mux.Wire` asks for."""
-        pieces = [b"%b%d\r\n%b\r\n" % (self._heads[peer], len(frame), frame) for peer, frame in frames]
+        pieces = []
+        for peer, frame in frames:
+            pieces.append(b"%b%d\r\n%b\r\n" % (self._heads[peer], len(frame), frame))
         if len(pieces) > 1 and sum(map(len, pieces)) <= JOINED_BYTES_MAX:
             pieces = [b"".join(pieces)]
         lost = False
