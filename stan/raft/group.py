@@ -38,6 +38,9 @@ from stan.types import GroupId, Nanos, RaftIndex, Term
 Parts = TypeVarTuple("Parts")
 Result = TypeVar("Result")
 
+_COMMAND = partial(tuple.__new__, Command)
+"""Makes a Command of (kind, body) without the constructor of the NamedTuple, which is a Python function."""
+
 
 class GroupPorts(NamedTuple):
     """Callbacks of a group into its owner."""
@@ -100,7 +103,7 @@ class RaftGroup:
         self._ports = ports
         self._applied = Applied(me, voters, configured, applied)
         self._proposals = Proposals()
-        self._durability = Durability(log, always=sync == "always")
+        self._durability = Durability(always=sync == "always")
         # A member that has met a leader does not campaign before this time: a leader has received more of the clients' messages.
         self.not_before = Nanos(0)
         self._due = Nanos(0)  # when the next turn is due
@@ -264,7 +267,7 @@ class RaftGroup:
         first = RaftIndex(self.log.last_index + 1)
         now = self._ports.now()
         try:
-            self._raft.as_leader.append([Command(kind, body) for kind, body in bodies])
+            self._raft.as_leader.append(list(map(_COMMAND, bodies)))
         except Frozen as error:
             self.freeze(str(error))
             raise
@@ -295,7 +298,7 @@ class RaftGroup:
 
     def synced(self, durable: RaftIndex) -> None:  # noqa: ARG002 - a truncation may have lowered it since
         """More of the log may be durable than before: take a turn, which reads how far, if an answer or a commit waits for it."""
-        if not self._durability.moved:
+        if self._durability.seen == self.log.durable_index:
             return
         self._agenda.look()
         if self._handover.under_way is not None or self._raft.waits_for_disk:
@@ -357,33 +360,32 @@ class RaftGroup:
         """Do what is due; called soon after `wake`, and by the ticker. Messages queued here leave at the end of the turn.
 
         Returns the time of the next turn that lazy followers need, or None if there are none."""
+        raft, durability, proposals, handover = self._raft, self._durability, self._proposals, self._handover
         if not self.failed:
             try:
-                self._turn(self._ports.now())
+                now = self._ports.now()
+                if durability.seen != self.log.durable_index:  # sealing a segment makes its entries durable, too
+                    durability.seen = self.log.durable_index
+                    raft.synced()
+                raft.turn(now)
+                if proposals.pending and now >= proposals.expires_at:
+                    proposals.expire(now)
+                if handover.under_way is not None:
+                    handover.advance(now)
+                self._due = now if proposals.pending or handover.under_way is not None else raft.rest(now)
+                self._agenda.look()
             except Exception as error:  # noqa: BLE001 - the border of the group
                 self._fail(error)
         if self.failed:
-            self._handover.give_up()
+            handover.give_up()
             return None
-        return self._raft.as_leader.lazy_followers.due
-
-    def _turn(self, now: Nanos) -> None:
-        raft, proposals, handover = self._raft, self._proposals, self._handover
-        if self._durability.look():  # sealing a segment makes its entries durable, too
-            raft.synced()
-        raft.turn(now)
-        if proposals.pending and now >= proposals.expires_at:
-            proposals.expire(now)
-        if handover.under_way is not None:
-            handover.advance(now)
-        self._due = now if proposals.pending or handover.under_way is not None else raft.rest(now)
-        self._agenda.look()
+        return raft.as_leader.lazy_followers.due
 
     def tick(self, now: Nanos) -> bool:
         """A tick of the scheduler; returns True if a turn is due. A leader at rest only sends its heartbeats."""
         if self.failed:
             return False
-        if now >= self._due or self._durability.moved:
+        if now >= self._due or self._durability.seen != self.log.durable_index:
             return True
         return self._raft.library.is_leader and not self._guarded(self._raft.as_leader.heartbeat_at_rest, now)
 

@@ -36,7 +36,7 @@ def entries_for(rig, name):
 
 BORDERS = {
     "turn": ("n0", "turn", lambda rig, group: group.turn()),
-    "durable": ("n0", "synced", lambda rig, group: (setattr(group._durability, "_seen", -1), group.turn())),
+    "durable": ("n0", "synced", lambda rig, group: (setattr(group._durability, "seen", -1), group.turn())),
     "next turn": ("n1", "rest", lambda rig, group: group.turn()),
     "tick": ("n0", "as_leader.heartbeat_at_rest", lambda rig, group: group.tick(0)),
     "message": ("n1", "receive", lambda rig, group: group.receive("n0", entries_for(rig, "n1"))),

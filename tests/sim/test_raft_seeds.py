@@ -86,8 +86,8 @@ def complaints(seeds, *faults):
 def test_raft_seeds_find_answers_before_fsync(monkeypatch):
     made = Durability.__init__
 
-    def writing_is_enough(durability, log, *, always):
-        made(durability, log, always=always)
+    def writing_is_enough(durability, *, always):
+        made(durability, always=always)
         durability.index = attrgetter("last_index")
 
     monkeypatch.setattr(Durability, "__init__", writing_is_enough)

@@ -3,31 +3,23 @@
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from stan.log.types import GroupLog
 from stan.types import RaftIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from stan.log.types import GroupLog
+
 
 class Durability:
-    """Durability of one member's log. Unless *always*, an entry counts as durable once it is written."""
+    """Durability of one member's log, as the group's turns keep it."""
 
-    def __init__(self, log: GroupLog, *, always: bool) -> None:
+    def __init__(self, *, always: bool) -> None:
+        """Unless *always*, an entry counts as durable once it is written."""
         self.always = always
         self.index: Callable[[GroupLog], RaftIndex] = attrgetter("durable_index" if always else "last_index")
         """Returns the newest entry of the log that counts as durable."""
         self.wanted = RaftIndex(0)
         """Newest entry that is waited for: a sync is wanted that covers the entries up to it."""
-        self._log = log
-        self._seen = RaftIndex(-1)  # durable index at the last `look`
-
-    @property
-    def moved(self) -> bool:
-        """True if the log's durable index has changed since `look`: it rose, or the log was cut."""
-        return self._seen != self._log.durable_index
-
-    def look(self) -> bool:
-        """Note the log's durable index; returns True if it has changed since the last call."""
-        seen, self._seen = self._seen, self._log.durable_index
-        return seen != self._seen
+        self.seen = RaftIndex(-1)
+        """The log's durable index at the last turn: since then it rose, or the log was cut, if it is another one now."""
