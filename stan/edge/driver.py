@@ -10,7 +10,7 @@ that arrived since the last turn is handled in one. What fails in one group ends
 
 from collections.abc import Callable, Mapping, Set
 from functools import partial
-from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from stan import limits
@@ -35,6 +35,9 @@ ROUNDS_PER_TURN = 8
 
 LEFT = "the group has left this node"
 """Reason for not writing a proposal whose group left this node in the same turn; the group's leader heard its request too."""
+
+
+KIND_AND_BODY: Callable[[Proposal], tuple[int, bytes]] = attrgetter("kind", "body")
 
 
 class Driver:
@@ -88,7 +91,9 @@ class Driver:
         broker.tick(runtime.now(), runtime.wall())
         if leaderships is not None:
             leaderships.check_leases()
-        wanted |= self._connection_changes()
+        if gateway.read_buffer.went_down or gateway.read_buffer.went_up:
+            self._connection_changed()
+            wanted = True
         wanted |= gateway.take_in()
         if leaderships is not None:
             if not wanted and leaderships.at_rest:
@@ -140,9 +145,8 @@ class Driver:
                 return True
         return False
 
-    def _connection_changes(self) -> bool:
+    def _connection_changed(self) -> None:
         connection, read = self.gateway.connection, self.gateway.read_buffer
-        changed = read.went_down or read.went_up
         if read.went_down:
             read.went_down = False
             if not self._down_since:
@@ -157,7 +161,6 @@ class Driver:
                 self._down_since = 0
                 self._note("INF", f"Connection to NATS is back after {away / 1e9:.3f}s")
                 self.broker.step_reconnected(away)
-        return changed
 
     def _commit(self) -> None:
         for number, group in self.groups.items() if self.leaderships is None else self.leaderships.touched:
@@ -246,8 +249,12 @@ class Driver:
         messages to another member, which would get them without the redelivered flag. After a refused progress entry the later
         proposals of the group are therefore refused too."""
         untold: dict[GroupId, NotNow] = {}
-        for (number, urgent), some in groupby(proposals, key=lambda p: (p.group, p.urgent)):
-            together = list(some)
+        at = 0
+        while at < len(proposals):
+            number, urgent, end = proposals[at].group, proposals[at].urgent, at + 1
+            while end < len(proposals) and proposals[end].group == number and proposals[end].urgent == urgent:
+                end += 1
+            together, at = proposals[at:end], end
             refusal = untold.get(number) or self._propose(number, together, urgent=urgent)
             if refusal is None:
                 continue
@@ -261,15 +268,17 @@ class Driver:
 
     def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:
         """Write proposals of one group in one go; returns None, or the refusal if nothing was written."""
-        if number not in self.groups:
+        group = self.groups.get(number)
+        if group is None:
             return NotNow(LEFT)
         try:
-            first = self.groups[number].propose([(p.kind, p.body) for p in proposals], urgent=urgent)
+            index = group.propose(list(map(KIND_AND_BODY, proposals)), urgent=urgent)
         except NotNow as error:
             return error
         self.faults.refusals.pop(number, None)
-        for at, proposal in enumerate(proposals):
-            self.broker.written(proposal, RaftIndex(first + at))
+        for proposal in proposals:
+            self.broker.written(proposal, index)
+            index = RaftIndex(index + 1)
         return None
 
     def _not_written(self, number: GroupId, proposals: list[Proposal], error: NotNow) -> None:

@@ -158,23 +158,27 @@ class Gateway:
         at, told, matters = 0, False, False  # matters: a next leader may have to replay it
         scope, quiet, keyed = self.scope, self.subscriptions.quiet, self.replay_buffer is not None
         try:
-            while at < len(data):
-                scan = kernel.scan(
-                    data,
-                    at,
-                    PUB_SID,
-                    ACK_SID,
-                    scope.pub_prefix,
-                    scope.channel_filter,
-                    scope.led,
-                    keyed,
-                    scope.rules,
-                )
-                if not scan.consumed:
-                    break
+            while (
+                at < len(data)
+                and (
+                    scan := kernel.scan(
+                        data,
+                        at,
+                        PUB_SID,
+                        ACK_SID,
+                        scope.pub_prefix,
+                        scope.channel_filter,
+                        scope.led,
+                        keyed,
+                        scope.rules,
+                    )
+                ).consumed
+            ):
                 at += scan.consumed
-                self.broker.step_publishes(scan.publishes)
-                self.broker.step_acks(scan.acks)
+                if scan.publishes:
+                    self.broker.step_publishes(scan.publishes)
+                if scan.acks:
+                    self.broker.step_acks(scan.acks)
                 if scan.malformed:
                     self._malformed(scan.malformed)
                 told |= bool(scan.publishes or scan.acks or scan.malformed)
@@ -186,15 +190,20 @@ class Gateway:
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
             return True
-        rest = self.read_buffer.rest = data[at:] if at < len(data) else b""
+        self.read_buffer.rest = self._rest(data, at) if at < len(data) else b""
         if self.replay_buffer is not None and at:
             now = self.broker.view.now
             if matters:  # messages between nodes are not replayed
                 self.replay_buffer.add(Chunk(now, data, at))
             self.broker.step_heard_since(self.replay_buffer.since(now))
-        if len(rest) > PENDING_BYTES_MAX:
-            self._broken("a message larger than any it may send")
         return told
+
+    def _rest(self, data: bytes, at: int) -> bytes:
+        """Return the beginning of an incomplete frame; b"" if the connection is made again because the frame is too large."""
+        if len(data) - at > PENDING_BYTES_MAX:
+            self._broken("a message larger than any it may send")
+            return b""
+        return data[at:]
 
     def _broken(self, what: str) -> None:
         self.note("ERR", f"NATS sent {what}; connecting again")
@@ -214,6 +223,8 @@ class Gateway:
         self.broker.step_malformed(said, PUB_SID)
 
     def _other(self, frame: Frame) -> None:
+        """Handle a frame that is neither a publish nor an ack. If a client's request fails, only this request stays without an
+        answer; errors in messages between nodes are raised."""
         if not frame.sid:
             self._control(frame)
             return
@@ -221,23 +232,19 @@ class Gateway:
         if admitted is None:
             return
         frame = admitted
-        handlers, takers = self.subscriptions.handlers, self.own_requests.takers
-        if frame.sid in handlers:
-            self._hand(handlers[frame.sid], frame)
+        takers = self.own_requests.takers
+        handler = self.subscriptions.handlers.get(frame.sid)
+        if handler is not None:
+            try:
+                handler(frame)
+            except Exception as error:
+                if frame.sid < FIRST_REQUEST_SID:  # it concerns all groups, so its error is no single request's
+                    raise
+                self.complain("ERR", f"the request {quoted(frame.subject)} failed: {fault(error)}")
         elif frame.subject in takers:
             takers[frame.subject](frame)
         else:
             self.broker.step_frame(frame)
-
-    def _hand(self, heard: Callable[[Frame], None], frame: Frame) -> None:
-        """Call a handler. If a client's request fails, only this request stays without an answer; errors in messages between
-        nodes are raised."""
-        try:
-            heard(frame)
-        except Exception as error:  # a message between nodes concerns all groups, so its error is no single request's
-            if frame.sid < FIRST_REQUEST_SID:
-                raise
-            self.complain("ERR", f"the request {quoted(frame.subject)} failed: {fault(error)}")
 
     def _control(self, frame: Frame) -> None:
         if frame.subject == b"PING":
@@ -301,28 +308,33 @@ class Gateway:
         *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
         not be sent. Returns the deliveries that were left out for that reason."""
         shown: list[tuple[Send, bytes]] = []
+        data: list[bytes] = []
+        groups: set[GroupId] = set()
         most = self.broker.view.payload_bytes_max
         for send in sends:
-            if isinstance(send, Delivery):
-                shown += [
-                    (
-                        send,
-                        kernel.frames(
-                            part.records, part.base_sequence, part.first, part.last, part.inbox, part.redelivery_count
-                        ),
-                    )
-                    for part in deliverable(send, most)
-                ]
+            if isinstance(send, bytes):  # any node may send it
+                data.append(send)
+                shown.append((send, send))
+            elif isinstance(send, LeaseAnswer):
+                data.append(send.data)
+                shown.append((send, send.data))
+                groups.update(send.groups)
             else:
-                shown.append((send, send.data if isinstance(send, LeaseAnswer) else send))
+                for part in deliverable(send, most):
+                    rendered = kernel.frames(
+                        part.records, part.base_sequence, part.first, part.last, part.inbox, part.redelivery_count
+                    )
+                    data.append(rendered)
+                    shown.append((send, rendered))
+                    groups.add(send.group)
         if not shown:
             return []
-        joined = b"".join([data for _, data in shown])
-        quiet = silent({group for send, _ in shown for group in _groups(send)})
+        joined = data[0] if len(data) == 1 else b"".join(data)
+        quiet = silent(groups)
         lost: list[Delivery] = []
         if quiet:
             lost = [send for send, _ in shown if isinstance(send, Delivery) and send.group in quiet]
-            joined = b"".join([data for send, data in shown if quiet.isdisjoint(_groups(send))])
+            joined = b"".join([frames for send, frames in shown if quiet.isdisjoint(_groups(send))])
         if joined:
             self.connection.write(joined)
         return lost
