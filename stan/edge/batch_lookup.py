@@ -58,11 +58,8 @@ def refs_that_fill(
 
 
 def from_memory(log: GroupLog, refs: list[BatchRef]) -> list[ReadResult] | None:
-    """The batches if all of them are in memory; None if the disk has to be read."""
-    batches = []
-    for ref in refs:
-        records = log.recent(ref)
-        if records is None:
-            return None
-        batches.append(ReadResult(ref.base_sequence, ref.count, records))
-    return batches
+    """The batches if all of them are in memory, be it the system's; None if the disk has to be waited for."""
+    found = log.read_at_once(refs)
+    if found is None:
+        return None
+    return [ReadResult(ref.base_sequence, ref.count, records) for ref, records in zip(refs, found, strict=True)]

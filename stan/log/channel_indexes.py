@@ -4,11 +4,12 @@ Every log has one; pure. It tells the log's SpaceAccounting which batches are ke
 knows which of its bytes are dead.
 """
 
+from collections.abc import Sequence as Seq
 from typing import Protocol
 
 from stan.invariant import broken
 from stan.log.index import BatchIndex, Removed, Tail
-from stan.log.types import BatchRow
+from stan.log.types import BatchRef, BatchRow
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.types import ChannelUid, RaftIndex, Sequence
 
@@ -114,6 +115,20 @@ class Visible:
     def last_index(self) -> RaftIndex:
         """Newest written entry; 0 if none."""
         raise NotImplementedError
+
+    def recent(self, ref: BatchRef) -> bytes | memoryview | None:
+        """The records of one batch if they are in memory, else None. Never blocks."""
+        raise NotImplementedError
+
+    def read_at_once(self, refs: Seq[BatchRef]) -> Seq[bytes | memoryview] | None:
+        """The records of batches if all of them are in memory, else None. Never blocks."""
+        found = []
+        for ref in refs:
+            records = self.recent(ref)
+            if records is None:
+                return None
+            found.append(records)
+        return found
 
     def commit(self, index: RaftIndex) -> None:
         """Everything up to *index* is committed: its record batches enter the channels' indexes, hence are visible.

@@ -118,6 +118,10 @@ class GroupLog(Protocol):
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks; for the event loop."""
 
+    def read_at_once(self, refs: Seq[BatchRef]) -> Seq[bytes | memoryview] | None:
+        """The records of batches, CRC verified, if all of them can be had without waiting for a disk, else None. Never blocks;
+        for the event loop."""
+
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
         """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
 

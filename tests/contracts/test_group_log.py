@@ -330,6 +330,14 @@ def test_log_clean_keeps_what_is_kept(log):
     assert len(before) == 12
 
 
+def test_log_read_at_once_gives_what_read_gives_or_nothing(log):
+    fill(log, 10)
+    log.commit(10)
+    refs = log.channel(7).refs(1, 30, ALL, ALL)
+    at_once = log.read_at_once(refs)
+    assert at_once is None or [bytes(found) for found in at_once] == [log.read(ref) for ref in refs]
+
+
 def test_log_recent_gives_what_read_gives_or_nothing(log):
     fill(log, 10)
     log.commit(10)

@@ -86,6 +86,7 @@ class CrashingFiles(Directories):
         self.faults = {}  # method -> [calls until it fails, errno]
         self.full = False  # nothing new finds room: it lasts, over a loss of power too
         self.syncs = 0
+        self.cached = lambda: True  # says for each read whether the system has the bytes in memory
 
     # --- what a test does -------------------------------------------------------------------------------------------------
     def fail(self, method, after, error):
@@ -115,7 +116,7 @@ class CrashingFiles(Directories):
                 nodes[id(node)] = node.after_crash(choice)
             after.names[path] = nodes[id(node)]
         after.synced_names = dict(after.names)
-        after.full, after.journal = self.full, self.journal
+        after.full, after.journal, after.cached = self.full, self.journal, self.cached
         return after
 
     def content(self, path):
@@ -176,6 +177,10 @@ class CrashingFiles(Directories):
     def pread(self, descriptor, length, position):
         self._fault("pread")
         return bytes(self.open_files[descriptor].live[position : position + length])
+
+    def pread_cached(self, descriptor, length, position):
+        data = self.open_files[descriptor].live[position : position + length]
+        return data if len(data) == length and self.cached() else None
 
     def ftruncate(self, descriptor, size):
         self._change("ftruncate")

@@ -20,9 +20,9 @@ from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import wire_pb2 as wire
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.types import MICROSECOND, MILLISECOND, SECOND
-from tests.kit.files import CrashingFiles, PowerCut
+from tests.kit.files import PowerCut
 from tests.sim.database import SimDatabase
-from tests.sim.loop import NodeRuntime
+from tests.sim.loop import NodeRuntime, disk
 from tests.sim.nats import NodePort
 from tests.sim.pauses import Gone, Pauses
 from tests.sim.tasks import Tasks, in_thread
@@ -72,7 +72,7 @@ class SimulatedNode:
         self.drift = draw.choice((0, draw.randint(-10_000, 10_000)))  # of its clock, in ppm
         self.clock_starts = draw.randint(0, 100) * SECOND
         self.wall_offset = draw.choice((0, draw.randint(-2000, 2000) * MILLISECOND))
-        self.files, self.database = CrashingFiles(), SimDatabase(pauses=True)
+        self.files, self.database = disk(self.world.loop), SimDatabase(pauses=True)
         self.alive = False
         self.pauses = Pauses(self)
         self.disk_slow = False
@@ -243,7 +243,7 @@ class SimulatedNode:
     def replace_disk(self):
         """The machine is lost; another one with an empty disk takes its name."""
         self.crash(power=False)
-        self.files, self.database = CrashingFiles(), SimDatabase(pauses=True)
+        self.files, self.database = disk(self.world.loop), SimDatabase(pauses=True)
         self.boots += 1
         self.replaced = True
         self.cluster_node = None  # what it had promised is forgotten

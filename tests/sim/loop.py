@@ -6,10 +6,13 @@ import random
 from stan.core.base.ready import ReadResult
 from stan.errors import StanError
 from stan.types import MICROSECOND, MILLISECOND, SECOND
+from tests.kit.files import CrashingFiles
 
 WALL_START = 1_700_000_000 * SECOND
 QUICK_SYNCS = 0.5
 """Share of the syncs that are done at once."""
+QUICK_READS = 0.5
+"""Share of the reads of which the system has all bytes in memory."""
 
 
 class Loop:
@@ -34,6 +37,13 @@ class Loop:
             self.now, _, call, args = heapq.heappop(self._heap)
             call(*args)
         self.now = max(self.now, end)
+
+
+def disk(loop):
+    """An empty disk, some of whose bytes the system has in memory."""
+    files = CrashingFiles()
+    files.cached = lambda: loop.random.random() < QUICK_READS
+    return files
 
 
 class SimRuntime:

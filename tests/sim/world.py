@@ -21,10 +21,9 @@ from stan.errors import StanError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import Solo
 from stan.types import MILLISECOND, SECOND, GroupId
-from tests.kit.files import CrashingFiles
 from tests.sim.database import SimDatabase
 from tests.sim.history import Reset, complaints
-from tests.sim.loop import SimRuntime, run_now
+from tests.sim.loop import SimRuntime, disk, run_now
 from tests.sim.nats import NodePort
 from tests.sim.scene import Scene
 
@@ -133,7 +132,7 @@ class World(Scene):
 
     def __init__(self, seed):
         super().__init__(seed)
-        self.files = CrashingFiles()
+        self.files = disk(self.loop)
         self.database = SimDatabase()
         self.groups = self.random.choice((1, 1, 3))
         self.boots = 0  # of the machine

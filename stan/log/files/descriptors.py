@@ -50,10 +50,20 @@ class Descriptors:
             pin = self._open.get(number)
             if pin is None:
                 pin = self._open[number] = Pin(self._files.open(path))
+                if len(self._open) > self._open_max:
+                    self._evict()
             else:
                 pin.users += 1
                 self._open.move_to_end(number)
-            self._evict()
+            return pin
+
+    def pin_open(self, number: int) -> Pin | None:
+        """The segment's file if it is open, in use until unpin(); None if it would have to be opened."""
+        with self._lock:
+            pin = self._open.get(number)
+            if pin is not None:
+                pin.users += 1
+                self._open.move_to_end(number)
             return pin
 
     def unpin(self, pin: Pin) -> None:
@@ -62,7 +72,7 @@ class Descriptors:
             pin.users -= 1
             if pin.gone and not pin.users:
                 self._files.close(pin.descriptor)
-            else:
+            elif len(self._open) > self._open_max:
                 self._evict()
 
     @contextmanager
@@ -95,10 +105,8 @@ class Descriptors:
             self._files.close(pin.descriptor)
 
     def _evict(self) -> None:
-        for number in [number for number, pin in self._open.items() if not pin.users] if self._full() else ():
-            if not self._full():
+        """Close files that nobody uses, the least recently used one first, until no more are open than allowed."""
+        for number in [number for number, pin in self._open.items() if not pin.users]:
+            if len(self._open) <= self._open_max:
                 return
             self._files.close(self._open.pop(number).descriptor)
-
-    def _full(self) -> bool:
-        return len(self._open) > self._open_max

@@ -13,6 +13,8 @@ from typing import Protocol
 
 IOVEC_MAX = 1024
 """Buffers that one pwritev call takes (Linux and macOS: IOV_MAX)."""
+_WITHOUT_WAITING: int | None = getattr(os, "RWF_NOWAIT", None)
+"""Flag of a read that fails if it had to wait for the disk."""
 WRITING = ".writing"
 """Suffix of a small file's name until the file is whole."""
 
@@ -37,6 +39,9 @@ class Files(Protocol):
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
         """Read *length* bytes; fewer only at the end of the file."""
+
+    def pread_cached(self, descriptor: int, length: int, position: int) -> bytearray | None:
+        """Read *length* bytes if that waits for no disk, as the system has them in memory; None if it would wait, or fails."""
 
     def ftruncate(self, descriptor: int, size: int) -> None:
         """Cut the file to *size*."""
@@ -137,6 +142,19 @@ class OsFiles(Directories):
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
         """Read *length* bytes; fewer only at the end of the file."""
         return os.pread(descriptor, length, position)
+
+    def pread_cached(self, descriptor: int, length: int, position: int) -> bytearray | None:
+        """Read *length* bytes if that waits for no disk, as the system has them in memory; None if it would wait, or fails.
+
+        Only Linux can be asked for that, and not on every file system."""
+        if _WITHOUT_WAITING is None:
+            return None
+        data = bytearray(length)
+        try:
+            found = os.preadv(descriptor, [data], position, _WITHOUT_WAITING)
+        except OSError:
+            return None
+        return data if found == length else None
 
     def ftruncate(self, descriptor: int, size: int) -> None:
         """Cut the file to *size*."""

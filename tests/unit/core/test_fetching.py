@@ -35,7 +35,7 @@ class Log:
     def channel(self, uid):
         return self.index if uid == 1 else BatchIndex(uid, 40)
 
-    def recent(self, ref):
+    def read_at_once(self, refs):
         return None
 
 

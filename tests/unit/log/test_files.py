@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from stan.log.files import disk
 from stan.log.files.disk import OsFiles
 from stan.log.files.filelog import FileLog
 from tests.kit.batches import batch, entry
@@ -67,3 +68,17 @@ def test_directory_in_one_that_is_not_ours_to_sync_is_fine(tmp_path, monkeypatch
     monkeypatch.setattr(OsFiles, "sync_directory", refuses)
     OsFiles().makedirs(f"{tmp_path}/a")
     assert (tmp_path / "a").is_dir()
+
+
+def test_bytes_in_memory_are_read_or_there_is_none_but_never_a_part(tmp_path, monkeypatch):
+    files = OsFiles()
+    descriptor = files.create(f"{tmp_path}/a")
+    files.pwritev(descriptor, [b"0123456789"], 0)
+    assert files.pread_cached(descriptor, 4, 3) in (None, b"3456")  # not every system can be asked
+    assert files.pread_cached(descriptor, 4, 8) is None
+    files.close(descriptor)
+    assert files.pread_cached(descriptor, 4, 3) is None
+    monkeypatch.setattr(disk, "_WITHOUT_WAITING", None)
+    descriptor = files.open(f"{tmp_path}/a")
+    assert files.pread_cached(descriptor, 4, 3) is None
+    files.close(descriptor)

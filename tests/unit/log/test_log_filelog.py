@@ -2,6 +2,7 @@
 
 import errno
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,15 @@ DIRECTORY = "/store/groups/1"
 ALL = 10**9
 
 
-def open_log(files, *, segment_bytes_max=400, cache=0, group=1, store_id=STORE):
+def open_log(files, *, segment_bytes_max=400, cache=0, group=1, store_id=STORE, on_damage=None):
     return FileLog.open(
-        Path(DIRECTORY), group, store_id, files=files, segment_bytes_max=segment_bytes_max, tail_cache_bytes_max=cache
+        Path(DIRECTORY),
+        group,
+        store_id,
+        files=files,
+        segment_bytes_max=segment_bytes_max,
+        tail_cache_bytes_max=cache,
+        on_damage=on_damage,
     )
 
 
@@ -383,6 +390,68 @@ def test_recent_holds_the_newest_batches_only(files):
     assert [bytes(log.recent(ref)) for ref in refs(log)[-4:]] == [records(7, index, 1) for index in there]
     files.fail("pread", 0, errno.EIO)
     assert log.read(refs(log)[-1]) == records(7, 29, 1)
+
+
+def test_batches_that_lie_together_are_read_with_one_call(files, monkeypatch):
+    log, _ = open_log(files, segment_bytes_max=2000, cache=300)
+    for index in range(1, 30):
+        log.append([one(index)])
+    log.commit(29)
+    expected = [records(7, index, 1) for index in range(1, 30)]
+    calls, pread_cached = [], files.pread_cached
+    monkeypatch.setattr(files, "pread_cached", lambda *place: calls.append(place) or pread_cached(*place))
+    assert [bytes(found) for found in log.read_at_once(refs(log))] == expected
+    assert len(calls) == len({ref.segment for ref in refs(log)}) > 1
+    assert len(log.read_at_once(refs(log)[-4:])) == 4
+    assert len(calls) == len({ref.segment for ref in refs(log)})  # the newest are in the tail cache
+
+
+def test_batches_far_from_each_other_are_read_without_what_lies_between(files, log):
+    index = count(1)
+    for sequence in (1, 2, 3):
+        log.append([entry(next(index), batch(7, sequence, 1)), entry(next(index), batch(8, sequence, 1, size=3000))])
+    log.commit(6)
+    sizes, pread_cached = [], files.pread_cached
+    files.pread_cached = lambda descriptor, length, position: (
+        sizes.append(length) or pread_cached(descriptor, length, position)
+    )
+    assert [bytes(found) for found in log.read_at_once(refs(log))] == [records(7, at, 1) for at in (1, 2, 3)]
+    assert len(sizes) == 3
+    assert max(sizes) < 300
+
+
+def test_what_would_wait_for_the_disk_is_not_read_at_once(files, log):
+    log.append([one(1)])
+    log.commit(1)
+    files.cached = lambda: False
+    assert log.read_at_once(refs(log)) is None
+    assert log.read(refs(log)[0]) == records(7, 1, 1)
+
+
+def test_what_is_damaged_is_not_read_at_once(files):
+    damages = []
+    log, _ = open_log(files, on_damage=lambda: damages.append(1))
+    log.append([one(1), one(2)])
+    log.commit(2)
+    (path,) = [path for path in files.paths() if path.endswith(".log")]
+    ref = refs(log)[1]
+    files.names[path].live[ref.position + 5] ^= 1
+    assert log.read_at_once(refs(log)) is None
+    assert damages == []
+    with pytest.raises(Damage, match=f"{path}: position {ref.position}"):
+        log.read(ref)
+    assert damages == [1]
+
+
+def test_a_file_that_is_not_open_is_not_read_at_once(log):
+    while not log.sealed_index:
+        log.append([one(log.last_index + 1)])
+    log.commit(log.last_index)
+    ref = refs(log)[0]
+    log._segments.descriptors.forget(ref.segment)  # as if too many others were read since
+    assert log.read_at_once([ref]) is None
+    assert log.read(ref) == records(7, 1, 1)
+    assert [bytes(found) for found in log.read_at_once([ref])] == [records(7, 1, 1)]
 
 
 def test_read_keeps_a_bounded_number_of_files_open(files, log, monkeypatch):
