@@ -6,11 +6,13 @@ import json
 import os
 import sys
 
+import nats
 import pytest
 
-from stan.cli.bench.bench import shares
 from stan.cli.bench.bench_report import BenchReport, Measurement, add_latency, human_bytes, percentile
+from stan.cli.bench.bench_run import shares
 from tests.kit.fake_broker import free_port
+from tests.kit.server import StanServer
 
 
 async def bench(*arguments: str) -> tuple[int, str, str]:
@@ -205,6 +207,112 @@ async def test_own_cluster_is_started_measured_and_stopped() -> None:
     shown = json.loads(out)
     assert shown["publishers"]["messages"] == shown["subscribers"]["messages"] == 2000
     assert shown["subscribers"]["in_order"] is True
+
+
+async def test_two_servers_are_compared_in_turns(tmp_path) -> None:
+    directories = [tmp_path / "ours", tmp_path / "other"]
+    for directory in directories:
+        directory.mkdir()
+    with StanServer(directories[0]) as ours, StanServer(directories[1], "-cid", "other", store="MEMORY") as other:
+        code, out, err = await bench(
+            *["ch", "-n", "500", "-np", "2", "-ns", "1", "--replay", "--rounds", "2", "--json", "-s", ours.url],
+            *["-c", ours.cluster_id, "--compare", other.url, "--compare-cluster-id", "other"],
+        )
+
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["servers"] == {
+        "a": {"url": ours.url, "cluster_id": ours.cluster_id},
+        "b": {"url": other.url, "cluster_id": "other"},
+    }
+    for role in ("publishers", "subscribers"):
+        ratio = shown[role]["ratio"]
+        assert 0 < ratio["min"] <= ratio["of_medians"] <= ratio["max"]
+        assert [one[letter][role]["messages"] for one in shown["rounds"] for letter in "ab"] == [500] * 4
+    assert all(shown["publishers"][letter]["latency_ms"]["p99"] > 0 for letter in "ab")
+    assert [len(shown["left_behind"][letter]) for letter in "ab"] == [2, 2]
+
+
+async def test_comparison_needs_the_plain_protocol_only_and_a_fresh_channel_for_each_run(nats_url, broker) -> None:
+    broker.protocol = 0  # as old servers have it
+    heard: set[str] = set()
+    listener = await nats.connect(nats_url)
+
+    async def hear(message) -> None:
+        heard.add(".".join(message.subject.split(".")[:2]))
+
+    await listener.subscribe("_STAN.>", cb=hear)
+    await listener.flush()
+    code, out, err = await bench("ch", "-n", "20", "-ns", "1", "--rounds", "3", "-s", nats_url, "--compare", nats_url)
+    await listener.close()
+
+    assert (code, err) == (0, "")
+    assert heard == {f"_STAN.{kind}" for kind in ("discover", "pub", "sub", "close", "acks")}
+    assert [channel.rpartition("-")[2] for channel in broker.channels] == ["a1", "b1", "b2", "a2", "a3", "b3"]
+    assert {len(messages) for messages in broker.channels.values()} == {20}
+    assert broker.clients == {}
+    lines = out.splitlines()
+    assert lines[0] == (f"Comparing A, {nats_url}, with B, {nats_url} [msgs=20, msgsize=128, pubs=1, subs=1, rounds=3]")
+    assert [line[:4] for line in lines[1:4]] == [" [1]", " [2]", " [3]"]
+    left = {title: [channel for channel in broker.channels if f"-{title}" in channel] for title in "ab"}
+    assert lines[-2:] == [
+        f"Left behind at {nats_url}: 3 channels, {left[title][0]} to {left[title][-1]}" for title in "ab"
+    ]
+
+
+async def test_own_broker_is_compared_with_one_that_runs_and_leaves_nothing(nats_url, broker) -> None:
+    code, out, err = await bench(
+        "ch", "-n", "50", "--sync", "--start", "--rounds", "1", "--json", "--compare", nats_url
+    )
+
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["servers"]["b"]["url"] == nats_url
+    assert shown["left_behind"] == {"a": [], "b": list(broker.channels)}
+    assert shown["rounds"][0]["a"]["publishers"]["messages"] == 50
+
+
+async def test_compared_servers_that_do_not_answer_are_all_named(nats_url) -> None:
+    nobody = f"nats://127.0.0.1:{free_port()}"
+    code, out, err = await bench("ch", "-n", "1", "-s", nobody, "--compare", nats_url, "--compare-cluster-id", "other")
+
+    assert (code, out) == (3, "")
+    ours, other = err.splitlines()
+    assert ours.startswith(f"Cannot connect to {nobody}")
+    assert other.startswith(f"--compare: NATS answers at {nats_url}, but no server of cluster 'other' does.")
+    _, _, err = await bench("ch", "-n", "1", "-s", nats_url, "--compare", nobody.replace("//", "//me:mine@"))
+    assert err.splitlines()[-1].startswith(f"--compare: cannot connect to {nobody.replace('//', '//******@')}")
+
+
+async def test_compared_server_that_refuses_is_named_with_what_is_left_there(nats_url, broker) -> None:
+    broker.refuse["pub"] = "too many channels"
+    code, _, err = await bench("ch", "-n", "10", "--start", "--compare", nats_url)
+
+    assert code == 1
+    left, why = err.splitlines()
+    assert left.startswith(f"Left behind at {nats_url}: 1 channel, ch.")
+    assert why.startswith(f"{nats_url}: pub: the server refused")
+    broker.refuse.clear()
+    broker.refuse["connect"] = "not now"
+    code, _, err = await bench("ch", "-n", "10", "--start", "--compare", nats_url)
+    assert (code, err.strip()) == (1, f"--compare: the server at {nats_url} refuses: not now.")
+
+
+async def test_compared_server_that_is_too_slow_is_named(nats_url, broker) -> None:
+    broker.mute.add("pub")
+    code, _, err = await bench("ch", "-n", "10", "--start", "--compare", nats_url, "--timeout", "5")
+
+    assert code == 1
+    assert f"{nats_url}: a run was not done after 5 s" in err
+    assert broker.clients == {}
+
+
+async def test_all_that_is_wrong_with_the_options_of_a_comparison_is_told_at_once() -> None:
+    code, _, err = await bench("ch", "--compare", "", "--rounds", "0", "--raw", "-csv", "x", "-np", "0", "-ns", "1")
+
+    assert code == 2
+    for option in ("--compare needs the", "--rounds is", "--raw does", "--csv does", "--compare needs pub"):
+        assert option in err
 
 
 async def test_death_of_a_leader_costs_a_pause_and_no_message() -> None:

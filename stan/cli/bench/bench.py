@@ -2,8 +2,8 @@
 
 Options of stan-bench and ours: -np --publishers, -ns --subscribers, -n --messages, -ms --size, -mpa --window, -s --server,
 -c --cluster-id, -id --client-id, -sync --sync, -io --ignore-old, -csv --csv. What stan-bench has no word for: --replay,
---raw, --start, --cluster, --client, --in-flight, --processes, --timeout, --json. Bounded in messages and in time; never
-touches other channels.
+--raw, --start, --cluster, --compare, --compare-cluster-id, --rounds, --client, --in-flight, --processes, --timeout, --json.
+Bounded in messages and in time; never touches other channels.
 """
 
 import asyncio
@@ -11,18 +11,15 @@ import contextlib
 import csv
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from stan_client.session import fresh_id
 
 from stan.cli.bench.bench_broker import own_broker, own_cluster
-from stan.cli.bench.bench_drivers import Job
-from stan.cli.bench.bench_fleet import Fleet
-from stan.cli.bench.bench_report import BenchReport, Measurement
+from stan.cli.bench.bench_compare import ROUNDS, Comparison, compare
+from stan.cli.bench.bench_run import Bench, Workload
 from stan.cli.support.common import (
     EXIT_FAILED,
     CliError,
@@ -31,36 +28,18 @@ from stan.cli.support.common import (
 )
 from stan.cli.support.local_cluster import NODES_MAX
 from stan.cli.support.options import injected
-from stan.cli.support.progress import bars
 
 MESSAGES_MAX: Final = 100_000_000
 SIZE_MAX: Final = 64 * 1024 * 1024
 CLIENTS_MAX: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """What is measured."""
-
-    channel: str
-    publishers: int
-    subscribers: int
-    messages: int
-    size: int
-    window: int
-    in_flight: int
-    ignore_old: bool
-    replay: bool
-    raw: bool
-    client_id: str
-    python: bool
-    processes: int
-    timeout_s: float
-
-
 @injected
 def bench(
-    channel: Annotated[str, typer.Argument(help="Channel to use; it keeps the messages.")],
+    channel: Annotated[
+        str,
+        typer.Argument(help="Channel to use; it keeps the messages. With --compare, how the channels' names begin."),
+    ],
     publishers: Annotated[int, typer.Option("--publishers", "-np", min=0, max=CLIENTS_MAX, help="Publishers.")] = 1,
     subscribers: Annotated[int, typer.Option("--subscribers", "-ns", min=0, max=CLIENTS_MAX, help="Subscribers.")] = 0,
     messages: Annotated[
@@ -87,20 +66,17 @@ def bench(
         str, typer.Option(help="kernel: load by blobs; python: stan_client, one call per message.")
     ] = "kernel",
     processes: Annotated[int, typer.Option(min=1, max=64, help="Load processes per role.")] = 1,
-    timeout: Annotated[float, typer.Option(min=1, help="Give up after this many seconds.")] = 120,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Give up after this many seconds (--compare: of one run).")
+    ] = 120,
     csv_file: Annotated[Path | None, typer.Option("--csv", "-csv", help="Write one row per client.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,  # noqa: FBT002
     client_id: Annotated[str, typer.Option("--client-id", "-id", help="Beginning of all client ids.")] = "stan-bench",
     *,
+    comparison: Comparison,
     target: Target,
 ) -> None:
     """Measure how many messages a second the broker takes and delivers."""
-    if client not in ("kernel", "python"):
-        raise typer.BadParameter("--client is kernel or python.")
-    if not publishers and not subscribers:
-        raise typer.BadParameter("There is nothing to measure: -np and -ns are both 0.")
-    if replay and not subscribers:
-        raise typer.BadParameter("--replay needs subscribers: add -ns 1.")
     work = Workload(
         channel=channel,
         publishers=publishers,
@@ -117,8 +93,37 @@ def bench(
         processes=processes,
         timeout_s=timeout,
     )
+    complaints = _complaints(work, comparison, client, csv_file)
+    if complaints:
+        raise typer.BadParameter("\n".join(complaints))
     place = _place(target, start=start, nodes=cluster)
-    run_until_signalled(_bench(place, work, as_json=as_json, csv_file=csv_file))
+    if comparison.url is None:
+        run_until_signalled(_bench(place, work, as_json=as_json, csv_file=csv_file))
+    else:
+        own, rounds = start or cluster > 0, comparison.rounds or ROUNDS
+        run_until_signalled(compare(place, comparison.other(target), work, rounds, own=own, as_json=as_json))
+
+
+def _complaints(work: Workload, comparison: Comparison, client: str, csv_file: Path | None) -> list[str]:
+    """What is wrong with the options, a sentence for each."""
+    found = []
+    if client not in ("kernel", "python"):
+        found.append("--client is kernel or python.")
+    if not work.publishers and not work.subscribers:
+        found.append("There is nothing to measure: -np and -ns are both 0.")
+    if work.replay and not work.subscribers:
+        found.append("--replay needs subscribers: add -ns 1.")
+    found += comparison.complaints()
+    if comparison.url is not None:
+        if work.raw:
+            found.append("--raw does not go with --compare: measure each server's NATS in a run of its own.")
+        if csv_file is not None:
+            found.append("--csv does not go with --compare: use --json.")
+        if work.subscribers and not work.publishers:
+            found.append(
+                "--compare needs publishers (-np): its channels are fresh, and there is nothing to read in them."
+            )
+    return found
 
 
 def _place(target: Target, *, start: bool, nodes: int) -> contextlib.AbstractAsyncContextManager[Target]:
@@ -161,76 +166,3 @@ async def _there(target: Target) -> AsyncIterator[Target]:
     async with target.connect("bench"):  # a failure is explained here, once, and not by each load process
         pass
     yield target
-
-
-class Bench:
-    """The phases of one run."""
-
-    def __init__(self, target: Target, work: Workload, run_id: str) -> None:
-        self._target = target
-        self._work = work
-        self._id = f"{work.client_id}-{run_id}"
-
-    async def measure(self) -> BenchReport:
-        """All phases, one after the other."""
-        work, report = self._work, BenchReport()
-        kind = "python-" if work.python else ""
-        if work.raw:
-            report.raw = (await self._phase(self._raw_jobs("rawsub"), self._raw_jobs("rawpub")))["rawsub"]
-        publish, subscribe = self._jobs(f"{kind}pub"), self._jobs(f"{kind}sub")
-        if work.replay:
-            samples = await self._phase(publish) if publish else {}
-            samples |= await self._phase(subscribe)
-        else:
-            samples = await self._phase(subscribe, publish)  # subscribers first, they must not miss any
-        report.publishers = samples.get(f"{kind}pub", [])
-        report.subscribers = samples.get(f"{kind}sub", [])
-        return report
-
-    async def _phase(self, *waves: list[Job]) -> dict[str, list[Measurement]]:
-        """Prepare one wave of jobs after the other, then let all begin."""
-        with bars(MofNCompleteColumn(), TimeElapsedColumn()) as shown:
-            tasks = {
-                job.role: shown.add_task(job.role, total=sum(sum(other.counts) for other in wave))
-                for wave in waves
-                for job in wave
-            }
-            async with Fleet(lambda role, done: shown.update(tasks[role], completed=done)) as fleet:
-                for wave in waves:
-                    await fleet.prepare(wave)
-                return await fleet.run()
-
-    def _jobs(self, role: str) -> list[Job]:
-        work, publishing = self._work, role.endswith("pub")
-        clients = work.publishers if publishing else work.subscribers
-        counts = shares(work.messages, clients) if publishing else [work.messages] * clients
-        names = [f"{self._id}-{role}-{number}" for number in range(1, clients + 1)]
-        groups = min(work.processes, clients)
-        return [self._job(role, work.channel, names[group::groups], counts[group::groups]) for group in range(groups)]
-
-    def _raw_jobs(self, role: str) -> list[Job]:
-        return [self._job(role, f"_STAN.bench.{self._id}", [f"{self._id}-{role}"], [self._work.messages])]
-
-    def _job(self, role: str, channel: str, names: list[str], counts: list[int]) -> Job:
-        work, target = self._work, self._target
-        return Job(
-            role=role,
-            names=names,
-            counts=counts,
-            channel=channel,
-            size=work.size,
-            server=target.server,
-            cluster_id=target.cluster_id,
-            nats_options=target.nats_options(),
-            window=work.window,
-            in_flight=work.in_flight,
-            new_only=work.ignore_old and not work.replay,
-        )
-
-
-def shares(total: int, parts: int) -> list[int]:
-    """*total* in *parts* as equal as can be, the larger ones first."""
-    if not parts:
-        return []
-    share, rest = divmod(total, parts)
-    return [share + 1] * rest + [share] * (parts - rest)

@@ -35,6 +35,11 @@ def percentile(latencies: Latencies, share: float) -> int:
     return 0
 
 
+def latencies_ms(latencies: Latencies, shares: tuple[float, ...] = (0.5, 0.9, 0.99, 0.999)) -> dict[str, float]:
+    """Percentiles in milliseconds by name: "p50" is the latency that a share of 0.5 did not exceed."""
+    return {f"p{share * 100:g}": round(percentile(latencies, share) / 1e6, 4) for share in shares}
+
+
 @dataclass(slots=True, kw_only=True)
 class Measurement:
     """The measurement of one publisher or subscriber."""
@@ -140,8 +145,10 @@ class BenchReport:
     def _remarks(self, indent: str) -> list[str]:
         lines = []
         if self.publishers and (latencies := combined("Pub", self.publishers).latencies):
-            p50, p99 = (percentile(latencies, share) / 1e6 for share in (0.5, 0.99))
-            lines.append(f"{indent}Pub latency: p50 {p50:.2f} ms | p99 {p99:.2f} ms")
+            shown = latencies_ms(latencies, (0.5, 0.99))
+            lines.append(
+                f"{indent}Pub latency: " + " | ".join(f"{name} {value:.2f} ms" for name, value in shown.items())
+            )
         if self.subscribers:
             subscribers = combined("Sub", self.subscribers)
             if subscribers.redelivered:
@@ -195,9 +202,7 @@ def _group(samples: list[Measurement]) -> dict[str, Any]:
     whole = combined("all", samples)
     shown = _numbers(whole)
     if whole.latencies:
-        shown["latency_ms"] = {
-            f"p{share * 100:g}": round(percentile(whole.latencies, share) / 1e6, 4) for share in (0.5, 0.9, 0.99, 0.999)
-        }
+        shown["latency_ms"] = latencies_ms(whole.latencies)
     shown["redelivered"] = whole.redelivered
     shown["in_order"] = not whole.out_of_order
     shown["clients"] = [{"name": sample.name, **_numbers(sample)} for sample in samples]
