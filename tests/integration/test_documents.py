@@ -90,6 +90,12 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "docs/benchmarks.md",
+        "python -m tests.bench_floor",
+        "a measurement, in small there",
+        "tests/integration/test_bench_floor.py::test_the_floor_is_measured",
+    ),
+    Elsewhere(
+        "docs/benchmarks.md",
         "python -m tests.bench_tables",
         "a measurement that no test makes",
         "tests/bench_tables.py",
