@@ -13,6 +13,9 @@ from stan.cli.bench.bench_report import BenchReport, Measurement, combined, huma
 
 TITLES: Final = {"Pub": "publishers", "Sub": "subscribers"}
 
+RUN_SECONDS_MIN: Final = 0.1
+"""A shorter run is told of: a subscriber whose messages all come in one read has no duration at all."""
+
 
 @dataclass(slots=True, kw_only=True)
 class ComparedServer:
@@ -38,10 +41,14 @@ class ComparedServer:
         return f"Left behind at {self.url}: {len(self.channels)} channel{'s'[: len(self.channels) > 1]}, {names}"
 
     def remarks(self) -> list[str]:
-        """What its subscribers got that they should not have."""
+        """Runs that were too short, and what its subscribers got that they should not have."""
         subscribers = self.samples("Sub")
         redelivered = sum(sample.redelivered for sample in subscribers)
-        found = [f"{self.letter}: {redelivered:,} msgs redelivered"] if redelivered else []
+        found = []
+        if any(sample.seconds < RUN_SECONDS_MIN for title in TITLES for sample in self.samples(title)):
+            found.append(f"{self.letter}: less than {RUN_SECONDS_MIN:g} s in some runs; measure more messages (-n)")
+        if redelivered:
+            found.append(f"{self.letter}: {redelivered:,} msgs redelivered")
         if any(sample.out_of_order for sample in subscribers):
             found.append(f"{self.letter}: out of order, some sequences did not go up")
         return found
@@ -64,9 +71,9 @@ class Ratios:
         return f"{self.of_medians:.2f} (rounds {min(self.of_pairs):.2f} to {max(self.of_pairs):.2f})"
 
     def to_json(self) -> dict[str, float]:
-        """Four digits behind the point."""
+        """Four significant digits."""
         numbers = {"of_medians": self.of_medians, "min": min(self.of_pairs), "max": max(self.of_pairs)}
-        return {name: round(number, 4) for name, number in numbers.items()}
+        return {name: float(f"{number:.4g}") for name, number in numbers.items()}
 
 
 @dataclass(frozen=True, slots=True)

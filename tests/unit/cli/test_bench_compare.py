@@ -73,6 +73,14 @@ def test_what_subscribers_should_not_have_got_is_told_of_the_server_that_sent_it
     ]
 
 
+def test_runs_that_are_too_short_are_told_and_small_ratios_are_kept():
+    found = report(publishing(1000), publishing(100_000_000), own=True)
+
+    assert "B: less than 0.1 s in some runs; measure more messages (-n)" in found.lines()
+    assert not any(line.startswith("A:") for line in found.lines())
+    assert found.to_json()["publishers"]["ratio"]["of_medians"] == 1e-05
+
+
 def test_everything_is_in_the_json():
     found = report(publishing(1000), publishing(500), own=True).to_json()
 
