@@ -77,11 +77,10 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         if self._pending and index >= self._pending[0].index:
             at = index - self._pending[0].index
             return self._pending[at].term if at < len(self._pending) else Term(0)
-        if index == self.log.last_index:
-            return self.log.last_term
-        if self._tail and self._tail[0].index <= index <= self._tail[-1].index:
-            return self._tail[index - self._tail[-1].index - 1].term
-        return self.log.term_at(index)
+        tail = self._tail
+        if tail and tail[0].index <= index <= tail[-1].index:
+            return tail[index - tail[-1].index - 1].term
+        return self.log.last_term if index == self.log.last_index else self.log.term_at(index)
 
     def first_of_term_at(self, index: RaftIndex) -> RaftIndex:
         """First entry of the term of entry *index* (binary search: terms never decrease along the log)."""

@@ -126,8 +126,8 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
     @property
     def leader(self) -> str | None:
         """Last known leader of the current term."""
-        node = self._SyncObj__raftLeader
-        return None if node is None else str(node.id)
+        node: Peer | None = self._SyncObj__raftLeader
+        return None if node is None else node.id
 
     @property
     def transfer_pending(self) -> bool:
