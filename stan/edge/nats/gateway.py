@@ -22,7 +22,7 @@ from stan.core.requests.table import REQUESTS
 from stan.edge.nats.admission import Admission, quoted
 from stan.edge.nats.own_requests import OwnRequests
 from stan.edge.nats.read_buffer import ReadBuffer
-from stan.edge.nats.replay_buffer import Chunk, ReplayBuffer
+from stan.edge.nats.replay_buffer import ReplayBuffer
 from stan.edge.nats.scan_scope import GroupFilter, ScanScope
 from stan.edge.nats.subscriptions import ACK_SID, ASK_SID, FIRST_REQUEST_SID, PUB_SID, REPLY_SID, NatsSubscriptions
 from stan.errors import fault
@@ -194,8 +194,8 @@ class Gateway:
         if self.replay_buffer is not None and at:
             now = self.broker.view.now
             if matters:  # messages between nodes are not replayed
-                self.replay_buffer.add(Chunk(now, data, at))
-            self.broker.step_heard_since(self.replay_buffer.since(now))
+                self.replay_buffer.add(now, data, at)
+            self.broker.step_heard_since(max(self.replay_buffer.complete_since, Nanos(now - limits.REPLAY_AGE_MAX)))
         return told
 
     def _rest(self, data: bytes, at: int) -> bytes:
@@ -228,10 +228,11 @@ class Gateway:
         if not frame.sid:
             self._control(frame)
             return
-        admitted = self.admission.admitted(frame)
-        if admitted is None:
-            return
-        frame = admitted
+        if frame.reply or frame.sid in self.admission.judged:
+            admitted = self.admission.admitted(frame)
+            if admitted is None:
+                return
+            frame = admitted
         takers = self.own_requests.takers
         handler = self.subscriptions.handlers.get(frame.sid)
         if handler is not None:

@@ -6,7 +6,6 @@ Promises: bounded in bytes and age; chunks begin and end with whole frames. Copi
 from collections import deque
 from collections.abc import Iterator
 from itertools import groupby
-from typing import NamedTuple
 
 from stan import limits
 from stan.types import GroupId, KiB, Nanos
@@ -15,12 +14,8 @@ JOINED_BYTES = 256 * KiB
 """A replay scans chunks joined up to this many bytes."""
 
 
-class Chunk(NamedTuple):
-    """Whole frames, `data[:end]`."""
-
-    at: Nanos
-    data: bytes
-    end: int
+Chunk = tuple[Nanos, bytes, int]
+"""(time of arrival, bytes, end of the whole frames in them)."""
 
 
 class ReplayBuffer:
@@ -29,7 +24,7 @@ class ReplayBuffer:
     def __init__(self) -> None:
         self._chunks: deque[Chunk] = deque()
         self._bytes = 0
-        self._dropped = Nanos(0)  # nothing older is complete
+        self.complete_since = Nanos(0)  # nothing older is complete
         self._gap = Nanos(0)  # end of the last gap
         self._forgotten: dict[GroupId, Nanos] = {}  # by group: publishes up to this time are not replayed
 
@@ -37,13 +32,13 @@ class ReplayBuffer:
         """Yield (arrival time, bytes) with adjacent chunks joined up to JOINED_BYTES, so that the scanner is called rarely.
 
         A joined run never crosses one of *bounds*."""
-        for _, alike in groupby(self._chunks, key=lambda chunk: [chunk.at > bound for bound in bounds]):
+        for _, alike in groupby(self._chunks, key=lambda chunk: [chunk[0] > bound for bound in bounds]):
             run: list[bytes] = []
             size, first = 0, Nanos(0)
-            for chunk in alike:
-                first = first if run else chunk.at
-                run.append(chunk.data[: chunk.end])
-                size += chunk.end
+            for at, data, end in alike:
+                first = first if run else at
+                run.append(data[:end])
+                size += end
                 if size >= JOINED_BYTES:
                     yield first, b"".join(run)
                     run, size = [], 0
@@ -53,7 +48,7 @@ class ReplayBuffer:
     def since(self, now: Nanos, group: GroupId | None = None) -> Nanos:
         """Time from which on the buffer holds all frames read, and may replay them for *group*."""
         forgotten = Nanos(0) if group is None else self.forgotten(group)
-        return Nanos(max(self._dropped, self._gap, forgotten, now - limits.REPLAY_AGE_MAX))
+        return Nanos(max(self.complete_since, forgotten, now - limits.REPLAY_AGE_MAX))
 
     def forgotten(self, group: GroupId) -> Nanos:
         """Time up to which only acks of the group are replayed, and no publishes.
@@ -62,25 +57,27 @@ class ReplayBuffer:
         publisher were missed."""
         return max(Nanos(self._gap - 1), self._forgotten.get(group, Nanos(0)))
 
-    def add(self, chunk: Chunk) -> None:
-        """Keep a chunk of frames that were handled; drops the oldest chunks beyond the limits of bytes and age."""
-        self._chunks.append(chunk)
-        self._bytes += len(chunk.data)
-        oldest = chunk.at - limits.REPLAY_AGE_MAX
-        while self._bytes > limits.REPLAY_BYTES_MAX or self._chunks[0].at < oldest:
-            dropped = self._chunks.popleft()
-            self._bytes -= len(dropped.data)
-            self._dropped = dropped.at
+    def add(self, at: Nanos, data: bytes, end: int) -> None:
+        """Keep the frames in `data[:end]`, which were handled; drops the oldest chunks beyond the limits of bytes and age."""
+        self._chunks.append((at, data, end))
+        self._bytes += len(data)
+        oldest = at - limits.REPLAY_AGE_MAX
+        while self._bytes > limits.REPLAY_BYTES_MAX or self._chunks[0][0] < oldest:
+            dropped_at, dropped, _ = self._chunks.popleft()
+            self._bytes -= len(dropped)
+            self.complete_since = max(self.complete_since, dropped_at)
             if not self._chunks:
                 break
 
     def gap(self, now: Nanos) -> None:
         """Some of the publishes until *now* are missing from the buffer."""
-        self._gap, before = now, Nanos(now - 1)
-        for at in reversed(range(len(self._chunks))):
-            if self._chunks[at].at < now:
+        self._gap = self.complete_since = now
+        before = Nanos(now - 1)
+        for position in reversed(range(len(self._chunks))):
+            at, data, end = self._chunks[position]
+            if at < now:
                 break
-            self._chunks[at] = self._chunks[at]._replace(at=before)  # same turn, same time as the chunks after the gap
+            self._chunks[position] = (before, data, end)  # same turn, same time as the chunks after the gap
 
     def forget_group(self, group: GroupId, now: Nanos) -> None:
         """A group's log was received from another node: it is unknown which of the buffered publishes are in it."""

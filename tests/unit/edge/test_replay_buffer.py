@@ -7,7 +7,7 @@ import pytest
 
 from stan import limits
 from stan.edge.nats.gateway import Gateway
-from stan.edge.nats.replay_buffer import Chunk, ReplayBuffer
+from stan.edge.nats.replay_buffer import ReplayBuffer
 from stan.edge.nats.scan_scope import ChannelFilter
 from stan.protocol.kernel import rows
 from stan.protocol.kernel import server as kernel
@@ -17,7 +17,7 @@ from tests.kit.core_harness import CoreHarness, Node, pub_frame
 
 
 def chunk(at, size=1):
-    return Chunk(at * SECOND, b"x" * size, size)
+    return at * SECOND, b"x" * size, size
 
 
 def ages(buffer):
@@ -32,7 +32,7 @@ def test_pieces_are_kept_in_order_for_their_time():
     buffer = ReplayBuffer()
     kept = limits.REPLAY_AGE_MAX // SECOND
     for at in range(10, 20 + kept):
-        buffer.add(chunk(at))
+        buffer.add(*chunk(at))
     assert ages(buffer) == list(range(19, 20 + kept))
     assert buffer.since((19 + kept) * SECOND) == 19 * SECOND
 
@@ -40,25 +40,25 @@ def test_pieces_are_kept_in_order_for_their_time():
 def test_bytes_are_bounded_and_it_says_since_when_it_is_complete(monkeypatch):
     monkeypatch.setattr(limits, "REPLAY_BYTES_MAX", 100)
     buffer = ReplayBuffer()
-    buffer.add(chunk(10, 60))
-    buffer.add(chunk(11, 60))
-    buffer.add(chunk(12, 40))
+    buffer.add(*chunk(10, 60))
+    buffer.add(*chunk(11, 60))
+    buffer.add(*chunk(12, 40))
     assert ages(buffer) == [11, 12]
     assert buffer.since(12 * SECOND) == 10 * SECOND
-    buffer.add(chunk(13, 101))
+    buffer.add(*chunk(13, 101))
     assert ages(buffer) == []
     assert buffer.since(13 * SECOND) == 13 * SECOND
-    buffer.add(chunk(14, 100))
+    buffer.add(*chunk(14, 100))
     assert ages(buffer) == [14]
 
 
 def test_a_gap_makes_everything_before_incomplete():
     buffer = ReplayBuffer()
-    buffer.add(chunk(10))
-    buffer.add(chunk(11))
+    buffer.add(*chunk(10))
+    buffer.add(*chunk(11))
     buffer.gap(11 * SECOND)
-    buffer.add(chunk(11))
-    buffer.add(chunk(12))
+    buffer.add(*chunk(11))
+    buffer.add(*chunk(12))
     forgotten = buffer.forgotten(1)
     assert [(at > forgotten, len(data)) for at, data in buffer.joined(forgotten)] == [(False, 2), (True, 2)]
     assert buffer.since(12 * SECOND) == 11 * SECOND
@@ -69,7 +69,7 @@ def test_pieces_are_joined_up_to_a_size_and_not_over_a_bound(monkeypatch):
     monkeypatch.setattr("stan.edge.nats.replay_buffer.JOINED_BYTES", 4)
     buffer = ReplayBuffer()
     for at, data in enumerate((b"a", b"bcd-", b"ef", b"g", b"hij"), 1):
-        buffer.add(Chunk(at * SECOND, data, len(data.strip(b"-"))))
+        buffer.add(at * SECOND, data, len(data.strip(b"-")))
     assert [*buffer.joined()] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"efghij")]
     assert [*buffer.joined(3 * SECOND, 0)] == [(1 * SECOND, b"abcd"), (3 * SECOND, b"ef"), (4 * SECOND, b"ghij")]
 
