@@ -86,62 +86,72 @@ class Driver:
     def turn(self) -> None:
         """Handle everything that arrived."""
         broker, gateway, runtime, leaderships = self.broker, self.gateway, self.runtime, self.leaderships
-        turns = self.turns
+        turns, now = self.turns, runtime.now()
         wanted, turns.wanted = turns.wanted, False
-        broker.tick(runtime.now(), runtime.wall())
+        broker.tick(now, runtime.wall())
         if leaderships is not None:
-            leaderships.check_leases()
+            wanted |= leaderships.check_leases(now)
         if gateway.read_buffer.went_down or gateway.read_buffer.went_up:
             self._connection_changed()
             wanted = True
         wanted |= gateway.take_in()
         if leaderships is not None:
-            if not wanted and leaderships.at_rest:
-                leaderships.scheduler.run()  # links have periodic work even when no group does
+            scheduler = leaderships.scheduler
+            if scheduler.dirty or scheduler.speaks:  # links have periodic work even when no group does
+                self._run_woken(leaderships)
+            if not wanted and leaderships.is_at_rest(now):
                 return
-            self._sync_woken(leaderships)
-            leaderships.scheduler.run()  # messages of the other nodes may have advanced a commit index
         ready = self._rounds()
         if leaderships is not None:
             leaderships.scheduler.run()
-            leaderships.look()
-        if self._sync_touched() and leaderships is None:
-            ready = self._rounds()
-            self._sync_touched()
-        if leaderships.settle() if leaderships is not None else self._has_committed():
-            turns.wake()
+            if leaderships.settle(synced=self._sync_touched()):
+                turns.wake()
+        else:  # a node of a cluster reads on: the followers' answers come over the same connection
+            gateway.connection.hold_reading(broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, turns.wake)
-        if leaderships is None:  # not in a cluster: the followers' answers come over the same connection
-            gateway.connection.hold_reading(broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
 
     def _rounds(self) -> Ready:
-        """Apply committed entries and carry out what the broker decides, until neither brings more; returns the last Ready."""
-        broker, runtime = self.broker, self.runtime
+        """Apply committed entries and carry out what the broker decides, until neither brings more; returns the last Ready.
+
+        A node alone syncs its logs between two rounds, as nobody else waits for what it writes: the next round applies what has
+        become durable at once."""
+        broker, runtime, leaderships, touched = self.broker, self.runtime, self.leaderships, self.turns.touched
         for _ in range(ROUNDS_PER_TURN):
-            if self.leaderships is not None:
-                self.leaderships.before_commit()
-            self._commit()
-            if self.leaderships is not None:
-                self.leaderships.after_commit()
+            if touched and leaderships is not None:
+                leaderships.before_commit()
+            if touched:
+                self._commit()
+            now = runtime.now()
+            if touched and leaderships is not None:
+                leaderships.after_commit(now)
             room = limits.OUTBOUND_BYTES_HIGH - self.gateway.connection.unsent
-            ready = broker.ready(runtime.now(), runtime.wall(), room)
+            ready = broker.ready(now, runtime.wall(), room)
             self._carry_out(ready)
-            if not (room > 0 and broker.has_work) and not self._has_committed():
+            if room > 0 and broker.has_work:
+                continue
+            if not touched or not ((leaderships is None and self._sync_touched()) or self._has_committed()):
                 return ready
         self.turns.wake()
+        if leaderships is None:
+            self._sync_touched()
+        else:
+            leaderships.scheduler.owner.has_news = True  # the last round may have left something
         return ready
 
-    def _sync_woken(self, leaderships: "Leaderships") -> None:
-        """Sync the logs of followers that have something to do: a follower answers its leader only after its own sync."""
-        for group in leaderships.woken():
-            if group.wants_sync and not group.leads:
+    def _run_woken(self, leaderships: "Leaderships") -> None:
+        """Run the groups that have something to do. A follower answers its leader only after its own sync: that comes first."""
+        for number in sorted(leaderships.scheduler.dirty - leaderships.led.keys()):
+            group = self.groups.get(number)
+            if group is not None and group.wants_sync and not group.leads:
                 self.runtime.sync_now(group)
+        leaderships.scheduler.run()
 
     def _has_committed(self) -> bool:
         """True if a group has entries to apply."""
-        for _, group in self.groups.items() if self.leaderships is None else self.leaderships.touched:
-            if group.has_committed:
+        for number in self.turns.touched:
+            group = self.groups.get(number)
+            if group is not None and group.has_committed:
                 return True
         return False
 
@@ -163,7 +173,10 @@ class Driver:
                 self.broker.step_reconnected(away)
 
     def _commit(self) -> None:
-        for number, group in self.groups.items() if self.leaderships is None else self.leaderships.touched:
+        for number in sorted(self.turns.touched):
+            group = self.groups.get(number)
+            if group is None:
+                continue
             entries = group.take_committed()
             if group.failed:
                 self.faults.freeze(number, group.failed)
@@ -171,7 +184,12 @@ class Driver:
                 continue
             if self.fence is not None:  # after the entries became durable, before any client gets an answer
                 self.fence()
-            self.faults.within(number, self._apply, number, group, entries)
+            try:
+                self._apply(number, group, entries)
+            except Aborted:
+                raise
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                self.faults.fail(number, error)
 
     def _apply(self, number: GroupId, group: Consensus, entries: list[Entry]) -> None:
         group.log.commit(entries[-1].index)
@@ -326,8 +344,6 @@ class Driver:
 
     def apply_committed(self) -> None:
         """Apply what the last sync committed to the replicated state, without answering clients. For the end of the process."""
-        if self.leaderships is not None:
-            self.leaderships.look()
         self._commit()
 
     # --- syncs ------------------------------------------------------------------------------------------------------------
@@ -335,8 +351,9 @@ class Driver:
     def _sync_touched(self) -> bool:
         """Sync the logs with entries that are waited for; True if a sync was done at once, on the event loop."""
         at_once = False
-        for _, group in self.groups.items() if self.leaderships is None else self.leaderships.touched:
-            if not group.wants_sync:
+        for number in sorted(self.turns.touched):
+            group = self.groups.get(number)
+            if group is None or not group.wants_sync:
                 continue
             if self.runtime.sync_now(group):
                 group.synced(group.log.durable_index)

@@ -20,6 +20,9 @@ from stan.raft.group import RaftGroup
 from stan.raft.scheduler import Scheduler
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
+NEVER = Nanos(2**63)
+"""Later than any time."""
+
 
 @dataclass(slots=True)
 class LedGroup:
@@ -29,6 +32,12 @@ class LedGroup:
     term: Term
     lease_until: Nanos
     """End of the lease, as last read; the lease ends earlier only if this node hands the leadership over."""
+    holds: bool | None = None
+    """If the lease holds, as last reported to the broker."""
+    closed: bool | None = None
+    """If the group takes no proposals, as last reported to the broker."""
+    full: bool | None = None
+    """If entries wait, as last reported to the broker."""
 
 
 class GroupEvents(NamedTuple):
@@ -56,8 +65,7 @@ class Leaderships:
     ) -> None:
         """*nuid*: the identity of a cluster that this node founds."""
         self.led: dict[GroupId, LedGroup] = {}  # groups that this node leads
-        self.touched: list[tuple[GroupId, RaftGroup]] = []
-        """Groups in which something may have changed since `settle`, as of the last `look`; the others need no work."""
+        self._leases_end = NEVER  # of `led`; 0 if one of them does not hold
         self._broker = broker
         self._groups = groups
         self.scheduler = scheduler
@@ -69,43 +77,45 @@ class Leaderships:
         self._waiting: set[GroupId] = set()  # groups with a full disk here and no successor
         self.events: GroupEvents
 
-    def look(self) -> None:
-        """Set `touched`; again after each run of the groups, before it is read."""
-        self.touched = [
-            (number, self._groups[number]) for number in sorted(self.scheduler.touched) if number in self._groups
-        ]
+    def is_at_rest(self, now: Nanos) -> bool:
+        """True if nothing has happened since `settle` that the broker has to hear of or act upon."""
+        if self.scheduler.owner.has_news or (now >= self._leases_end and self.check_leases(now)):
+            return False
+        limited = False
+        for number in self.scheduler.owner.touched & self.led.keys():
+            limited |= bool(self.led[number].closed or self.led[number].full)  # perhaps no longer
+        return not limited
 
-    @property
-    def at_rest(self) -> bool:
-        """True if nothing has happened to any group since `settle`."""
-        return not (self.scheduler.touched or self.scheduler.dirty)
+    def settle(self, *, synced: bool) -> bool:
+        """End a turn: keep only those touched groups that still need work. Returns True if there are any.
 
-    def woken(self) -> list[RaftGroup]:
-        """Groups whose turn comes with the next `run`."""
-        return [self._groups[number] for number in sorted(self.scheduler.dirty) if number in self._groups]
-
-    def settle(self) -> bool:
-        """End a turn: keep only those touched groups that still need work. Returns True if there are any."""
-        self._entered = False
-        self.look()
-        self.scheduler.touched = {
-            number
-            for number, group in self.touched
-            if group.has_committed or group.leads != (number in self.led) or self._has_ended(number, group)
-        }
-        return bool(self.scheduler.touched)
+        There is none after the last round, unless a group had news since, a log was *synced* since, or a leadership began, and
+        others wait for the next turn."""
+        touched, led = self.scheduler.owner.touched, self.led
+        if not (synced or self._entered or self.scheduler.owner.has_news):
+            touched.clear()
+            return False
+        self._entered = self.scheduler.owner.has_news = False
+        for number in sorted(touched):
+            group = self._groups.get(number)
+            if group is None or not (
+                group.has_committed
+                or (group.leads if number not in led else not group.leads or group.term != led[number].term)
+            ):
+                touched.remove(number)
+        return bool(touched)
 
     def before_commit(self) -> None:
         """End the leaderships that this node has lost."""
-        self.look()
-        for number, group in self.touched:
-            if self._has_ended(number, group):
+        groups, led = self._groups, self.led
+        self.scheduler.owner.has_news = False
+        for number in sorted(self.scheduler.owner.touched & led.keys()):
+            group = groups.get(number)
+            if group is not None and (not group.leads or group.term != led[number].term):
                 self.leave(number)
-        for number in self.led.keys() - self._groups.keys():
-            self.leave(number)
-
-    def _has_ended(self, number: GroupId, group: RaftGroup) -> bool:
-        return number in self.led and (not group.leads or group.term != self.led[number].term)
+        if not led.keys() <= groups.keys():
+            for number in led.keys() - groups.keys():
+                self.leave(number)
 
     def leave(self, number: GroupId) -> None:
         """End this node's leadership of the group, if it has it."""
@@ -124,22 +134,38 @@ class Leaderships:
             self.events.fault(number, error)
         self._gateway.scope.roles_changed()
 
-    def after_commit(self) -> None:
-        """Begin at most one new leadership, and update leases and room for proposals of the groups led."""
-        for number, group in self.touched:
+    def after_commit(self, now: Nanos) -> None:
+        """Begin at most one new leadership, and report to the broker of the groups led which leases hold, which groups take
+        proposals and which have room for more."""
+        for number in sorted(self.scheduler.owner.touched):
+            group = self._groups.get(number)
+            if group is None:
+                continue
             if number not in self.led and group.leads and not self._entered:
-                self._entered = True  # one per turn: each scans the replay buffer, and links need a turn in between
-                try:
-                    self._enter(number, group)
-                except Exception as error:  # noqa: BLE001 - the border of the group
-                    self.events.fault(number, error)
-            if number in self.led:
-                self.led[number].lease_until = group.lease_until()
-                self._limit_proposals(number, group)
-        self.check_leases()
+                self._begin(number, group)
+            led = self.led.get(number)
+            if led is None:
+                continue
+            led.lease_until = group.lease_until()
+            self._leases_end = min(self._leases_end, led.lease_until)
+            closed = group.transferring
+            full = not closed and not group.has_room
+            if closed != led.closed or full != led.full:
+                led.closed, led.full = closed, full
+                self._broker.step_room(number, closed=closed, full=full)
+        if now >= self._leases_end:
+            self.check_leases(now)
+
+    def _begin(self, number: GroupId, group: RaftGroup) -> None:
+        self._entered = True  # one per turn: each scans the replay buffer, and links need a turn in between
+        try:
+            self._enter(number, group)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self.events.fault(number, error)
 
     def _enter(self, number: GroupId, group: RaftGroup) -> None:
         self.led[number] = LedGroup(self._now(), group.term, group.lease_until())
+        self._leases_end = Nanos(0)
         self._note("INF", f"group {number}: leads in term {group.term}")
         broker = self._broker
         broker.emit("leader", f"node {broker.view.node} leads group {number} in term {group.term}", group=number)
@@ -150,26 +176,34 @@ class Leaderships:
         self._gateway.scope.roles_changed()
         self._gateway.replay(number, self.scheduler.heartbeat_if_due)
 
-    def _limit_proposals(self, number: GroupId, group: RaftGroup) -> None:
-        """Report to the broker whether the group takes proposals and has room for more."""
-        closed = group.transferring
-        self._broker.step_room(number, closed=closed, full=not closed and not group.has_room)
-
-    def check_leases(self) -> None:
-        """Report to the broker which leases hold.
+    def check_leases(self, now: Nanos) -> bool:
+        """Report to the broker which leases hold; True if that has changed. Costs nothing before a lease may have ended.
 
         Also called before input is handled: in a process that was stopped and continued, the leases have expired. A node that
         does not listen to clients yet delivers nothing either, because their acks would be lost."""
-        now = self._now()
+        if now < self._leases_end and self.led.keys() <= self._groups.keys():
+            return False
+        changed, self._leases_end = False, NEVER
         for number, led in self.led.items():
-            holds = led.lease_until > now and number in self._groups
-            self._broker.step_lease(number, holds=holds and (number == META_GROUP or self._gateway.listens))
+            group = self._groups.get(number)
+            led.lease_until = Nanos(0) if group is None else group.lease_until()
+            holds = led.lease_until > now and (number == META_GROUP or self._gateway.listens)
+            self._leases_end = min(self._leases_end, led.lease_until if holds else Nanos(0))
+            if holds != led.holds:
+                led.holds = holds
+                self._broker.step_lease(number, holds=holds)
+                changed = True
+        return changed
 
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
         """Groups of *groups* that this node leads with an expired lease, or led and does not hold anymore."""
-        now = self._now()
-        led = {number: self._groups.get(number) for number in groups if number in self.led}
-        return {number for number, group in led.items() if group is None or group.lease_until() <= now}
+        now, lapsed = self._now(), set()
+        for number in groups:
+            if number in self.led:
+                group = self._groups.get(number)
+                if group is None or group.lease_until() <= now:
+                    lapsed.add(number)
+        return lapsed
 
     def is_left_open(self, number: GroupId, error: NotNow) -> bool:
         """After a refused proposal: True if it must stay unanswered because another leader may still accept it.
@@ -204,12 +238,10 @@ class Leaderships:
         led = self.led.get(number)
         if not gone and led is not None and led.term == term:
             led.term = Term(-1)  # not the group's: the next turn ends this leadership and begins another
-            self.scheduler.touched.add(number)
-            self.look()
+            self.scheduler.owner.touch(number)
             self._gateway.read_buffer.wake()
 
     def freeze(self, number: GroupId, why: str) -> None:
         """Freeze a group after a failure of its disk or of the program."""
-        self.scheduler.touched.add(number)
-        self.look()
+        self.scheduler.owner.touch(number)
         self._groups[number].freeze(why)

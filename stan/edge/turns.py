@@ -1,7 +1,6 @@
 """When the driver runs its next turn: soon after something arrived, a sync ended or a deadline came. Never two at once.
 
-What arrives until the turn begins is handled in it, so many events cost one turn. A group that has news while a turn runs asks
-for no other one: the turn finds the group's work by itself.
+What arrives until the turn begins is handled in it, so many events cost one turn.
 """
 
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from stan.edge.runtime import Runtime
 
 if TYPE_CHECKING:
     from stan.raft.scheduler import Scheduler
+    from stan.types import GroupId
 
 
 class Turns:
@@ -21,20 +21,15 @@ class Turns:
         self._crashed = crashed
         self.turn: Callable[[], None]  # of the driver
         self.scheduler: Scheduler | None = None  # of a cluster's groups, which run inside of the driver's turns
+        self.touched: set[GroupId] = set()  # groups in which something may have changed; the others need no work
         self.wanted = False  # the next turn has a reason besides what arrived
         self.stopped = False  # after `stop`, or after a crash: no more turns run
         self._scheduled = False
-        self._running = False
 
     def wake(self) -> None:
         """Run a turn soon."""
         self.wanted = True
         self.look()
-
-    def news(self) -> None:
-        """A group has something to do: run a turn soon. A turn that is running finds the group's work by itself."""
-        if not self._running:
-            self.wake()
 
     def look(self) -> None:
         """Something arrived: take it in soon; the turn ends early if nothing in it needs one."""
@@ -55,14 +50,12 @@ class Turns:
         self._scheduled = False
         if self.stopped:
             return
-        self._running = True
         if self.scheduler is not None:
-            self.scheduler.begin_turn()
+            self.scheduler.owner.runs = True
         try:
             self.turn()
         except BaseException as error:  # noqa: BLE001 - an error outside of any group ends the process
             self.crash(error)
         finally:
-            self._running = False
             if self.scheduler is not None:
                 self.scheduler.end_turn()

@@ -33,59 +33,73 @@ class Timetable:
     def __init__(self) -> None:
         self.tick_at = Nanos(0)
         self.alarm_at = Nanos(0)  # time for which the alarm is set
-        self._requested: dict[GroupId, Nanos] = {}  # groups that want a turn at a time of their own
+        self.requested: dict[GroupId, Nanos] = {}  # groups that want a turn at a time of their own
 
-    def request(self, number: GroupId, due: Nanos | None) -> bool:
-        """The group wants a turn at *due*; with None it waits for the next tick.
+    def request(self, number: GroupId, due: Nanos) -> bool:
+        """The group wants a turn at *due*.
 
         Returns True if that is before the alarm: `alarm_at` is now *due*, and the owner has to set the alarm again."""
-        if due is None:
-            self._requested.pop(number, None)
-            return False
-        self._requested[number] = due
+        self.requested[number] = due
         if due >= self.alarm_at:
             return False
         self.alarm_at = due
         return True
 
     def drop(self, number: GroupId) -> None:
-        """The group wants no turn."""
-        self._requested.pop(number, None)
+        """The group wants no turn before the next tick."""
+        self.requested.pop(number, None)
 
     def due(self, now: Nanos) -> set[GroupId]:
-        """Groups whose requested turn is due."""
-        return {number for number, due in self._requested.items() if due <= now}
+        """Return the groups whose requested turn is due, and set `alarm_at`: to the next tick, or the first turn requested for
+        later than *now*."""
+        ready, self.alarm_at = set(), self.tick_at
+        for number, due in self.requested.items():
+            if due <= now:
+                ready.add(number)
+            elif due < self.alarm_at:
+                self.alarm_at = due
+        return ready
 
-    def plan_alarm(self, now: Nanos) -> None:
-        """Set `alarm_at` to the next tick or the first turn requested for later than *now*."""
-        self.alarm_at = min([self.tick_at, *(due for due in self._requested.values() if due > now)])
+
+class Owner:
+    """The owner of the groups, as the scheduler sees it: what it has to look at, and if it is about to."""
+
+    def __init__(self, news: Callable[[], None]) -> None:
+        self.news = news  # called after a run outside of its turns in which a group got something for it to do
+        self.touched: set[GroupId] = set()  # groups that had a turn; the owner removes those that it has looked at
+        self.has_news = False  # a group has something for it to do (`RaftGroup.take_news`); the owner takes that back
+        self.runs = False  # it is in a turn of its own, and runs the groups itself
+
+    def touch(self, number: GroupId) -> None:
+        """Something has happened to the group that the owner has to look at."""
+        self.touched.add(number)
+        self.has_news = True
 
 
 class Scheduler:
     """The groups of one node.
 
-    The constructor's callbacks: *news* is called after a run in which a group got something for the owner to do
-    (`RaftGroup.take_news`); *crashed* gets an exception that must end the process, after which there are no more turns."""
+    The constructor's callbacks: *news* is that of the `Owner`; *crashed* gets an exception that must end the process, after which
+    there are no more turns."""
 
     def __init__(
         self, runtime: SchedulerRuntime, *, news: Callable[[], None], crashed: Callable[[BaseException], None]
     ) -> None:
         self.groups: dict[GroupId, RaftGroup] = {}
         self._runtime = runtime
-        self._news = news
+        self.owner = Owner(news)
         self._crashed = crashed
         self._mux: Mux | None = None
-        self.touched: set[GroupId] = set()  # groups that had a turn; the owner removes those that it has looked at
+        self.speaks: set[str] = set()  # peers to which a frame may have to leave
         self.dirty: set[GroupId] = set()  # groups that take a turn in the next run
         self._timetable = Timetable()
         self._scheduled = False
         self._running = False
-        self._owner_runs = False
         self._stopped = False
 
     def start(self, mux: Mux, groups: list[RaftGroup]) -> None:
         """Add the groups and begin to tick."""
-        self._mux = mux
+        self._mux, self.speaks = mux, mux.speaks
         for group in groups:
             self.add(group)
         self._on_alarm()
@@ -101,6 +115,7 @@ class Scheduler:
 
     def remove(self, number: GroupId) -> RaftGroup:
         """Remove a group and close it, which calls back a hand-over that is under way. Returns the group."""
+        self.owner.touch(number)
         if self._mux is not None:
             self._mux.detach(number)
         self.dirty.discard(number)
@@ -117,22 +132,19 @@ class Scheduler:
         """Run a turn of the group soon. Does nothing if the group was removed."""
         if self.groups.get(group.group) is group:
             self.dirty.add(group.group)
-            self.schedule()
+            if not self.owner.runs:
+                self.schedule()
 
     def schedule(self) -> None:
         """Make a run soon, if only to let messages leave."""
-        if not (self._scheduled or self._owner_runs or self._stopped):
+        if not (self._scheduled or self.owner.runs or self._stopped):
             self._scheduled = True
             self._runtime.soon(self._run_scheduled)
 
-    def begin_turn(self) -> None:
-        """The owner's turn begins, in which it will `run` the groups itself: until `end_turn` no run is scheduled."""
-        self._owner_runs = True
-
     def end_turn(self) -> None:
         """The owner's turn ends: schedule a run for what has come after the owner's last one."""
-        self._owner_runs = False
-        if self.dirty or (self._mux is not None and self._mux.speaks):
+        self.owner.runs = False
+        if self.dirty or self.speaks:
             self.schedule()
 
     def _run_scheduled(self) -> None:
@@ -141,26 +153,30 @@ class Scheduler:
 
     def run(self) -> None:
         """Run a turn of each group in `dirty` now, and let their messages leave. Does nothing if called from inside a run."""
-        if self._running or self._stopped or self._mux is None or not (self.dirty or self._mux.speaks):
+        if self._running or self._stopped or self._mux is None or not (self.dirty or self.speaks):
             return
-        self._running = True
+        self._running, owner = True, self.owner
         try:
-            dirty, self.dirty = self.dirty, set()
-            self.touched |= dirty
+            dirty, self.dirty, requested = self.dirty, set(), self._timetable.requested
+            owner.touched |= dirty
             news = False
             for number in sorted(dirty & self.groups.keys()):
                 group = self.groups[number]
-                if self._timetable.request(number, group.turn()):
+                due = group.turn()
+                if due is None:
+                    requested.pop(number, None)
+                elif requested.get(number) != due and self._timetable.request(number, due):
                     self._set_alarm()
                 news |= group.take_news()
+            owner.has_news |= news
             self._mux.flush()
         except BaseException as error:  # noqa: BLE001 - see _fail
             self._fail(error)
             return
         finally:
             self._running = False
-        if news:
-            self._news()
+        if news and not owner.runs:
+            owner.news()
 
     def heartbeat_if_due(self) -> None:
         """Let heartbeats leave if they are due: the owner is busy with something long, and reads no messages meanwhile."""
@@ -184,7 +200,6 @@ class Scheduler:
             self.dirty |= timetable.due(now)
         except BaseException as error:  # noqa: BLE001 - see _fail
             self._fail(error)
-        timetable.plan_alarm(now)
         self._set_alarm()
         self.schedule()
 

@@ -1,7 +1,9 @@
 """Consensus of one: an entry is committed once this node's own log has it on stable storage."""
 
 from collections import deque
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from functools import partial
 from typing import Literal
 
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, fault
@@ -9,38 +11,35 @@ from stan.log.types import Entry, GroupLog
 from stan.types import GroupId, RaftIndex, Term
 
 SOLO_TERM = Term(1)
+_ENTRY: Callable[[tuple[RaftIndex, Term, int, bytes]], Entry] = partial(tuple.__new__, Entry)
+"""Makes an Entry without the constructor of the NamedTuple, which is a Python function."""
 
 
 class Solo:
     """`Consensus` of a single node. With `sync` other than "always" an entry is committed as soon as it is written."""
 
-    def __init__(self, group: GroupId, log: GroupLog, sync: Literal["always", "interval", "never"]) -> None:
+    def __init__(
+        self, group: GroupId, log: GroupLog, sync: Literal["always", "interval", "never"], touched: set[GroupId]
+    ) -> None:
+        """*touched*: gets the group's number when there is something for the owner to do, until `take_committed` finds no more of
+        it."""
         self.group = group
         self.log = log
         self.failed = ""
+        self.leads = True  # always: there is no other node
+        self.wants_sync = False
+        self.has_committed = False
         self._always = sync == "always"
         self._uncommitted: deque[Entry] = deque()
         self._committed: list[Entry] = []
         self._wanted = RaftIndex(0)  # newest entry for which a sync is wanted
-
-    @property
-    def leads(self) -> bool:
-        """Always True: there is no other node."""
-        return True
-
-    @property
-    def wants_sync(self) -> bool:
-        """True if a sync is wanted for entries that are written but not durable."""
-        return self._always and not self.failed and self._wanted > self.log.durable_index
-
-    @property
-    def has_committed(self) -> bool:
-        """True if `take_committed` would return entries."""
-        return bool(self._committed) and not self.failed
+        self._touched = touched
 
     def freeze(self, why: str) -> None:
         """Propose and commit nothing until a restart: the disk failed, or the program did in this group."""
         self.failed = self.failed or why
+        self.wants_sync = self.has_committed = False
+        self._touched.add(self.group)
 
     def propose(self, bodies: Seq[tuple[int, bytes]], *, urgent: bool) -> RaftIndex:
         """Write entries (kind, body) to the log; returns the index of the first. *urgent*: a sync is wanted for them.
@@ -53,7 +52,7 @@ class Solo:
         if self.failed:
             raise Frozen(self.failed)
         first = RaftIndex(self.log.last_index + 1)
-        entries = [Entry(RaftIndex(first + at), SOLO_TERM, kind, body) for at, (kind, body) in enumerate(bodies)]
+        entries = [_ENTRY((RaftIndex(first + at), SOLO_TERM, kind, body)) for at, (kind, body) in enumerate(bodies)]
         try:
             self.log.append(entries)
         except (NotNow, Aborted):
@@ -61,22 +60,33 @@ class Solo:
         except Exception as error:
             self.freeze(fault(error))
             raise InDoubt(self.failed) from error
-        if self._always:
+        if not self._always:
+            self._committed += entries
+            self.has_committed = True
+        else:
             self._uncommitted += entries
             if urgent:
                 self._wanted = self.log.last_index
-        else:
-            self._committed += entries
+                self.wants_sync = True
+        self._touched.add(self.group)
         return first
 
     def synced(self, durable: RaftIndex) -> None:
         """The log is durable up to *durable*: commit the entries up to there."""
+        if self.failed:
+            return
         while self._uncommitted and self._uncommitted[0].index <= durable:
             self._committed.append(self._uncommitted.popleft())
+        self.has_committed = bool(self._committed)
+        self.wants_sync = self._wanted > durable
+        self._touched.add(self.group)
 
     def take_committed(self) -> list[Entry]:
         """Entries committed since the last call, in index order, each exactly once."""
+        if not self.wants_sync:
+            self._touched.discard(self.group)
         if self.failed:
             return []
         taken, self._committed = self._committed, []
+        self.has_committed = False
         return taken

@@ -180,12 +180,12 @@ class StandaloneProcess(BrokerProcess):
     ) -> None:
         super().__init__(config, storage, log)
         sync = "never" if config.store.kind == "memory" else config.store.sync  # memory has nothing to wait for
-        groups = {number: Solo(number, kept, sync) for number, kept in storage.logs.items()}
+        turns = Turns(self.runtime, self.crashed)
+        groups = {number: Solo(number, kept, sync, turns.touched) for number, kept in storage.logs.items()}
         self.broker = Broker(
             config, lambda group, uid: storage.logs[group].channel(uid), _reply_prefix(config, server_id)
         )
         self.gateway = Gateway(self.broker, "", self.note)
-        turns = Turns(self.runtime, self.crashed)
         self.driver = Driver(
             self.broker,
             groups,

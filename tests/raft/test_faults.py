@@ -155,7 +155,7 @@ def test_what_must_end_the_process_is_no_fault_of_the_group(rig, monkeypatch):
 
 
 def test_a_group_of_one_freezes_alone(rig, monkeypatch):
-    group = Solo(GroupId(1), rig.nodes["n0"].log, "always")
+    group = Solo(GroupId(1), rig.nodes["n0"].log, "always", set())
     monkeypatch.setattr(rig.nodes["n0"].log, "append", broken)
     with pytest.raises(InDoubt):
         group.propose([(Kind.META, b"a")], urgent=True)

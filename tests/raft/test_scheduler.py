@@ -107,7 +107,7 @@ def test_heartbeats_leave_while_the_owner_does_something_long(node):
     group.tick = lambda now: True
     node.add(group)
     node.run()
-    node.begin_turn()
+    node.owner.runs = True
     node.heartbeat_if_due()
     assert group.runs == 1, "nothing is due"
     node.runtime.time += limits.RAFT_TICK_INTERVAL
@@ -244,14 +244,28 @@ def test_what_is_left_when_the_owner_lets_go_comes_soon(node):
     group = Group(1, node)
     node.add(group)
     node.runtime.calls.pop()()
-    node.begin_turn()
+    node.owner.runs = True
     node.wake(group)
     assert not node.runtime.calls, "the owner runs it"
     node.run()
     node.end_turn()
     assert not node.runtime.calls
-    node.begin_turn()
+    node.owner.runs = True
     node.wake(group)
     node.end_turn()
     node.runtime.calls.pop()()
     assert group.runs == 3
+
+
+def test_news_in_the_owners_turn_are_left_for_it_to_find_and_others_are_told(node):
+    told, group = [], Group(1, node)
+    group.take_news = lambda: True
+    node.owner.news = lambda: told.append(1)
+    node.owner.runs = True
+    node.add(group)
+    node.run()
+    assert (node.owner.has_news, told) == (True, [])
+    node.owner.runs = node.owner.has_news = False
+    node.wake(group)
+    node.run()
+    assert (node.owner.has_news, told) == (True, [1])

@@ -24,7 +24,7 @@ def found(seed, world=World):
 
 
 def acks_before_the_sync(monkeypatch):
-    monkeypatch.setattr(Solo, "wants_sync", property(lambda self: False))
+    monkeypatch.setattr(Solo, "wants_sync", property(lambda self: False, lambda self, _wants: None), raising=False)
     propose = Solo.propose
 
     def commits_at_once(self, bodies, *, urgent):

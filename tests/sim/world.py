@@ -58,11 +58,11 @@ class Node:
         logs = self.storage.logs
         self.broker = Broker(config, lambda group, uid: logs[group].channel(uid), f"_INBOX.node{world.lives}.".encode())
         run_now(self.storage.load(self.broker, "test-cluster"))
-        self.groups = {number: Solo(number, log, "always") for number, log in logs.items()}
-        nuid = self.broker.context.meta.info.nuid.decode()
-        self.gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", world.note)
         self.runtime = SimRuntime(loop)
         turns = Turns(self.runtime, world.crashed)
+        self.groups = {number: Solo(number, log, "always", turns.touched) for number, log in logs.items()}
+        nuid = self.broker.context.meta.info.nuid.decode()
+        self.gateway = Gateway(self.broker, f"_INBOX.{nuid}.>", world.note)
         self.driver = Driver(
             self.broker,
             self.groups,

@@ -77,7 +77,8 @@ class ClusterNode:
         self.gateway = Gateway(self.broker, "", environment.note)
         turns = Turns(environment.runtime, environment.crashed)
         self.gateway.read_buffer.wake = turns.look
-        scheduler = turns.scheduler = Scheduler(environment.ticker, news=turns.news, crashed=environment.crashed)
+        scheduler = turns.scheduler = Scheduler(environment.ticker, news=turns.wake, crashed=environment.crashed)
+        turns.touched = scheduler.owner.touched
         self.leaderships = Leaderships(
             self.broker,
             self.groups,

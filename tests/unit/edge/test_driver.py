@@ -40,14 +40,12 @@ def test_a_change_of_the_voters_that_cannot_be_written_down_is_left_to_the_next_
     )
     nothing = lambda *_: None  # noqa: E731
     leaderships = SimpleNamespace(
-        touched=list(groups.items()),
-        look=lambda: None,
         events=SimpleNamespace(configured=configured),
         freeze=lambda number, _why: frozen.append(number),
     )
-    driver = Driver(
-        broker, groups, None, None, Turns(None, nothing), applied=applied, note=nothing, leaderships=leaderships
-    )
+    turns = Turns(None, nothing)
+    turns.touched.update(groups)
+    driver = Driver(broker, groups, None, None, turns, applied=applied, note=nothing, leaderships=leaderships)
     driver.apply_committed()
     assert stepped == [4]
     assert applied == {1: (4, 1)}

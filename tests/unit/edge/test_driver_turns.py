@@ -31,14 +31,16 @@ class World:
         self.seen, self.soon_calls = [], []
         self.told = self.quick = False
         self.groups = {1: Group(self, 1, leads=True), 2: Group(self, 2, leads=False)}
-        self.dirty, self.at_rest = [], True
-        self.leaves_some = False
+        self.dirty, self.led, self.at_rest = set(), {1: None}, True
+        self.speaks = {"n2"}
+        self.owner, self.leaves_some = SimpleNamespace(runs=False), False
         self.read_buffer, self.went_up, self.went_down = self, False, False
         self.progress = SimpleNamespace(blocked=set())
         self.unsent, self.connection, self.view, self.uncommitted_bytes, self.has_work = 0, self, self, 0, False
         self.turns = Turns(self, self.crashed)
         leaderships = self if clustered else None
         self.turns.scheduler = self.scheduler = leaderships
+        self.turns.touched.update(self.groups)
         self.driver = Driver(self, self.groups, self, self, self.turns, applied={}, note=print, leaderships=leaderships)
 
     def crashed(self, error):
@@ -58,14 +60,13 @@ class World:
         self.seen.append("ready")
         return Ready()
 
-    def woken(self):
-        return self.dirty
+    def check_leases(self, _now):
+        return False
 
-    @property
-    def touched(self):
-        return list(self.groups.items())
+    def is_at_rest(self, _now):
+        return self.at_rest
 
-    def settle(self):
+    def settle(self, *, synced):
         return self.leaves_some
 
     def lapsed(self, groups):
@@ -115,14 +116,14 @@ def test_node_alone_takes_a_whole_turn_whatever_arrives():
 def test_follower_syncs_before_it_speaks_and_leader_after(world):
     world.quick = True
     world.groups[1].wants_sync = world.groups[2].wants_sync = True
-    world.dirty, world.at_rest = list(world.groups.values()), False
+    world.dirty, world.at_rest = set(world.groups), False
     world.turns.look()
     assert world.turn() == ["take_in", "sync 2", "run", "ready", "run", "sync 1", "synced 1"]
 
 
 def test_slow_sync_is_done_beside_the_loop(world):
     world.groups[2].wants_sync = True
-    world.dirty, world.at_rest = [world.groups[2]], False
+    world.dirty, world.at_rest = {2}, False
     world.turns.look()
     assert world.turn() == ["take_in", "sync 2", "run", "ready", "run", "sync 2", "sync"]
 
@@ -134,13 +135,11 @@ def test_node_alone_acknowledges_what_it_synced_at_once_in_the_same_turn():
     assert world.turn() == ["take_in", "ready", "sync 1", "synced 1", "ready"]
 
 
-def test_news_that_come_in_a_turn_cost_no_other_one_but_what_it_leaves_does(world):
+def test_what_a_turn_leaves_costs_another_one(world):
     world.turns.wake()
-    world.settle = world.turns.news
     world.turn()
     assert not world.soon_calls
-    world.turns.news()
+    world.turns.wake()
     world.leaves_some = True
-    del world.settle
     assert "ready" in world.turn()
     assert world.soon_calls

@@ -5,6 +5,7 @@ import pytest
 from stan import limits
 from stan.edge.leadership import Leaderships
 from stan.errors import DiskFull, NotNow
+from stan.raft.scheduler import Owner
 from stan.types import SECOND
 from tests.kit.core_harness import Node, pub_frame
 
@@ -38,7 +39,7 @@ class Group:
 
 class Scheduler:
     def __init__(self):
-        self.touched = {0, 1}
+        self.owner = Owner(None)
 
     def heartbeat_if_due(self):
         pass
@@ -66,12 +67,12 @@ class Rig:
         )
 
     def turn(self):
-        self.scheduler.touched = {0, 1}
+        self.scheduler.owner.touched = {0, 1}
         self.leaderships.before_commit()
         self.node.commit()
-        self.leaderships.after_commit()
+        self.leaderships.after_commit(self.node.now)
         self.node.turn()
-        return self.leaderships.settle()
+        return self.leaderships.settle(synced=False)
 
     @property
     def context(self):
@@ -108,10 +109,10 @@ def test_a_leader_of_another_term_has_followed_in_between(rig):
     rig.turn()
     life = rig.context.groups[1].leadership_epoch
     rig.groups[1].term = 3
-    rig.scheduler.touched = {1}
+    rig.scheduler.owner.touched = {1}
     rig.leaderships.before_commit()
     assert not rig.context.leads(1)
-    rig.leaderships.after_commit()
+    rig.leaderships.after_commit(rig.node.now)
     assert rig.context.groups[1].leadership_epoch == life + 1
 
 
@@ -210,32 +211,32 @@ def test_a_group_that_leaves_the_node_while_it_is_led_is_silent_until_its_role_h
     rig.turn()
     del rig.groups[1]
     assert rig.leaderships.lapsed({1}) == {1}
-    rig.leaderships.check_leases()
+    rig.leaderships.check_leases(rig.node.now)
     assert rig.context.groups[1].dispatch.stops.lease_lapsed
     rig.leaderships.before_commit()
     assert rig.leaderships.led == {}
 
 
 def test_a_group_that_freezes_is_looked_at(rig):
-    rig.scheduler.touched = set()
+    rig.scheduler.owner.touched = set()
     rig.leaderships.freeze(1, "disk")
-    assert rig.scheduler.touched == {1}
+    assert rig.scheduler.owner.touched == {1}
     assert rig.groups[1].frozen == "disk"
 
 
 def test_only_groups_that_something_happened_to_are_looked_at(rig):
     rig.groups[1].leads = True
-    rig.scheduler.touched = set()
+    rig.scheduler.owner.touched = set()
     rig.leaderships.before_commit()
-    rig.leaderships.after_commit()
+    rig.leaderships.after_commit(rig.node.now)
     assert rig.leaderships.led == {}
-    rig.scheduler.touched = {1}
-    rig.leaderships.settle()
-    assert rig.scheduler.touched == {1}, "its role has not begun yet"
-    rig.leaderships.after_commit()
+    rig.scheduler.owner.touch(1)
+    rig.leaderships.settle(synced=False)
+    assert rig.scheduler.owner.touched == {1}, "its role has not begun yet"
+    rig.leaderships.after_commit(rig.node.now)
     assert set(rig.leaderships.led) == {1}
-    rig.leaderships.settle()
-    assert rig.scheduler.touched == set()
+    rig.leaderships.settle(synced=False)
+    assert rig.scheduler.owner.touched == set()
 
 
 def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):
@@ -298,3 +299,35 @@ def test_the_only_voter_means_what_it_refuses(rig):
     group.leads, group.members = True, ("me",)
     rig.turn()
     assert not rig.leaderships.is_left_open(1, DiskFull("no room"))
+
+
+def test_a_group_whose_turn_brought_no_news_needs_no_round_unless_it_may_take_proposals_again(rig):
+    rig.groups[1].leads = True
+    rig.node.gateway.listen("_INBOX.NUID.>")
+    rig.turn()
+    rig.scheduler.owner.touched = {1}
+    assert rig.leaderships.is_at_rest(rig.node.now)
+    rig.scheduler.owner.has_news = True
+    assert not rig.leaderships.is_at_rest(rig.node.now)
+    rig.groups[1].transferring = True
+    rig.turn()
+    rig.scheduler.owner.touched = {1}
+    assert not rig.leaderships.is_at_rest(rig.node.now)
+    rig.groups[1].transferring, rig.groups[1].has_room = False, False
+    rig.turn()
+    rig.scheduler.owner.touched = {1}
+    assert not rig.leaderships.is_at_rest(rig.node.now)
+
+
+def test_a_lease_that_has_ended_is_read_again_each_turn_until_it_holds(rig):
+    stops = rig.context.groups[1].dispatch.stops
+    rig.groups[1].leads, rig.groups[1].lease = True, rig.node.now + SECOND
+    rig.node.gateway.listen("_INBOX.NUID.>")
+    rig.turn()
+    assert not rig.leaderships.check_leases(rig.node.now + SECOND - 1)
+    assert rig.leaderships.check_leases(rig.node.now + SECOND)
+    assert stops.lease_lapsed
+    assert rig.leaderships.is_at_rest(rig.node.now + SECOND), "there is nothing to do about it"
+    rig.groups[1].lease += SECOND
+    assert not rig.leaderships.is_at_rest(rig.node.now + SECOND), "what was held back may leave"
+    assert not stops.lease_lapsed
