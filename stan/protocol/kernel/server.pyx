@@ -118,6 +118,7 @@ cdef class _Scanner:
     cdef list others
     cdef _Group group  # of the publish before
     cdef _Run run  # of the ack before
+    cdef Line run_line  # control line of the ack before, which tells that the next ack belongs to the same run
     cdef const uint8_t* prefix
     cdef Py_ssize_t prefix_size
     cdef int64_t pub_sid
@@ -242,7 +243,21 @@ cdef class _Scanner:
             self.groups[subject] = group
         return group
 
-    cdef int ack(self, RawFrame* frame) except -1:
+    cdef bint acked_again(self, const uint8_t* at, const uint8_t* end) except -1:
+        """Take the frame at *at* if it is an ack with the control line of the ack before, and well-formed; True if it is."""
+        cdef uint64_t sequence = 0
+        cdef Span payload
+        if not fits(&self.run_line, at, end):
+            return False
+        payload.at = at + self.run_line.size
+        payload.size = self.run_line.whole - self.run_line.size - 2
+        if not _parse_ack(payload, &sequence):
+            return False
+        self.acked(self.run, sequence)
+        return True
+
+    cdef int ack(self, const uint8_t* at, RawFrame* frame) except -1:
+        """Take the ack whose frame begins at *at*, be it as malformed."""
         cdef uint64_t sequence = 0
         cdef _Run run = self.run
         if not _parse_ack(frame.payload, &sequence):
@@ -252,6 +267,13 @@ cdef class _Scanner:
             if run is None:
                 return self.frame(self.malformed, frame)
             self.run = run
+        self.run_line = Line(at, frame.payload.at - at, frame.next - at, False)
+        if frame.header.size > 0:
+            self.run_line.whole = 0
+        self.acked(run, sequence)
+        return 1
+
+    cdef int acked(self, _Run run, uint64_t sequence) except -1:
         if run.growing and sequence == run.last + 1 and sequence != 0:
             run.last = sequence
             return 1
@@ -471,6 +493,9 @@ def scan(
         if line == NULL:
             raise MemoryError
     while at < end:
+        if not scanner.others and scanner.acked_again(at, end):
+            at += scanner.run_line.whole
+            continue
         if choosy:
             known = fits(line, at, end)
             if not known:
@@ -495,7 +520,7 @@ def scan(
             elif scanner.others:
                 break
             else:
-                taken = scanner.publish(&frame) if frame.sid == pub_sid else scanner.ack(&frame)
+                taken = scanner.publish(&frame) if frame.sid == pub_sid else scanner.ack(at, &frame)
                 if taken == 0:
                     break
         at = frame.next

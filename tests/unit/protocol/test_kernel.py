@@ -189,6 +189,19 @@ def test_scan_ack_of_the_largest_sequence_does_not_grow_over_the_end(twin):
     assert scan(twin, data).acks == [Acks(1, 2, [(last, last), (0, 1)])]
 
 
+def test_scan_acks_with_the_control_line_of_the_ack_before(twin):
+    bad, other = msg(b"a.1.2", ACK, b"\x08\5"), ack(b"a.1.3", 7)
+    with_header = b"HMSG a.1.2 %d 12 14\r\nNATS/1.0\r\n\r\n\x10\x09\r\n" % ACK
+    data = ack(b"a.1.2", 5) + ack(b"a.1.2", 6) + bad + ack(b"a.1.2", 7) + other + ack(b"a.1.2", 8)
+    result = scan(twin, data + with_header * 2 + publish(b"1") + ack(b"a.1.2", 10) + ack(b"a.1.2", 11)[:-1])
+    assert result.acks == [Acks(1, 2, [(5, 9), (9, 10)]), Acks(1, 3, [(7, 7)])]
+    assert [frame.payload for frame in result.malformed] == [b"\x08\5"]
+    assert [found.count for found in result.publishes] == [1]
+    assert result.consumed == len(data + with_header * 2 + publish(b"1") + ack(b"a.1.2", 10))
+    result = scan(twin, ack(b"a.1.2", 5) + b"PING\r\n" + ack(b"a.1.2", 6))
+    assert result.acks == [Acks(1, 2, [(5, 5)])]
+
+
 def test_scan_stops_before_a_publish_or_ack_behind_another_frame(twin):
     first, other, second = publish(b"1"), b"PING\r\n" + msg(b"close", 3, b"bye"), publish(b"2")
     for behind in (second, ack(b"a.1.2", 1), msg(PREFIX + b"foo", PUB, b"\xff")):
