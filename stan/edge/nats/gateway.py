@@ -308,34 +308,34 @@ class Gateway:
 
         *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
         not be sent. Returns the deliveries that were left out for that reason."""
-        shown: list[tuple[Send, bytes]] = []
-        data: list[bytes] = []
+        shown: list[Send] = []
+        rendered: list[bytes] = []
         groups: set[GroupId] = set()
         most = self.broker.view.payload_bytes_max
         for send in sends:
-            if isinstance(send, bytes):  # any node may send it
-                data.append(send)
-                shown.append((send, send))
+            if isinstance(send, Delivery):
+                for part in (send,) if len(send.records) <= most else deliverable(send, most):
+                    inbox, records, base_sequence, first, last, redelivery_count, _ = part
+                    rendered.append(kernel.frames(records, base_sequence, first, last, inbox, redelivery_count))
+                    shown.append(send)
+                groups.add(send.group)
             elif isinstance(send, LeaseAnswer):
-                data.append(send.data)
-                shown.append((send, send.data))
+                shown.append(send)
+                rendered.append(send.data)
                 groups.update(send.groups)
             else:
-                for part in deliverable(send, most):
-                    rendered = kernel.frames(
-                        part.records, part.base_sequence, part.first, part.last, part.inbox, part.redelivery_count
-                    )
-                    data.append(rendered)
-                    shown.append((send, rendered))
-                    groups.add(send.group)
+                shown.append(send)
+                rendered.append(send)
         if not shown:
             return []
-        joined = data[0] if len(data) == 1 else b"".join(data)
+        joined = b"".join(rendered)
         quiet = silent(groups)
         lost: list[Delivery] = []
         if quiet:
-            lost = [send for send, _ in shown if isinstance(send, Delivery) and send.group in quiet]
-            joined = b"".join([frames for send, frames in shown if quiet.isdisjoint(_groups(send))])
+            lost = [send for send in shown if isinstance(send, Delivery) and send.group in quiet]
+            joined = b"".join(
+                [data for send, data in zip(shown, rendered, strict=True) if quiet.isdisjoint(_groups(send))]
+            )
         if joined:
             self.connection.write(joined)
         return lost
