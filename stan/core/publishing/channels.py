@@ -226,7 +226,7 @@ class LiveChannels:
         newest message always stays. Messages of the new batch count as equal in size. *index*: of all committed messages."""
         lim = channel.limits
         newest = channel.next_sequence + count - 1
-        first = oldest = max(index.first_sequence, 1)
+        first = oldest = index.first_sequence or 1
         reserved = channel.reservation
         if (reserved is not None and newest != reserved.last) or channel.restoring:
             return first  # a commit removes nothing before it is complete
@@ -238,7 +238,8 @@ class LiveChannels:
                 first = max(first, index.first_within_bytes(max(rest, 0)))
             else:
                 first = max(first, newest - max(1, lim.bytes * count // size) + 1)
-        first = min(first, max(newest, 1))
+        if first > newest:
+            first = newest or 1
         if first > oldest and channel.info.uid not in self.warned:
             self.warned.add(channel.info.uid)
             self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
