@@ -5,10 +5,11 @@ leader only, and is made from it when leadership begins. There is no flag for "s
 """
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs
+from stan.core.base.runs import Run, Runs, flat_of
 from stan.core.state.group import Cursor, Subscription
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND, ChannelUid
@@ -27,7 +28,7 @@ class LiveMember:
     @property
     def open_slots(self) -> int:
         """Messages that may be sent now; 0 means stalled."""
-        return 0 if self.leaving else max(0, self.sub.settings.max_in_flight - len(self.window))
+        return 0 if self.leaving else max(0, self.sub.settings.max_in_flight - self.window.size)
 
     @property
     def oldest(self) -> int:
@@ -120,28 +121,32 @@ class LiveCursor:
     def progress(self) -> pb.Progress:
         """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked."""
         unreported = self.unreported
+        touched = unreported.sequences
         entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=unreported.epoch)
-        held = Runs()
-        holders = [(m.sub.subscription_id, m.window) for m in self.members] + [(0, self.to_redeliver)]
+        holders = [(m.sub.subscription_id, m.window) for m in self.members]
+        if self.to_redeliver.size:
+            holders.append((0, self.to_redeliver))
+        held: list[tuple[int, int]] = []
         for subscription_id, runs in holders:
-            flat = Runs()
-            for touched in unreported.sequences:
-                for run in runs.within(touched.first, touched.last):
-                    flat.merge(Run(run.first, run.last))
-                    held.merge(Run(run.first, run.last))
-            if flat:
-                entry.held.append(pb.Held(subscription_id=subscription_id, runs=flat.flat()))
-        for touched in unreported.sequences:
-            for gap in held.missing(touched.first, touched.last):
-                entry.acked.extend(gap)
-        unreported.sequences.clear()
+            found = runs.shared(touched)
+            if found:
+                entry.held.add(subscription_id=subscription_id, runs=flat_of(found))
+                held += found
+        held.sort()
+        entry.acked.extend(_without(touched, held))
+        touched.clear()
         unreported.last_sent = self.last_sent
         return entry
 
-    def drop_before(self, sequence: int) -> None:
-        """Forget batches in hand that end before *sequence*."""
-        while self.batches and self.batches[0].base_sequence + self.batches[0].count <= sequence:
-            self.batches.popleft()
+    def batch_from(self, sequence: int) -> ReadResult | None:
+        """The first batch in hand that does not end before *sequence*; those before it are forgotten."""
+        batches = self.batches
+        while batches:
+            batch = batches[0]
+            if batch.base_sequence + batch.count > sequence:
+                return batch
+            batches.popleft()
+        return None
 
     def choose(self) -> LiveMember | None:
         """The member that gets the next message: open window, answering heartbeats, fewest in flight, earliest in the list
@@ -153,7 +158,7 @@ class LiveCursor:
         pool = [m for m in open_members if not m.failed_heartbeat] or open_members
         if not pool:
             return None
-        best = min(pool, key=lambda m: len(m.window))
+        best = min(pool, key=lambda m: m.window.size)
         if best is self.members[0]:  # equal members take turns
             self.members.append(self.members.pop(0))
         return best
@@ -165,6 +170,22 @@ class LiveCursor:
             return available
         level = -(-(sum(len(m.window) for m in open_members) + available) // len(open_members))
         return max(1, level - len(member.window))
+
+
+def _without(touched: Iterable[Run], held: list[tuple[int, int]]) -> list[int]:
+    """What of *touched* is not in *held*, both in increasing order: first, last, first, last, ..."""
+    out: list[int] = []
+    at = 0
+    for first, last, *_ in touched:
+        rest = first
+        while at < len(held) and held[at][0] <= last:
+            if held[at][0] > rest:
+                out += (rest, held[at][0] - 1)
+            rest = max(rest, held[at][1] + 1)
+            at += 1
+        if rest <= last:
+            out += (rest, last)
+    return out
 
 
 class LiveCursors:

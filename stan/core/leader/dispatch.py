@@ -182,13 +182,16 @@ class Dispatch:
             return False
         live, member = found
         for first, last in ranges:
+            missing = last - first + 1
             runs = member.window.remove(first, last)
-            if sum(run.size for run in runs) < last - first + 1:
+            for begin, end, *_ in runs:
+                missing -= end - begin + 1
+            if missing:
                 runs += live.holders(first, last)  # a late ack: another member holds the message, or none
                 if min(last, live.ahead.maybe_sent_until) > live.last_sent:
                     live.ahead.pass_over(max(first, live.last_sent + 1), min(last, live.ahead.maybe_sent_until))
-            for run in runs:
-                live.unreported.mark(run.first, run.last)
+            for begin, end, *_ in runs:
+                live.unreported.mark(begin, end)
         live.acked_at = wall
         self.reports.mark(live)
         self._schedule(live)
@@ -307,13 +310,13 @@ class Dispatch:
         last = index.last_sequence
         oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index is trimmed only after this turn
         self._settle_removed(live, max(index.first_sequence, oldest) - 1)
-        if live.to_redeliver:
+        if live.to_redeliver.size:
             return self._fetch_owed(live, ready)
         deleted = self.machine.tombstones.by_channel.get(live.cursor.uid)
         ahead, sent = live.ahead, 0
         while live.last_sent < last:
             first = live.last_sent + 1
-            if ahead.skip and ahead.skip.first <= first:
+            if ahead.skip.size and ahead.skip.first <= first:
                 run = next(iter(ahead.skip))
                 ahead.skip.remove(1, run.last)
                 self._skip(live, run.last)
@@ -326,59 +329,55 @@ class Dispatch:
             if member is None:
                 self._keep_in_hand(live)
                 break
-            live.drop_before(first)
-            if not live.batches:
+            batch = live.batch_from(first)
+            if batch is None:
                 ready.fetches.append(self._fetch_new(live, first, last, room))
                 return sent + limits.READ_BYTES_MAX // 4
-            batch = live.batches[0]
             if batch.base_sequence > first:  # a hole: retention or a lost segment
                 self._skip(live, batch.base_sequence - 1)
                 continue
-            end = min(batch.base_sequence + batch.count - 1, last, ahead.skip.first - 1 if ahead.skip else last)
+            end = min(batch.base_sequence + batch.count - 1, last, ahead.skip.first - 1 if ahead.skip.size else last)
             end = end if gone is None else min(end, gone.first - 1)
             size = min(end - first + 1, member.open_slots)
             size = min(size, live.share(member, end - first + 1)) if len(live.members) > 1 else size
-            sent += self._deliver_new(live, member, batch, Run(first, first + size - 1), ready, now)
+            delivery = self._deliver_new(live, member, batch, first, first + size - 1, now)
+            ready.sends.append(delivery)
+            sent += max(1, len(batch.records) * (delivery.last - first + 1) // batch.count)
             if sent >= room:
                 self._schedule(live)
                 break
         return sent
 
     def _deliver_new(
-        self, live: LiveCursor, member: LiveMember, batch: ReadResult, run: Run, ready: Ready, now: Nanos
-    ) -> int:
-        """Send the beginning of *run*, as far as all of it is flagged or none of it; returns the bytes sent, about."""
-        ahead = live.ahead
-        maybe_sent_until = ahead.maybe_sent_until
-        if run.first <= maybe_sent_until < run.last:  # the unconfirmed part is flagged, the rest is not
-            run = Run(run.first, maybe_sent_until)
-        count = 1 if run.first <= maybe_sent_until else 0
-        run = ahead.sent_before(run, flagged=bool(count)) if ahead.resend else Run(run.first, run.last, 0, count)
-        ready.sends.append(self._send(live, member, batch, run, now))
-        live.last_sent = run.last
-        return max(1, len(batch.records) * run.size // batch.count)
+        self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, now: Nanos
+    ) -> Delivery:
+        """Send the beginning of the new messages [first, last], as far as all of it is flagged or none of it."""
+        ahead, count = live.ahead, 0
+        if first <= ahead.maybe_sent_until:  # the unconfirmed part is flagged, the rest is not
+            last, count = min(last, ahead.maybe_sent_until), 1
+        if ahead.resend.size:
+            _, last, _, count = ahead.sent_before(Run(first, last), flagged=bool(count))
+        live.last_sent = last
+        return self._send(live, member, batch, first, last, count, now)
 
-    def _send(self, live: LiveCursor, member: LiveMember, batch: ReadResult, run: Run, now: Nanos) -> Delivery:
-        """Make one delivery and add it to the member's window; `run.count` is the number of redeliveries, this one included."""
-        member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
-        live.unreported.mark(run.first, run.last)
+    def _send(
+        self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, count: int, now: Nanos
+    ) -> Delivery:
+        """Make one delivery of [first, last] and add it to the member's window; *count* is the number of redeliveries, this one
+        included."""
+        member.window.add(Run(first, last, now + member.ack_wait_ns, count))
+        live.unreported.mark(first, last)
         self.reports.mark(live)
-        self._arm(live, member)
-        totals = self.totals
-        totals.out_messages += run.size
-        totals.out_bytes += len(batch.records) * run.size // batch.count
-        if run.count:
-            totals.redelivered_messages += run.size
-            live.redelivered += run.size
-        return Delivery(
-            member.sub.settings.inbox,
-            batch.records,
-            batch.base_sequence,
-            run.first,
-            run.last,
-            run.count,
-            self.machine.group,
-        )
+        if not member.timer_at:
+            self._arm(live, member)
+        totals, size = self.totals, last - first + 1
+        totals.out_messages += size
+        totals.out_bytes += len(batch.records) * size // batch.count
+        if count:
+            totals.redelivered_messages += size
+            live.redelivered += size
+        inbox, group = member.sub.settings.inbox, self.machine.group
+        return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group)
 
     # --- redelivery ---------------------------------------------------------------------------------------------------
 
@@ -423,7 +422,7 @@ class Dispatch:
             size = min(run.last - first + 1, member.open_slots)
             size = min(size, live.share(member, run.last - first + 1)) if len(live.members) > 1 else size
             live.to_redeliver.remove(first, first + size - 1)
-            out.append(self._send(live, member, batch, Run(first, first + size - 1, 0, run.count + 1), now))
+            out.append(self._send(live, member, batch, first, first + size - 1, run.count + 1, now))
             first += size
         return out
 
@@ -462,7 +461,7 @@ class Dispatch:
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6)."""
-        if live.to_redeliver and live.to_redeliver.first <= to:
+        if live.to_redeliver.size and live.to_redeliver.first <= to:
             for run in live.to_redeliver.remove(1, to):
                 live.unreported.mark(run.first, run.last)
             self.reports.mark(live)

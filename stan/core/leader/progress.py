@@ -33,8 +33,10 @@ class ProgressReports:
         if self.unconfirmed:
             changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))
             self.unconfirmed = []
-        while entries := self._of_cursors(limits.PROGRESS_RUNS_MAX):
-            changes.append(pb.GroupChange(progress=entries))
+        while self.cursors:
+            entries = self._of_cursors(limits.PROGRESS_RUNS_MAX)
+            if entries:
+                changes.append(pb.GroupChange(progress=entries))
         return changes
 
     def _of_cursors(self, cursors_max: int) -> list[pb.Progress]:
