@@ -179,6 +179,8 @@ REDELIVERY_SLACK = 15 * MILLISECOND
 """A deadline this close counts as reached, so that one timer serves many messages (STAN-SPEC 6.6)."""
 READ_AHEAD_MESSAGES = 64
 """A cursor with a small window is given this many messages by one read, so that not every ack costs a read."""
+READ_AHEAD_WINDOWS = 4
+"""A cursor is given as many messages by one read as fill its windows this often, while few enough keep what they read."""
 KEEP_BATCHES_CURSORS_MAX = 64
 """Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000

@@ -468,9 +468,13 @@ class Dispatch:
         self._skip(live, to)
 
     def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
-        """Fetch as many new messages as the windows can take, and at least READ_AHEAD_MESSAGES."""
-        slots = sum(m.open_slots for m in live.members)
-        last = min(last, first + max(slots, limits.READ_AHEAD_MESSAGES) - 1)
+        """Fetch as many new messages as the windows can take, and more for the acks to come."""
+        ahead = limits.READ_AHEAD_MESSAGES
+        if len(self.keep_batches) < limits.KEEP_BATCHES_CURSORS_MAX:
+            ahead = max(ahead, limits.READ_AHEAD_WINDOWS * sum(m.sub.settings.max_in_flight for m in live.members))
+        else:
+            ahead = max(ahead, sum(m.open_slots for m in live.members))
+        last = min(last, first + ahead - 1)
         return self._fetch(live, ((first, last),), min(limits.READ_BYTES_MAX, max(room, 1)))
 
     def _keep_in_hand(self, live: LiveCursor) -> None:
