@@ -297,6 +297,16 @@ def test_binary_of_the_wheel_and_of_the_path_are_found(monkeypatch, tmp_path):
     assert version(real).startswith("v2.")
 
 
+def test_environment_has_no_keys_and_sets_how_often_garbage_is_collected_unless_ours_does(monkeypatch):
+    monkeypatch.setenv("STAN_ENCRYPTION_KEY", "secret")
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.delenv("GOGC", raising=False)
+    assert "STAN_ENCRYPTION_KEY" not in nats_process.environment()
+    assert (nats_process.environment()["GOGC"], nats_process.environment()["HOME"]) == ("400", "/home/me")
+    monkeypatch.setenv("GOGC", "50")
+    assert nats_process.environment()["GOGC"] == "50"
+
+
 def test_arguments_name_only_what_is_set():
     config = EmbeddedConfig()
     assert nats_process.arguments(config, None, None) == []

@@ -34,6 +34,10 @@ DEFAULT_HOST = "0.0.0.0"  # noqa: S104 - the original's default
 DEFAULT_PORT = 4222
 _FIRST_FD = 10  # descriptors handed on lie above the digits that the shell may use in redirections
 
+_COLLECTOR = {"GOGC": "400"}
+"""nats-server keeps little in memory and makes much garbage: with Go's default of 100 it collects many times a second, up to a
+third of its time while it passes small messages on. With 400 its heap grows to five times what it keeps, instead of twice."""
+
 _PAGES = b'http: "127.0.0.1:-1"\n'  # nobody but us asks there
 
 # The shell becomes nats-server. Before that it leaves a watchman behind, who waits for the end of a pipe that only we
@@ -70,7 +74,7 @@ class NatsProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=passed,
-                env={name: value for name, value in os.environ.items() if name not in KEY_VARIABLES},
+                env=environment(),
                 process_group=0,  # Ctrl-C is for us, who then stop it in order
             )
         except OSError as error:
@@ -214,6 +218,11 @@ def version(binary: Path) -> str:
     """Version of nats-server as it tells it, such as `v2.11.4`."""
     answer = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
     return answer.stdout.strip().removeprefix("nats-server: ") or "unknown"
+
+
+def environment() -> dict[str, str]:
+    """The environment of nats-server: ours without keys; its garbage collector runs less often unless ours says how often."""
+    return _COLLECTOR | {name: value for name, value in os.environ.items() if name not in KEY_VARIABLES}
 
 
 def arguments(config: EmbeddedConfig, secret: int | None, ports_dir: Path | None) -> list[str]:
