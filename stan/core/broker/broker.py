@@ -158,14 +158,22 @@ class Broker:
 
     def step_acks(self, batches: Iterable[Acks]) -> None:
         """Acks read from NATS. An ack for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
+        context = self.context
+        groups, authorizer, wall = context.groups, context.access.authorizer, context.clock.wall
         for acks in batches:
-            group = self.context.groups.get(GroupId(acks.group))
-            if group is None or not group.leads:
+            number = GroupId(acks.group)
+            group = groups.get(number)
+            if group is None or group.leadership is None:
                 continue
-            found, authorizer = group.dispatch.cursors.by_ack_key.get(acks.key), self.context.access.authorizer
-            if authorizer is None or (found is not None and authorizer.may_ack(acks.user, found[1].sub)):
-                wall = self.context.clock.wall
-                self.context.within(GroupId(acks.group), group.dispatch.ack, acks.key, acks.ranges, wall)
+            dispatch = group.dispatch
+            if authorizer is not None:
+                found = dispatch.cursors.by_ack_key.get(acks.key)
+                if found is None or not authorizer.may_ack(acks.user, found[1].sub):
+                    continue
+            try:
+                dispatch.ack(acks.key, acks.ranges, wall)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                context.fail(number, error)
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""
@@ -329,7 +337,10 @@ class Broker:
         for number, group in context.leading.led:
             reports = group.dispatch.reports
             if reports.cursors or reports.unconfirmed or group.dispatch.stops.progress_blocked:
-                context.within(number, self.progress.report, number, group, ready, changing)
+                try:
+                    self.progress.report(number, group, ready, changing)
+                except Exception as error:  # noqa: BLE001 - the border of the group
+                    context.fail(number, error)
         ready.proposals += changes
 
     def _deliver(self, number: GroupId, ready: Ready, room: int) -> int:

@@ -29,10 +29,11 @@ class ProgressWriter:
         group writes it at intervals, and before any change that may move positions. If the log had no room for the last
         progress entry, a node alone retries at intervals, too."""
         context, dispatch = self.context, group.dispatch
-        if not dispatch.reports.waiting or dispatch.stops.frozen or number in context.leading.write_blocked:
-            dispatch.stops.progress_blocked &= dispatch.reports.waiting  # the cursors to report may be gone
+        stops, waiting = dispatch.stops, dispatch.reports.waiting
+        if not waiting or stops.frozen or number in context.leading.write_blocked:
+            stops.progress_blocked &= waiting  # the cursors to report may be gone
             return False
-        if not context.clustered and not dispatch.stops.progress_blocked:
+        if context.config.cluster is None and not stops.progress_blocked:
             return True
         much = dispatch.totals.out_messages - group.reported_deliveries >= limits.PROGRESS_MESSAGES_MAX
         if number in changing or now >= group.report_at > 0 or (much and number not in context.leading.saturated):
