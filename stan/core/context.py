@@ -326,7 +326,9 @@ class BrokerContext:
     def visible(self, group: GroupId, uid: ChannelUid, index: Index) -> Index:
         """The visible part of *index*, the index of all committed messages of a channel (see `indexes`)."""
         found = self.groups.get(group)
-        return index if found is None else found.machine.transactions.visible(uid, index)
+        if found is None or not found.machine.transactions.under_way:
+            return index
+        return found.machine.transactions.visible(uid, index)
 
     def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
         """Sequences of a channel that were deleted one by one; None if there are none."""
