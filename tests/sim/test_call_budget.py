@@ -23,10 +23,10 @@ from tests.sim.test_cluster_faults import calm_world
 from tests.sim.world import World
 
 BUDGET = {
-    "publish, alone": 204,
-    "publish, leader": 652,
-    "publish, follower": 366,
-    "replayed batch, alone": 81,
+    "publish, alone": 76,
+    "publish, leader": 238,
+    "publish, follower": 126,
+    "replayed batch, alone": 33,
 }
 """Calls for one synchronous publish, or for one delivered batch of replay with its acks."""
 GROWTH = 1.05
