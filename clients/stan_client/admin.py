@@ -206,6 +206,11 @@ class Admin:
         """Take a node out of the cluster."""
         return await self.change("remove_node", pb.NodeRequest(version=1, node=node))
 
+    async def raise_level(self, to: int = 0) -> pb.ChangeResponse:
+        """Raise the cluster's level, so that what older versions do not understand may be written; 0: to the highest that all
+        nodes know."""
+        return await self.change("raise_level", pb.RaiseLevelRequest(version=1, to=to))
+
     # --- restoring ----------------------------------------------------------------------------------------------------
 
     async def restore_channel(

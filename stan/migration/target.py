@@ -11,6 +11,7 @@ import secrets
 import shutil
 from pathlib import Path
 
+from stan import level
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import snapshot_group
@@ -106,7 +107,11 @@ class MigrationTarget:
             os.close(self._lock)
             raise
         self._nuid = new_nuid().encode()
-        self._change_meta(cluster_info=pb.ClusterInfo(cluster_id=cluster_id, raft_groups=raft_groups, nuid=self._nuid))
+        self._change_meta(
+            cluster_info=pb.ClusterInfo(
+                cluster_id=cluster_id, raft_groups=raft_groups, nuid=self._nuid, level=level.KNOWN
+            )
+        )
 
     def __enter__(self) -> "MigrationTarget":
         return self

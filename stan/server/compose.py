@@ -212,7 +212,7 @@ class StandaloneProcess(BrokerProcess):
         config, log = self.config, self.log
         log.info("Recovering the state...")
         try:
-            failed = await self.storage.load(self.broker, config.cluster_id)
+            failed = await self.storage.load(self.broker)
         except (StanError, OSError) as error:
             raise StartError(start_failure(error, config.store.place)) from error
         meta = self.broker.view.meta

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import stan
-from stan import limits
+from stan import level, limits
 from stan.core.context import META_GROUP
 from stan.core.requests.request import AcceptedRequest
 from stan.edge.cluster.node import ClusterNode
@@ -90,6 +90,8 @@ class NodeAdmin:
             node=self._me,
             server_id=self._view.server_id,
             product=stan.__version__,
+            level=state.meta.level,
+            level_known=level.KNOWN,
             started=self._view.started,
             not_ready=ready(self._view),
             clients=len(state.meta.clients),

@@ -198,7 +198,7 @@ def test_node_without_a_name_gets_one_and_keeps_it(tmp_path):
         async def run():
             storage = await Storage.open(config, ServerLog(LogConfig()), groups=[GroupId(0), GroupId(3)])
             broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
-            await storage.load(broker, "test-cluster", replicated=True)
+            await storage.load(broker, replicated=True)
             await storage.flush(broker)
             await storage.close(clean=True)
             return storage

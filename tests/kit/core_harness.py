@@ -13,6 +13,7 @@ from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
 from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
+from stan.level import KNOWN
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
@@ -126,7 +127,7 @@ class CoreHarness:
     def _boot(self):
         self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
         if not self.logs[0]:
-            info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=1, nuid=b"NUID")
+            info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=1, nuid=b"NUID", level=KNOWN)
             self.logs[0].append((1, Kind.META, pb.MetaChange(cluster_info=info).SerializeToString()))
         for group in sorted(self.logs):
             for index, kind, body in self.logs[group]:
@@ -403,7 +404,9 @@ class Node(CoreHarness):
         self.gateway.connection = Link()
         self.sids = {subject: sid for sid, subject in self.gateway.subscriptions.subjects.items()}
         self.broker.start(self.now, self.wall)
-        info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=self.config.store.raft_groups, nuid=b"NUID")
+        info = pb.ClusterInfo(
+            cluster_id=b"test-cluster", raft_groups=self.config.store.raft_groups, nuid=b"NUID", level=KNOWN
+        )
         self.feed_meta(cluster_info=info)
 
     # --- roles --------------------------------------------------------------------------------------------------------

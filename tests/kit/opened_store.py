@@ -23,7 +23,7 @@ class Opened:
         storage = await Storage.open(self.config, ServerLog(LogConfig()))
         broker = Broker(self.config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
         try:
-            await storage.load(broker, self.config.cluster_id)
+            await storage.load(broker)
             self.unconfirmed = storage.unconfirmed
             for name, info in broker.context.meta.channels.items():
                 log, machine = storage.logs[info.group], broker.context.groups[info.group].machine

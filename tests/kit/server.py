@@ -66,6 +66,7 @@ class StanServer:
         where = ["-ns", nats_url] if nats_url else ["-a", host, "-p", str(self.port)]
         places = {"FILE": ["-dir", str(directory / "store")], "SQL": ["-sql_source", str(directory / "stan.db")]}
         kept = ["-st", store, *places.get(store, [])]
+        self._program = command
         self._command = [*command, "-cid", CLUSTER_ID, *where, *kept, *flags]
         self._log = directory / "server.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -93,6 +94,10 @@ class StanServer:
         with self._log.open("rb") as file:
             file.seek(self._log_before)
             return file.read().decode(errors="replace")
+
+    def replace_program(self, command: tuple[str, ...]) -> None:
+        """Run another program from the next start on, with the same flags."""
+        self._command[: len(self._program)] = self._program = command
 
     def launch(self) -> None:
         """Start it; it is not ready yet."""

@@ -67,7 +67,7 @@ class StorageNode:
 
     def load(self):
         self.make_broker()
-        run_now(self.storage.load(self.broker, "c", replicated=not self.alone))
+        run_now(self.storage.load(self.broker, replicated=not self.alone))
 
     def make_broker(self):
         storage = self.storage

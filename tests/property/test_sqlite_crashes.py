@@ -189,7 +189,7 @@ async def opened(files, path):
     node.storage.rows.database = await Database.open(path)
     node.make_broker()
     try:
-        await node.storage.load(node.broker, "c", replicated=True)
+        await node.storage.load(node.broker, replicated=True)
         yield node
     finally:
         await node.storage.close(clean=False)

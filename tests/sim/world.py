@@ -57,7 +57,7 @@ class Node:
         self.storage.rows.database = world.database.open()
         logs = self.storage.logs
         self.broker = Broker(config, lambda group, uid: logs[group].channel(uid), f"_INBOX.node{world.lives}.".encode())
-        run_now(self.storage.load(self.broker, "test-cluster"))
+        run_now(self.storage.load(self.broker))
         self.runtime = SimRuntime(loop)
         turns = Turns(self.runtime, world.crashed)
         self.groups = {number: Solo(number, log, "always", turns.touched) for number, log in logs.items()}

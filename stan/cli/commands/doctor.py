@@ -12,6 +12,7 @@ from stan_client.admin import Nodes
 from stan_client.session import text_of
 
 from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
+from stan.cli.commands.node import cluster_level, known_level
 from stan.cli.support.common import EXIT_FAILED, Target, run
 from stan.cli.support.contexts import without_secrets
 from stan.cli.support.groups import (
@@ -109,6 +110,10 @@ def of_nodes(nodes: Nodes) -> Iterator[Finding]:
     versions = sorted({node.product for node in nodes.answers})
     if len(versions) > 1:
         yield Finding(NOTE, "version", f"Nodes run different versions: {', '.join(versions)}.", "Finish the upgrade.")
+    lowest = min((known_level(node) for node in nodes.answers), default=0)
+    if lowest > (at := cluster_level(nodes)) and not nodes.missing:
+        text = f"The cluster is at level {at}, all nodes know level {lowest}: what came with it is not used yet."
+        yield Finding(NOTE, "level", text, "When no node is to go back to the version before: stan node level --raise")
 
 
 def _of_settings(node: pb.NodeStatus) -> Iterator[Finding]:

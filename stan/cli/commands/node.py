@@ -1,4 +1,4 @@
-"""`stan node`: the nodes of a cluster, what each is and has, and taking them in and out."""
+"""`stan node`: the nodes of a cluster, what each is and has, taking them in and out, and the level that they know."""
 
 import time
 from typing import Annotated
@@ -11,14 +11,16 @@ from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.groups import name_of
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
+from stan.cli.support.output import show as show_table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
+from stan.level import OLDEST
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import NEVER, format_age, format_size, format_time
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 
-app = group_of_commands("Nodes: who is there, how they are, taking them in and out.")
+app = group_of_commands("Nodes: who is there, how they are, taking them in and out, their level.")
 
 
 def state_of(node: pb.NodeStatus) -> str:
@@ -170,3 +172,66 @@ def remove(node: NodeName, *, target: Target, confirmation: Confirmation) -> Non
         done(f"Node {node} is being taken out. Watch it: stan group list --watch")
 
     on_cluster(target, main)
+
+
+@app.command("level")
+@injected
+def level(
+    *,
+    up: Annotated[
+        bool, typer.Option("--raise", help="Raise the cluster's level to the highest that all nodes know.")
+    ] = False,
+    target: Target,
+    view: View,
+    confirmation: Confirmation,
+) -> None:
+    """The level of the cluster, and what each node's version knows; after an upgrade of all nodes it can be raised.
+
+    What a newer version writes that older ones do not understand is written only above their level.
+    """
+
+    async def main(direct: stan_client.Direct) -> None:
+        nodes = await direct.admin.nodes()
+        if up:
+            to = min((known_level(one) for one in nodes.answers), default=0)
+            if nodes.missing:
+                raise CliError(f"The level is raised when all nodes answer. These do not: {', '.join(nodes.missing)}.")
+            if to > cluster_level(nodes):
+                confirmation.require(
+                    f"Raises the level of the cluster from {cluster_level(nodes)} to {to}. No node can go back to an older "
+                    "version afterwards."
+                )
+            await direct.admin.raise_level(to)
+            done(f"The cluster is at level {to}.")
+        else:
+            show_table(level_table(nodes), view)
+
+    on_cluster(target, main)
+
+
+def known_level(one: pb.NodeStatus) -> int:
+    """The highest level that a node's version knows."""
+    return one.level_known or OLDEST
+
+
+def cluster_level(nodes: Nodes) -> int:
+    """The level of the cluster, as the nodes have it that are furthest."""
+    return max((one.level or OLDEST for one in nodes.answers), default=OLDEST)
+
+
+def level_table(nodes: Nodes) -> Table:
+    """One node a line."""
+    at, lowest = cluster_level(nodes), min((known_level(one) for one in nodes.answers), default=OLDEST)
+    return Table(
+        columns=("node", "version", ">knows level"),
+        rows=[(name_of(one), one.product, str(known_level(one))) for one in nodes.answers]
+        + [(name, "does not answer", NEVER) for name in nodes.missing],
+        document={
+            "level": at,
+            "nodes": {name_of(one): known_level(one) for one in nodes.answers},
+            "missing": nodes.missing,
+        },
+        names=[name_of(one) for one in nodes.answers] + nodes.missing,
+        foot=f"The cluster is at level {at}."
+        + (f" All nodes know level {lowest}: stan node level --raise" if lowest > at and not nodes.missing else ""),
+    )

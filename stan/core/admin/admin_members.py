@@ -1,4 +1,4 @@
-"""Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed."""
+"""Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed, the level raised."""
 
 from functools import partial
 
@@ -26,6 +26,7 @@ class AdminMembers:
             "evict_client": self._evict_client,
             "add_node": partial(self._change, add=True),
             "remove_node": partial(self._change, add=False),
+            "raise_level": self._raise_level,
         }
 
     def _evict_client(self, accepted: AcceptedRequest) -> None:
@@ -57,3 +58,14 @@ class AdminMembers:
                 accepted.answer(changed=int(self.nodes.names != before))
 
         self.nodes.change(accepted.request.node, done, add=add)
+
+    def _raise_level(self, accepted: AcceptedRequest) -> None:
+        before = self.context.meta.level
+
+        def done(why: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
+            if why:
+                accepted.refuse(f"stan: {why}", retry=retry)
+            else:
+                accepted.answer(changed=int(self.context.meta.level != before))
+
+        self.nodes.raise_level(accepted.request.to, done)

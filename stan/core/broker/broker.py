@@ -20,7 +20,7 @@ from stan.core.broker.parts import make_parts
 from stan.core.broker.progress import ProgressWriter
 from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
-from stan.core.clients.nodes import Why
+from stan.core.clients.nodes import Levels, Why
 from stan.core.context import META_GROUP, shown
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
@@ -64,11 +64,12 @@ class Broker:
         """Return the function that takes the frames of the request *name* for *handler*, which may be one outside the core."""
         return self.router.receiver(REQUESTS[name], handler, send)
 
-    def join_cluster(self, node: str, founders: tuple[str, ...], under_way: Why) -> None:
+    def join_cluster(self, node: str, founders: tuple[str, ...], under_way: Why, levels: Levels) -> None:
         """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none; *under_way*:
-        returns why a change of the nodes has to wait."""
+        returns why a change of the nodes has to wait; *levels*: what level each live node knows."""
         self.context.reports.events.node = node
-        self.parts.nodes.founders, self.parts.nodes.under_way = founders, under_way
+        nodes = self.parts.nodes
+        nodes.founders, nodes.under_way, nodes.levels = founders, under_way, levels
 
     def reset(self, number: GroupId) -> None:
         """Forget a group's state, which is about to be loaded again; this node does not lead the group."""

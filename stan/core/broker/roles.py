@@ -27,15 +27,22 @@ class GroupRoles:
         self.parts.long_poll.reset()
         self.parts.read_index.applied()
 
+    def founding(self, nuid: bytes) -> pb.ClusterInfo:
+        """The identity of a new cluster, *nuid* its unique id; its level is the highest that all live nodes know."""
+        config = self.context.config
+        return pb.ClusterInfo(
+            cluster_id=config.cluster_id.encode(),
+            raft_groups=config.store.raft_groups,
+            nuid=nuid,
+            level=min(self.parts.nodes.levels().values()),
+        )
+
     def lead_meta(self, nuid: bytes) -> None:
         """This node leads the metadata from now on; *nuid* is for a cluster that has no identity yet."""
         context = self.context
         context.leading.leads_meta = True
         if context.meta.info is None:
-            info = pb.ClusterInfo(
-                cluster_id=context.config.cluster_id.encode(), raft_groups=context.config.store.raft_groups, nuid=nuid
-            )
-            context.change_meta(nobody_waits, cluster_info=info)
+            context.change_meta(nobody_waits, cluster_info=self.founding(nuid))
         self.parts.clients.lead()
         self.parts.read_index.applied()
 

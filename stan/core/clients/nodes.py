@@ -1,11 +1,12 @@
-"""Requests to add or remove a node of the cluster (STAN-SPEC 9.7), answered by the leader of the metadata.
+"""Requests to add or remove a node of the cluster (STAN-SPEC 9.7), or to raise its level, answered by the leader of the metadata.
 
 Only the names of the nodes change here, one at a time; stan.edge.cluster.reconfiguration_plan moves the groups.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
+from stan import level
 from stan.config import is_node_id
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.state.meta import MetaResult
@@ -25,6 +26,14 @@ Told = Callable[[str, bool], None]
 Why = Callable[[], str]
 """Returns why a change has to wait; "" if it need not."""
 
+Levels = Callable[[], Mapping[str, int]]
+"""Returns the highest level that each live node knows, this one and read replicas included, by name."""
+
+
+def _alone() -> Mapping[str, int]:
+    """The levels of a server that runs alone."""
+    return {"": level.KNOWN}
+
 
 class NodeRequests:
     """Handles requests to add or remove a node."""
@@ -33,6 +42,7 @@ class NodeRequests:
         self.context = context
         self.founders: tuple[str, ...] = ()  # the nodes of the settings, while the metadata lists none
         self.under_way: Why = str  # returns why groups are not yet where the last change wants them; "" if they are
+        self.levels: Levels = _alone
 
     @property
     def replicas(self) -> int:
@@ -86,6 +96,32 @@ class NodeRequests:
             context.change_meta(partial(self._changed, name, done, add=add), nodes=told)
             return
         done(why, passes)
+
+    def raise_level(self, to: int, done: Told) -> None:
+        """Raise the cluster's level to *to*, 0: the highest that all nodes know; only on the leader of the metadata."""
+        levels, meta = self.levels(), self.context.meta
+        to = to or max(min(levels.values()), meta.level)
+        absent = [name for name in self.names if name not in levels]
+        why, passes = "", False
+        if meta.info is None:
+            why, passes = TOO_EARLY, True
+        elif to > level.KNOWN:
+            why = f"level {to} is not known to this version, which knows levels up to {level.KNOWN}"
+        elif to <= meta.level:
+            why = "" if to == meta.level else f"the cluster is at level {meta.level}, and a level never goes down"
+        elif absent:
+            why, passes = f"not heard, so it is not known if they know level {to}: {', '.join(absent)}", True
+        elif old := level.too_old(levels, to):
+            why = f"these nodes run a version that does not know level {to}: {', '.join(old)}"
+        else:
+            self.context.change_meta(partial(self._raised, to, done), raise_level=to)
+            return
+        done(why, passes)
+
+    def _raised(self, to: int, done: Told, result: object, error: str) -> None:
+        if isinstance(result, MetaResult) and result.raised:
+            self.context.emit("level_raised", f"the cluster is at level {to}")
+        done(error, True)  # noqa: FBT003 - as Told has it
 
     def _changed(self, name: str, done: Told, result: object, error: str, *, add: bool) -> None:
         why = error or (result.error if isinstance(result, MetaResult) else "")

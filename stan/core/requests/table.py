@@ -177,6 +177,7 @@ _ROWS: Final = (
     _changing("evict_client", admin.EvictClientRequest, Scope.METADATA),
     _changing("add_node", admin.NodeRequest, Scope.METADATA, event=False),  # these have events of their own
     _changing("remove_node", admin.NodeRequest, Scope.METADATA, event=False),
+    _changing("raise_level", admin.RaiseLevelRequest, Scope.METADATA, event=False),
     _changing("step_down", admin.StepDownRequest, Scope.GROUP, placed_by=attrgetter("group"), event=False),
 )
 

@@ -7,6 +7,7 @@ never sends; the outcome of a change is the return value of `apply`.
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stan import level
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
 from stan.protocol.channels import folded
 from stan.protocol.proto import entries_pb2 as pb
@@ -47,6 +48,7 @@ class MetaResult:
     gone: Client | None = None  # the client that was closed, or whose earlier connection `connected` has replaced
     asked: bool = False  # the gone client closed its connection itself
     beaten: Client | None = None  # the client whose heartbeats fail now, or work again
+    raised: int = 0  # the cluster's level, if it is higher now
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
 
@@ -87,27 +89,44 @@ class MetaMachine:
     def apply(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply one committed META entry."""
         self.applied = index
+        result = MetaResult()
         match change.WhichOneof("change"):
             case "connect":
-                return self._connect(change.connect, index)
+                result = self._connect(change.connect, index)
             case "disconnect":
-                return self._disconnect(change.disconnect)
+                result = self._disconnect(change.disconnect)
             case "create_channels":
-                return self._create(change.create_channels)
+                result = self._create(change.create_channels)
             case "delete_channel":
-                return self._delete(ChannelUid(change.delete_channel.uid))
+                result = self._delete(ChannelUid(change.delete_channel.uid))
             case "heartbeat":
-                return self._heartbeat(change.heartbeat)
+                result = self._heartbeat(change.heartbeat)
             case "cluster_info":
                 if self.info is None:
                     self.info = change.cluster_info
                     self.dirty_info = True
-        return self._set_nodes(change.nodes) if change.HasField("nodes") else MetaResult()
+            case "nodes":
+                result = self._set_nodes(change.nodes)
+            case "raise_level":
+                result = self._raise(change.raise_level)
+        return result
 
     @property
     def nodes(self) -> pb.Nodes:
         """The nodes that keep groups; version 0 and no names while the settings' nodes are in force."""
         return pb.Nodes() if self.info is None else self.info.nodes
+
+    @property
+    def level(self) -> int:
+        """The cluster's level (stan.level): what may be written."""
+        return level.OLDEST if self.info is None else self.info.level or level.OLDEST
+
+    def _raise(self, to: int) -> MetaResult:
+        if self.info is None or to <= self.level:
+            return MetaResult()
+        self.info.level = to
+        self.dirty_info = True
+        return MetaResult(raised=to)
 
     def _set_nodes(self, nodes: pb.Nodes) -> MetaResult:
         if self.info is None or nodes.version != self.info.nodes.version + 1 or not nodes.names:

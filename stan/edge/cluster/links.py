@@ -37,6 +37,7 @@ class PeerLinks:
         self._note = environment.note
         self._complain = complain
         self._raft_logging = raft_logging
+        self.refused: frozenset[str] = frozenset()  # nodes whose frames are not taken: their version is too old
         self.mux = Mux(peers, wire, now=environment.runtime.now, random=environment.random, note=self._noted, wake=wake)
 
     @property
@@ -50,7 +51,9 @@ class PeerLinks:
 
     def receive(self, frame: Frame) -> None:
         """Take in a frame of another node."""
-        self.mux.receive(self._wire.sender(frame.subject), frame.payload)
+        sender = self._wire.sender(frame.subject)
+        if sender not in self.refused:
+            self.mux.receive(sender, frame.payload)
 
     def add(self, names: Iterable[str]) -> None:
         """Link to these nodes, too. A name that cannot stand in a subject is no node of this cluster, and is left out."""

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
-from stan import limits
+from stan import level, limits
 from stan.errors import go_quote
 from stan.invariant import invariant
 from stan.protocol.proto.node_pb2 import NodeHello, StateHash
@@ -64,6 +64,7 @@ class Membership:
         """
         self.me = NodeHello()
         self.me.CopyFrom(me)
+        self.me.level_known = me.level_known or level.KNOWN
         self.nodes: dict[str, PeerInfo] = {}
         self.refusal = ""  # why this node must not run; stays once set. Send what `tick` returns, then stop
         self._random = random
@@ -95,6 +96,19 @@ class Membership:
     def draining(self, now: Nanos) -> set[str]:
         """Live nodes, this one included, that are draining: they want to lead nothing."""
         return {hello.node for hello in self._hellos(now) if hello.draining}
+
+    def levels(self, now: Nanos) -> dict[str, int]:
+        """The highest level that each live node knows, this one included, by name."""
+        return {hello.node: max(hello.level_known, level.OLDEST) for hello in self._hellos(now)}
+
+    def outdated(self) -> frozenset[str]:
+        """Nodes, live or not, whose version does not know the cluster's level: what they send cannot be relied on."""
+        cluster = self.me.level
+        if cluster <= level.OLDEST:
+            return frozenset()
+        return frozenset(
+            name for name, peer in self.nodes.items() if max(peer.hello.level_known, level.OLDEST) < cluster
+        )
 
     def read_replicas(self, now: Nanos) -> list[str]:
         """Live read replicas, sorted; this node included if it is one."""
@@ -193,10 +207,11 @@ class Membership:
         walking: Iterable[GroupId] | None = None,
         resting: Iterable[GroupId] | None = None,
         hashes: Iterable[StateHash] | None = None,
+        level: int | None = None,
     ) -> None:
         """Update this node's own hello; arguments that are None leave it as it is.
 
-        A change of identity, fresh or draining is announced at once; groups and state hashes go out with the next hello.
+        A change of identity, fresh, draining or level is announced at once; groups and state hashes go out with the next hello.
 
         Args:
             now: monotonic.
@@ -208,6 +223,7 @@ class Membership:
             walking: groups led here that are migrating.
             resting: groups that this node was asked to hand over recently.
             hashes: state hashes of groups, for the other nodes to compare.
+            level: the cluster's, see stan.level.
         """
         me = self.me
         if hashes is not None:
@@ -216,13 +232,14 @@ class Membership:
         for told, groups in ((me.led, led), (me.held, held), (me.walking, walking), (me.resting, resting)):
             if groups is not None:
                 told[:] = sorted(groups)
-        before = (me.identity, me.fresh, me.draining)
+        before = (me.identity, me.fresh, me.draining, me.level)
         if identity is not None:
             invariant(not me.identity or me.identity == identity, "a cluster keeps its identity", old=me.identity)
             me.identity = identity
         me.fresh = me.fresh if fresh is None else fresh
         me.draining = me.draining if draining is None else draining
-        if before != (me.identity, me.fresh, me.draining):
+        me.level = me.level if level is None else level
+        if before != (me.identity, me.fresh, me.draining, me.level):
             self._hello_by(now)
             self._judge(now)
 
@@ -379,6 +396,13 @@ def difference(me: NodeHello, other: NodeHello) -> str:
             f"node {name} knows the voters {', '.join(sorted(other.voters))}, this one {', '.join(sorted(me.voters))}: "
             "give all nodes the same -cluster_peers"
         )
+    if max(me.level, other.level) > level.OLDEST:
+        for node, known, cluster in ((me, me.level_known, other.level), (other, other.level_known, me.level)):
+            if max(known, level.OLDEST) < cluster:
+                return (
+                    f"node {go_quote(node.node)} runs a version that knows levels up to {max(known, level.OLDEST)}, "
+                    f"the cluster is at level {cluster}: install a newer version there"
+                )
     if me.replicas and other.replicas and me.replicas != other.replicas:
         return (
             f"node {name} keeps {other.replicas} replicas of each group, this one {me.replicas}: "

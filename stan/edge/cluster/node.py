@@ -73,7 +73,7 @@ class ClusterNode:
         names = self.reconfiguration.names
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), reply_prefix, channel_groups)
-        self.broker.join_cluster(me, names, self.reconfiguration.under_way)
+        self.broker.join_cluster(me, names, self.reconfiguration.under_way, self._levels)
         self.gateway = Gateway(self.broker, "", environment.note)
         turns = Turns(environment.runtime, environment.crashed)
         self.gateway.read_buffer.wake = turns.look
@@ -123,6 +123,9 @@ class ClusterNode:
     def _may_lead(self, number: GroupId) -> bool:
         return self.groups[number].lease_until() > self.environment.runtime.now()
 
+    def _levels(self) -> dict[str, int]:
+        return self.membership.levels(self.environment.runtime.now())
+
     def _hello(self, config: Config, cluster: ClusterConfig) -> NodeHello:
         return NodeHello(
             node=self.storage.node_id,
@@ -143,7 +146,7 @@ class ClusterNode:
 
     async def load(self) -> None:
         """Load the broker's state from the storage and make the groups. Raises StanError, OSError."""
-        await self.storage.load(self.broker, self.broker.view.config.cluster_id, replicated=True)
+        await self.storage.load(self.broker, replicated=True)
         self.copies.load()
         info = self.broker.view.meta.info
         if info is not None:
@@ -198,6 +201,7 @@ class ClusterNode:
             led=self.leaderships.led,
             resting=self.handovers.handed_over_lately(now),
             hashes=self.copies.agreement.told(self.groups),
+            level=self.broker.view.meta.level if info is not None else None,
         )
         self.copies.agreement.compare({name: known.hello for name, known in self.membership.nodes.items()})
         self._follow_membership()
@@ -212,6 +216,7 @@ class ClusterNode:
 
     def _follow_membership(self) -> None:
         membership, now = self.membership, self.environment.runtime.now()
+        self.copies.links.refused = membership.outdated()
         hellos = membership.tick(now)  # hellos leave before anything that follows from them is done
         for hello in hellos:
             self.gateway.connection.write(publication(self.broker.view.subjects.hello.encode(), hello))

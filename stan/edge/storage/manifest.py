@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stan import level
 from stan.config import KEY_VARIABLES
 from stan.errors import Damage, StartError, go_quote
 from stan.log.encryption import Cipher
@@ -55,6 +56,7 @@ class Manifest:
     format: int = FORMAT
     nodes: RecordedNodes = field(default_factory=RecordedNodes)
     encryption: str = ""  # recognizes the key, and covers `sealed_from`; "": nothing here is encrypted
+    level: int = level.OLDEST  # of what may be in the directory, see stan.level
     # By group, the entry from which on each batch is encrypted in its place; 1 for groups that are not here. None: no log is yet.
     sealed_from: dict[str, int] | None = None
 
@@ -200,6 +202,10 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
         raise Damage(f"{path}: {error}; {RESTORE}") from error
     if manifest.format != FORMAT:
         raise StartError(f"{path}: format {manifest.format}, this program reads format {FORMAT}")
+    if manifest.level > level.KNOWN:
+        raise StartError(
+            f"{path}: the data is at level {manifest.level}, this version knows levels up to {level.KNOWN}: install a newer one"
+        )
     return manifest
 
 
@@ -228,6 +234,8 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
         del document["encryption"]
     if manifest.sealed_from is None:
         del document["sealed_from"]
+    if manifest.level == level.OLDEST:  # the same of versions that know nothing of levels
+        del document["level"]
     write_document(files or OsFiles(), f"{directory}/{NAME}", document)
 
 

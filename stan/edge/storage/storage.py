@@ -246,7 +246,7 @@ class Storage:
 
     # --- replay -----------------------------------------------------------------------------------------------------------
 
-    async def load(self, broker: Broker, cluster_id: str, *, replicated: bool = False) -> dict[GroupId, Exception]:
+    async def load(self, broker: Broker, *, replicated: bool = False) -> dict[GroupId, Exception]:
         """Bring *broker* to the state of its logs: rows or snapshot, then every entry after them.
 
         *replicated*: the later entries are neither committed nor applied, as the group's leader decides what becomes of them;
@@ -259,7 +259,7 @@ class Storage:
         failed: dict[GroupId, Exception] = {}
         await self.load_group(broker, META_GROUP, replicated=replicated)
         if broker.view.meta.info is None and not replicated:
-            self._found_cluster(broker, cluster_id)
+            self._found_cluster(broker)
         for number in broker.view.groups:
             if number in self.logs:
                 error = await self.load_group(broker, number, replicated=replicated)
@@ -408,12 +408,9 @@ class Storage:
         broker.replay_entry(number, index, kind, body)
         self.applied[number] = (index, SOLO_TERM)
 
-    def _found_cluster(self, broker: Broker, cluster_id: str) -> None:
+    def _found_cluster(self, broker: Broker) -> None:
         """Write the first entry of the metadata, which gives a new server its identity."""
-        info = pb.ClusterInfo(
-            cluster_id=cluster_id.encode(), raft_groups=len(broker.view.groups), nuid=new_nuid().encode()
-        )
-        body = pb.MetaChange(cluster_info=info).SerializeToString()
+        body = pb.MetaChange(cluster_info=broker.roles.founding(new_nuid().encode())).SerializeToString()
         self._append(broker, META_GROUP, Kind.META, body)
 
     def _trim(self, broker: Broker, number: GroupId) -> None:
@@ -452,6 +449,8 @@ class Storage:
                     self.rows.freeze(number)
                     await self._forget_boot()
         await self._write_rows(changes, marks)
+        if self.directory is not None and self.directory.manifest.level < broker.view.meta.level:
+            await self._offload(partial(self.directory.change, level=broker.view.meta.level))
         if failed is not None:
             raise failed
 

@@ -250,6 +250,20 @@ def test_nodes_and_groups(servers):
     assert servers.admin.asked == [("step_down", 1, "b"), ("add_node", "d"), ("remove_node", "c")]
 
 
+def test_the_level_is_shown_and_raised_when_all_answer(servers):
+    nodes = [pb.NodeStatus(node=name, nodes=["a", "b"], level=1, level_known=2) for name in ("a", "b")]
+    servers.admin.all_nodes = Nodes(nodes, [])
+    assert "The cluster is at level 1. All nodes know level 2: stan node level --raise" in stan("node", "level").output
+    assert json.loads(stan("node", "level", "--json").stdout)["level"] == 1
+    assert "all nodes know level 2" in stan("doctor").stdout
+    assert stan("node", "level", "--raise", "--yes").exit_code == 0
+    assert servers.admin.asked == [("raise_level", 2)]
+    servers.admin.all_nodes = Nodes(nodes[:1], ["b"])
+    refused = stan("node", "level", "--raise", "--yes")
+    assert refused.exit_code == 1
+    assert "These do not: b." in refused.output
+
+
 def test_silence_is_explained_by_groups_without_leader(servers):
     servers.admin.failure = stan_client.RequestTimeoutError("late")
     servers.admin.all_nodes = cluster(leader="")

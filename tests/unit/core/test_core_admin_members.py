@@ -2,9 +2,10 @@
 
 import pytest
 
-from stan import errors, limits
+from stan import errors, level, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto import entries_pb2 as pb_entries
 from tests.kit.core_harness import CoreHarness, Node
 
 PREFIX = "_STAN.x.test-cluster.admin"
@@ -71,10 +72,14 @@ def test_node_alone_has_no_nodes_to_change(harness) -> None:
 
 
 def ask_node(node, kind, name):
+    return ask_leader(node, kind, pb.NodeRequest(version=1, node=name))
+
+
+def ask_leader(node, kind, request):
     """Extensions are taken by the gateway under numbers of their own."""
     subject = f"{PREFIX}.{kind}"
     sid = {name: number for number, name in node.gateway.subscriptions.subjects.items()}[subject]
-    payload = pb.NodeRequest(version=1, node=name).SerializeToString()
+    payload = request.SerializeToString()
     node.hears(b"MSG %b %d answer %d\r\n%b\r\n" % (subject.encode(), sid, len(payload), payload))
     return node.answer("answer", pb.ChangeResponse)
 
@@ -102,6 +107,53 @@ def test_impossible_nodes_are_refused_and_a_change_under_way_is_waited_for(node)
 def test_followers_of_the_metadata_are_silent(node) -> None:
     node.follow(0)
     assert ask_node(node, "add_node", "n4") is None
+
+
+# --- level --------------------------------------------------------------------------------------------------------------
+
+
+def at_level(node, to=0):
+    response = ask_leader(node, "raise_level", pb.RaiseLevelRequest(version=1, to=to))
+    return response.error.decode(), response.retry, response.changed
+
+
+def test_the_level_is_raised_when_all_nodes_know_it(node) -> None:
+    meta = node.broker.context.meta
+    meta.info.level = 0  # as a version without levels has founded it
+    known = {"n1": level.KNOWN, "n2": level.KNOWN}
+    node.broker.parts.nodes.levels = lambda: known
+    absent = f"stan: not heard, so it is not known if they know level {level.KNOWN}: n3"
+    assert at_level(node) == (absent, True, 0)
+    known["n3"] = level.OLDEST
+    too_old = f"stan: these nodes run a version that does not know level {level.KNOWN}: n3"
+    assert at_level(node, level.KNOWN) == (too_old, False, 0)
+    assert at_level(node) == ("", False, 0)  # the highest that all know is the cluster's
+    assert meta.level == level.OLDEST
+    known["n3"] = level.KNOWN
+    assert at_level(node) == ("", False, 1)
+    assert at_level(node) == ("", False, 0)
+    assert meta.level == level.KNOWN
+    assert told(node, "level_raised") == [("level_raised", f"the cluster is at level {level.KNOWN}")]
+
+
+def test_a_level_never_goes_down_and_an_unknown_one_is_refused(node) -> None:
+    node.broker.parts.nodes.levels = lambda: dict.fromkeys(("n1", "n2", "n3"), level.KNOWN)
+    assert at_level(node, level.OLDEST) == (
+        f"stan: the cluster is at level {level.KNOWN}, and a level never goes down",
+        False,
+        0,
+    )
+    assert at_level(node, level.KNOWN + 1) == (
+        f"stan: level {level.KNOWN + 1} is not known to this version, which knows levels up to {level.KNOWN}",
+        False,
+        0,
+    )
+
+
+def test_the_level_survives_a_restart(node) -> None:
+    snapshot = pb_entries.Snapshot()
+    node.broker.snapshot(0, snapshot)
+    assert snapshot.cluster_info.level == level.KNOWN
 
 
 # --- events -------------------------------------------------------------------------------------------------------------

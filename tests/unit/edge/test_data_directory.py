@@ -47,7 +47,7 @@ class Directory:
         self.storage = storage = await Storage.open(config, ServerLog(LogConfig()), node_id="a" * self.clustered)
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
         try:
-            await storage.load(self.broker, "c", replicated=self.clustered)
+            await storage.load(self.broker, replicated=self.clustered)
         except BaseException:
             await storage.close(clean=False)
             raise

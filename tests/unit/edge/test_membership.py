@@ -778,3 +778,31 @@ def test_a_replica_that_became_a_node_is_a_replica_no_more(town):
     r.set_nodes((*ABC, "r"), 1, town.now, replica=False)
     town.settle()
     assert a.read_replicas(town.now) == []
+
+
+# --- levels -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_does_not_know_the_clusters_level_is_refused(town):
+    for name in ("a", "b"):
+        town.old(name, level_known=3, level=3, established=True)
+    newcomer = town.old("c", level_known=2)
+    town.run(4 * SECOND)
+    assert newcomer.refusal == (
+        'node "c" runs a version that knows levels up to 2, the cluster is at level 3: install a newer version there'
+    )
+    assert not any(membership.refusal for membership in town.rosters if membership is not newcomer)
+
+
+def test_what_an_outdated_node_sends_is_not_taken_once_the_level_is_raised(town):
+    a, b = (town.old(name, level_known=2, established=True) for name in "ab")
+    town.old("c", established=True).me.level_known = 0  # its version knows nothing of levels
+    town.run(4 * SECOND)
+    assert a.levels(town.now) == {"a": 2, "b": 2, "c": 1}
+    assert a.outdated() == frozenset()
+    for membership in (a, b):
+        membership.update(town.now, level=2)
+    town.run(4 * SECOND)
+    assert a.outdated() == b.outdated() == {"c"}
+    assert not a.refusal
+    assert any("knows levels up to 1, the cluster is at level 2" in note for note in a.take_notes())

@@ -280,7 +280,7 @@ def test_server_alone_refuses_state_and_log_that_do_not_fit():
     changes.put("applied", 1, 99, 1, 1)
     run_now(storage.rows.database.flush(changes))
     with pytest.raises(Damage, match=r"the state stands at entry 99.*from a backup"):
-        run_now(storage.load(node.broker, "c"))
+        run_now(storage.load(node.broker))
 
 
 def test_frozen_log_holds_up_no_other_group(node):

@@ -19,7 +19,7 @@ async def opened(source):
     storage = await SqlStorage.open_file(config, None)
     broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
     try:
-        await storage.load(broker, "c")
+        await storage.load(broker)
     except BaseException:
         await storage.close(clean=False)
         raise

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stan import errors, limits
+from stan import errors, level, limits
 from stan.config import Config, Setting, StoreConfig
 from stan.core.requests.table import REQUESTS
 from stan.monitor.view import NodeView
@@ -64,7 +64,7 @@ class Rig:
         self.rests = []
         self.groups = {0: FakeGroup(0), 1: FakeGroup(1)}
         if clustered:
-            self.harness.broker.join_cluster("n1", (), str)
+            self.harness.broker.join_cluster("n1", (), str, lambda: {"n1": level.KNOWN})
         gateway = SimpleNamespace(serve=self.serve, serve_early=self.serve)
         self.node = SimpleNamespace(
             broker=self.harness.broker,

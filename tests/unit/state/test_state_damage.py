@@ -171,7 +171,7 @@ async def opened(config):
     storage = await Storage.open(config, ServerLog(LogConfig()))
     broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), b"_INBOX.x.")
     try:
-        await storage.load(broker, config.cluster_id)
+        await storage.load(broker)
     except BaseException:
         await storage.close(clean=False)
         raise

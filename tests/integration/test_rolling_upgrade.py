@@ -1,0 +1,180 @@
+"""Nodes of the last version without levels and of this one beside each other, under load: forth, back, and no way back."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tarfile
+from io import BytesIO
+
+import pytest
+import stan_client
+
+from stan import level
+from tests.kit.cluster import StanCluster
+from tests.kit.server import COMMAND, ROOT, NatsServer, StanServer, until
+
+BEFORE = "543d10e"
+"""The last commit whose program knows nothing of levels."""
+CHANNELS = [f"orders-{number}" for number in range(4)]
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def old_program(tmp_path_factory):
+    """The command of the program as of `BEFORE`."""
+    tree = tmp_path_factory.mktemp("before")
+    found = subprocess.run(["git", "archive", BEFORE, "stan", "clients"], cwd=ROOT, capture_output=True, check=False)
+    if found.returncode:
+        pytest.skip(f"the history is not here: {found.stderr.decode().strip()}")
+    with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
+        archive.extractall(tree, filter="data")
+    # -P: the working directory is not looked into; the kernel that is installed is of this version
+    return ("env", f"PYTHONPATH={tree}:{tree}/clients", "STAN_KERNEL=python", sys.executable, "-P", *COMMAND[1:])
+
+
+class Load:
+    """Publishes to all channels until it is told to stop, and a durable of each channel that acknowledges what it gets."""
+
+    def __init__(self, url):
+        self._url = url
+        self._going = True
+        self.acked = {channel: [] for channel in CHANNELS}
+        self.got = {channel: set() for channel in CHANNELS}
+
+    async def __aenter__(self):
+        self._client = await stan_client.connect("test-cluster", "load", servers=self._url)
+        for channel in CHANNELS:
+            await self._client.subscribe(channel, self._take, durable="keeper")
+        self._tasks = [asyncio.create_task(self._publish(channel)) for channel in CHANNELS]
+        return self
+
+    async def __aexit__(self, *_):
+        self._going = False
+        await asyncio.gather(*self._tasks)
+        await until_so(lambda: not self.missing())
+        await self._client.close()
+
+    async def _take(self, message):
+        self.got[message.channel].add(message.data)
+
+    async def _publish(self, channel):
+        number = 0
+        while self._going:
+            data = b"%d" % number
+            with contextlib.suppress(stan_client.StanClientError):
+                await self._client.publish(channel, data)
+                self.acked[channel].append(data)
+            number += 1
+            await asyncio.sleep(0.005)
+
+    def missing(self):
+        """Channels and payloads that were acknowledged and not delivered."""
+        return {
+            (channel, data) for channel, acked in self.acked.items() for data in acked if data not in self.got[channel]
+        }
+
+    async def goes_on(self):
+        """Returns when each channel has taken more."""
+        before = {channel: len(acked) for channel, acked in self.acked.items()}
+        await until_so(lambda: all(len(self.acked[channel]) >= count + 3 for channel, count in before.items()))
+
+
+async def until_so(condition):
+    """Returns when *condition* is true."""
+    await asyncio.to_thread(until, condition, PATIENCE_S)
+
+
+async def switch(cluster, name, program):
+    """Restart a node in order with another program."""
+    await asyncio.to_thread(cluster.terminate, name)
+    cluster.nodes[name].replace_program(program)
+    await asyncio.to_thread(cluster.nodes[name].start)
+
+
+async def levels(direct):
+    nodes = await direct.admin.nodes()
+    return sorted((one.node, one.level, one.level_known) for one in nodes.answers)
+
+
+async def test_a_rolling_upgrade_and_the_way_back_until_the_level_is_raised(tmp_path, old_program):
+    with NatsServer(tmp_path) as nats:
+        cluster = StanCluster(tmp_path, nats=nats)
+        for node in cluster.nodes.values():
+            node.replace_program(old_program)
+        with cluster:
+            async with Load(nats.url) as load, stan_client.Direct(nats.url, "test-cluster") as direct:
+                await load.goes_on()
+                for name, program in (("n1", COMMAND), ("n2", COMMAND), ("n1", old_program), ("n3", COMMAND)):
+                    await switch(cluster, name, program)
+                    await load.goes_on()
+                refused = await raised(direct)
+                assert "do not know" in refused or "does not know level 2: n1" in refused, refused
+                await switch(cluster, "n1", COMMAND)
+                await load.goes_on()
+                assert await levels(direct) == [(name, level.OLDEST, level.KNOWN) for name in cluster.names]
+                assert await raised(direct) == ""
+                async with asyncio.timeout(PATIENCE_S):
+                    while {at for _, at, _ in await levels(direct)} != {level.KNOWN}:
+                        pass
+                await load.goes_on()
+                await asyncio.to_thread(cluster.terminate, "n2")
+                cluster.nodes["n2"].replace_program(old_program)
+                cluster.nodes["n2"].launch()
+                await asyncio.to_thread(until, lambda: not cluster.nodes["n2"].running)
+                assert "'level'" in cluster.nodes["n2"].log_since_start()
+                cluster.nodes["n2"].replace_program(COMMAND)
+                await asyncio.to_thread(cluster.nodes["n2"].start)
+                await load.goes_on()
+            assert not load.missing()
+            assert all(len(acked) > 20 for acked in load.acked.values())
+
+
+async def raised(direct):
+    """The error of a request to raise the level; asks again while the nodes have not heard each other."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            try:
+                await direct.admin.raise_level(level.KNOWN)
+            except stan_client.StanClientError as error:
+                if "not heard" not in str(error):
+                    return str(error)
+                await asyncio.sleep(0.1)
+            else:
+                return ""
+
+
+async def test_a_server_alone_goes_back_until_its_level_is_raised(tmp_path, old_program):
+    server = StanServer(tmp_path, command=old_program)
+    with server:
+        assert await publish(server.url, 1) == 1
+    for program in (COMMAND, old_program, COMMAND):
+        server.replace_program(program)
+        with server:
+            await publish(server.url, 1)
+    with server:
+        async with stan_client.Direct(server.url, "test-cluster") as direct:
+            assert await levels(direct) == [("", level.OLDEST, level.KNOWN)]
+            assert (await direct.admin.raise_level()).changed == 1
+            assert await levels(direct) == [("", level.KNOWN, level.KNOWN)]
+            assert await publish(server.url, 1) == 5
+    server.replace_program(old_program)
+    server.launch()
+    until(lambda: not server.running)
+    assert "'level'" in server.log_since_start()
+
+
+async def publish(url, count):
+    """Publish to channel `orders`; the sequence of its last message."""
+    client = await stan_client.connect("test-cluster", "publisher", servers=url)
+    for number in range(count):
+        await client.publish("orders", b"%d" % number)
+    await client.close()
+    async with stan_client.Direct(url, "test-cluster") as direct:
+        return (await direct.admin.channels("orders"))[0].last_sequence
+
+
+async def test_a_new_server_begins_at_the_level_that_it_knows(tmp_path):
+    with StanServer(tmp_path) as server:
+        async with stan_client.Direct(server.url, "test-cluster") as direct:
+            assert await levels(direct) == [("", level.KNOWN, level.KNOWN)]
