@@ -55,7 +55,7 @@ class Fetched:
         self.records = response.records  # per message: u32 little-endian length, MsgProto
         self.runs = response.runs  # first_sequence, count, timestamp and position in `records` of consecutive messages
         if self.records and not self.runs:  # a single message so large that the answer had no room for anything else
-            sequence, *_, timestamp, _, _ = decode_message(self.records[fetches.LENGTH_PREFIX :])
+            sequence, _, _, _, timestamp, *_ = decode_message(self.records[fetches.LENGTH_PREFIX :])
             self.runs.add(first_sequence=sequence, count=1, timestamp=timestamp)
             self.next_sequence = sequence + 1
 

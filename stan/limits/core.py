@@ -15,6 +15,12 @@ NAME_BYTES_MAX = 1 * KiB
 REPLY_PREFIX_CHARS_MAX = 128
 REPLY_PREFIXES_MAX = 8
 """Beginnings of reply subjects of publishes that a configuration adds to the usual ones."""
+KEY_BYTES_MAX = 1 * KiB
+"""Longest key of a message."""
+HEADERS_BYTES_MAX = 64 * KiB
+"""All headers of a message, as encoded."""
+REASON_BYTES_MAX = 1 * KiB
+"""Longest reason that a client gives for a verdict about a message."""
 PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
 ROWS_BYTES_MAX = 32 * MiB

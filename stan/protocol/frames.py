@@ -69,7 +69,8 @@ class Publishes:
     channel: bytes
     count: int
     bodies: bytes
-    """Per message: u32 little-endian length, then MsgProto fields 3 (reply) and 4 (data) as encoded, absent when empty."""
+    """Per message: u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16) and key (17) as encoded,
+    absent when empty."""
     acks: bytes
     """`PUB <reply> <n>\\r\\n<PubAck{guid}>\\r\\n` per message that carried a NATS reply subject, in order."""
     publishers: tuple[tuple[bytes, bytes], ...]
@@ -84,6 +85,8 @@ class Publishes:
     """Per message: the key of its guid (see KEY_MODULUS), KEY_BYTES little-endian bytes; b"" unless asked for."""
     user: bytes = b""
     """The user who published them, as NATS reports; b"" without users."""
+    numbered: bool = False
+    """Some acks have room for the sequence of their message, which the kernel's `number` fills in."""
 
     def senders(self) -> list[Sender]:
         """The publishers, each with the user."""
@@ -115,5 +118,8 @@ class Scan:
     """Frames for the publish or ack subscription that could not be taken: unparsable, no guid, PubMsg.subject different
     from the rest of the NATS subject, a reply subject against the rules, ack inbox or sequence not a number."""
     others: list[Frame] = field(default_factory=list)
+    verdicts: list[Frame] = field(default_factory=list)
+    """Acks that say more than "done": of another kind, or cumulative. They are well-formed, and wanted; to be handled behind
+    `acks`, on which they do not depend: what is acked is done, whatever else is said about it."""
     skipped: int = 0
     """Publishes and acks that were consumed unread, because the caller did not want their channel or group."""

@@ -34,7 +34,20 @@ names = st.sampled_from([b"a", b"ab", b"b.c"])
 guids = st.binary(min_size=1, max_size=3) | st.binary(min_size=7, max_size=10) | st.binary(min_size=15, max_size=200)
 clients = st.sampled_from([(b"me", b"1"), (b"me", b"2"), (b"you", b""), (b"", b"")])
 sequences = st.integers(0, 6) | st.integers(0, (1 << 64) - 1)
-skipped = st.sampled_from([b"\x52\x01s", b"\x78\x05", b"\x7d1234", b"\x79" + b"8" * 8, b"\x7a\x00", b"\x12\x01z"])
+extensions = st.sampled_from([wire_pb2.PubMsg(), wire_pb2.PubMsg()]) | st.builds(
+    wire_pb2.PubMsg,
+    headers=st.lists(st.builds(wire_pb2.Header, key=small, value=small), max_size=3),
+    key=small,
+    deliver_at=st.integers(-1, 1),
+    ttl=st.integers(-1, 1),
+    ack_level=st.integers(0, 2),
+    numbered=st.booleans(),
+)
+wrong_headers = [b"\x82\x01\x02\x0a\x00", b"\x82\x01\x03\x1a\x01x", b"\x80\x01\x05", b"\x8a\x01\x00", b"\xa8\x01\x00"]
+too_long = [b"\x8a\x01\x81\x08" + b"k" * 1025, (b"\x82\x01\xfe\x01\x0a\xfb\x01" + b"h" * 251) * 260]
+skipped = st.sampled_from(
+    [*wrong_headers, *too_long, b"\x52\x01s", b"\x78\x05", b"\x7d1234", b"\x79" + b"8" * 8, b"\x7a\x00", b"\x12\x01z"]
+)
 
 
 def frame(subject: bytes, sid: int, reply: bytes, header: bytes, payload: bytes) -> bytes:
@@ -56,6 +69,7 @@ def publishes(draw: st.DrawFn) -> bytes:
         data=draw(small | st.binary(min_size=120, max_size=140)),
         conn_id=conn,
     ).SerializeToString()
+    payload += draw(extensions).SerializeToString()
     payload = draw(st.just(b"") | skipped) + payload + draw(st.just(b"") | skipped)
     reply = draw(st.sampled_from([b"r", b"r", b"acks.2", b""]))
     return frame(PREFIX + channel, PUB, reply, draw(st.sampled_from([b"", b"", b"NATS/1.0\r\n\r\n"])), payload)
@@ -83,7 +97,16 @@ def acks(draw: st.DrawFn) -> bytes:
     )
     first = draw(sequences)
     count = draw(st.integers(1, 4))
-    extra = draw(st.sampled_from([b"", b"", b"\x1a\x01x", b"\x10\x07"]))
+    extra = draw(
+        st.sampled_from([b"", b"", b"", b"\x1a\x01x", b"\x10\x07", b"\x82\x01\x00", b"\x9a\x01\x81\x08" + b"w" * 1025])
+        | st.builds(
+            wire_pb2.Ack,
+            kind=st.sampled_from([0, 0, 1, 2, 3, 9]),
+            delay=st.integers(-1, 1),
+            cumulative=st.booleans(),
+            reason=small,
+        ).map(wire_pb2.Ack.SerializeToString)
+    )
     payloads = [
         wire_pb2.Ack(subject=b"a", sequence=min(first + n, (1 << 64) - 1)).SerializeToString() + extra
         for n in range(count)
@@ -236,15 +259,16 @@ def meaning(scans: list[Scan]) -> object:
     for scan in scans:
         for found in scan.publishes:
             owners = [place for (place,) in OWNER.iter_unpack(found.owners)] or [0] * found.count
-            told = channels.setdefault(found.channel, [0, b"", b"", [], 0, b"", b""])
+            told = channels.setdefault(found.channel, [0, b"", b"", [], 0, b"", b"", False])
             replied = found.replied or b"\1" * found.count
             new = [found.count, found.bodies, found.acks, [found.publishers[place] for place in owners]]
-            new += [found.payload_bytes, replied, found.keys]
+            new += [found.payload_bytes, replied, found.keys, found.numbered]
             channels[found.channel] = [a + b for a, b in zip(told, new, strict=True)]
         for run in scan.acks:
             for first, last in run.ranges:
                 acked.setdefault((run.group, run.key), []).extend(range(first, last + 1))
-    return channels, acked, [f for scan in scans for f in scan.malformed], [f for scan in scans for f in scan.others]
+    lists = ([f for scan in scans for f in getattr(scan, name)] for name in ("malformed", "verdicts", "others"))
+    return channels, acked, *lists
 
 
 def records(parts: list[bytes]) -> bytes:
@@ -281,11 +305,11 @@ def test_scan_of_what_is_wanted_says_what_a_stream_of_that_alone_says(twin, stre
 @given(st.lists(publishes() | runs(), max_size=12))
 def test_scan_keyed_gives_the_key_of_each_guid(twin, stream):
     expected: dict[bytes, bytes] = {}
-    for found in client_py.split(b"".join(stream), 0)[1]:
-        m = wire_pb2.PubMsg.FromString(found.payload)
-        if found.subject == PREFIX + m.subject:
-            expected[m.subject] = expected.get(m.subject, b"") + server_py._key(m.guid)
     result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=True)
+    for found in client_py.split(b"".join(stream), 0)[1]:
+        if found not in result.malformed:
+            m = wire_pb2.PubMsg.FromString(found.payload)
+            expected[m.subject] = expected.get(m.subject, b"") + server_py._key(m.guid)
     assert {found.channel: found.keys for found in result.publishes} == expected
 
 
@@ -336,6 +360,9 @@ def test_scan_of_users_says_of_each_what_a_scan_of_his_frames_alone_says(twin, s
             acked.user = user
         assert [one for one in whole.publishes if one.user == user] == alone.publishes
         assert [one for one in whole.acks if one.user == user] == alone.acks
+        prefix = b"_STAN.from.%b." % user
+        mine = [one for one in whole.verdicts if one.subject.startswith(prefix)]
+        assert [one._replace(subject=one.subject.removeprefix(prefix)) for one in mine] == alone.verdicts
     nobodys = sum(teller not in (b"_STAN.from.al.", b"_STAN.from.bob.") for teller, _ in said)
     assert len(whole.malformed) == malformed + nobodys
 
@@ -417,22 +444,32 @@ def test_scan_order_of_handling_is_the_order_of_arrival(twin, kinds, cut):
     st.integers(0, 3) | st.integers(0, (1 << 32) - 1),
 )
 def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, timestamp, count):
+    more = data.draw(st.lists(extensions, min_size=len(contents), max_size=len(contents)))
     sent = [
         wire_pb2.PubMsg(client_id=b"me", guid=b"%d" % n, subject=b"a", reply=reply, data=text)
         for n, (reply, text) in enumerate(contents)
     ]
+    for message, extension in zip(sent, more, strict=True):
+        message.MergeFrom(extension)
     stream = b"".join(frame(PREFIX + b"a", PUB, b"r", b"", m.SerializeToString()) for m in sent)
     (found,) = twin.scan(stream, 0, PUB, ACK, PREFIX).publishes
-    expected_acks = [wire_pb2.PubAck(guid=m.guid).SerializeToString() for m in sent]
+    assert found.numbered == any(m.numbered for m in sent)
+    room = [b"\x80\x01" + b"\x80" * 9 + b"\x00" if m.numbered else b"" for m in sent]
+    expected_acks = [
+        wire_pb2.PubAck(guid=m.guid).SerializeToString() + space for m, space in zip(sent, room, strict=True)
+    ]
     assert found.acks == b"".join(b"PUB r %d\r\n%b\r\n" % (len(ack), ack) for ack in expected_acks)
+    numbered = told(server_py.number(found.acks, found.replied, base))
+    assert [wire_pb2.PubAck.FromString(ack) for _, ack in numbered] == [
+        wire_pb2.PubAck(guid=m.guid, sequence=(base + n) * m.numbered) for n, m in enumerate(sent)
+    ]
     first = data.draw(st.integers(0, len(sent) - 1))
     last = data.draw(st.integers(first, len(sent) - 1))
     delivered = twin.frames(
         twin.seal(b"a", base, timestamp, [found.bodies]), base, base + first, base + last, b"in", count
     )
-    expected = []
-    for place in range(first, last + 1):
-        m = wire_pb2.MsgProto(
+    expected = [
+        wire_pb2.MsgProto(
             sequence=base + place,
             subject=b"a",
             reply=sent[place].reply,
@@ -440,9 +477,15 @@ def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, t
             timestamp=timestamp,
             redelivered=count > 0,
             redelivery_count=count,
-        ).SerializeToString()
-        expected.append(b"PUB in %d\r\n%b\r\n" % (len(m), m))
-    assert delivered == b"".join(expected)
+            headers=sent[place].headers,
+            key=sent[place].key,
+        )
+        for place in range(first, last + 1)
+    ]
+    assert [(b"in", message) for message in expected] == [
+        (to, wire_pb2.MsgProto.FromString(payload)) for to, payload in told(delivered)
+    ]
+    assert len(delivered) == sum(len(b"PUB in %d\r\n" % (size := m.ByteSize())) + size + 2 for m in expected)
 
 
 @needs_compiled
@@ -545,6 +588,8 @@ def payloads(draw: st.DrawFn) -> bytes:
         "timestamp": draw(st.integers(-(1 << 63), (1 << 63) - 1)),
         "redelivered": draw(st.booleans()),
         "redelivery_count": draw(st.integers(0, (1 << 32) - 1)),
+        "headers": draw(st.lists(st.builds(wire_pb2.Header, key=small, value=small), max_size=3)),
+        "key": draw(small),
     }
     payload = bytearray(draw(st.just(wire_pb2.MsgProto(**fields).SerializeToString()) | st.binary(max_size=30)))
     if payload and draw(st.booleans()):
@@ -563,7 +608,9 @@ def test_decode_twins_agree_with_each_other_and_with_protobuf(payload):
         m = wire_pb2.MsgProto.FromString(payload)
     except (ValueError, DecodeError):
         return
-    assert mine == (m.sequence, m.subject, m.reply, m.data, m.timestamp, m.redelivered, m.redelivery_count)
+    headers = tuple((header.key, header.value) for header in m.headers)
+    numbers = m.timestamp, m.redelivered, m.redelivery_count
+    assert mine == (m.sequence, m.subject, m.reply, m.data, *numbers, headers, m.key)
 
 
 @needs_compiled
@@ -572,8 +619,14 @@ def test_decode_twins_agree_with_each_other_and_with_protobuf(payload):
 def test_encode_publish_twins_agree_with_each_other_and_with_protobuf(texts):
     same(client_py, _stan_client_kernel, "encode_publish", *texts)
     names = ("client_id", "guid", "subject", "reply", "data", "conn_id")
-    payload = wire_pb2.PubMsg(**dict(zip(names, texts[2:], strict=True))).SerializeToString()
+    fields = dict(zip(names, texts[2:], strict=True))
+    payload = wire_pb2.PubMsg(**fields).SerializeToString()
     assert _stan_client_kernel.encode_publish(*texts).endswith(b" %d\r\n%b\r\n" % (len(payload), payload))
+    more = client_py.encode_more([(texts[0], texts[1])], texts[2], numbered=bool(texts[3]))
+    same(client_py, _stan_client_kernel, "encode_publish", *texts, more)
+    fields |= {"headers": [wire_pb2.Header(key=texts[0], value=texts[1])], "key": texts[2], "numbered": bool(texts[3])}
+    payload = wire_pb2.PubMsg(**fields).SerializeToString()
+    assert _stan_client_kernel.encode_publish(*texts, more).endswith(b" %d\r\n%b\r\n" % (len(payload), payload))
 
 
 @needs_compiled

@@ -23,7 +23,7 @@ needs_compiled = pytest.mark.skipif(_stan_rows_kernel is None, reason="the compi
 small = st.binary(max_size=6)
 texts = small | st.binary(min_size=120, max_size=140)
 pairs = st.lists(st.tuples(small, small), max_size=3)
-contents = st.lists(st.tuples(texts, small, pairs), max_size=8)
+contents = st.lists(st.tuples(texts, small, pairs, small), max_size=8)  # data, reply, headers, key
 signed = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
@@ -50,13 +50,14 @@ def column(values: list[bytes]) -> tuple[bytes, bytes]:
 
 
 def packed(twin: ModuleType, sent) -> bytes:
-    replies = column([reply for _, reply, _ in sent])
+    replies = column([reply for _, reply, _, _ in sent])
     return twin.pack_rows(
-        *column([data for data, _, _ in sent]),
+        *column([data for data, _, _, _ in sent]),
         0,
         len(sent),
         replies=(*replies, 0),
-        headers=[headers or None for _, _, headers in sent],
+        headers=[headers or None for _, _, headers, _ in sent],
+        keys=(*column([b"not taken", *(key for _, _, _, key in sent)]), 1),
     )
 
 
@@ -119,18 +120,20 @@ def test_rows_become_messages_and_columns_again(twin, sent, base, timestamp):
                 data=text,
                 timestamp=timestamp,
                 headers=[wire_pb2.Header(key=key, value=value) for key, value in headers],
+                key=name,
             ).SerializeToString()
-            for row, (text, reply, headers) in enumerate(sent)
+            for row, (text, reply, headers, name) in enumerate(sent)
         ]
     )
     assert sorted(records) == sorted(expected)  # the same fields in another order
-    found = twin.columns(memoryview(records), len(sent), headers=True)
+    found = twin.columns(memoryview(records), len(sent), headers=True, keys=True)
     assert found.sequences == array("q", range(base, base + len(sent))).tobytes()
     assert found.timestamps == array("q", [timestamp] * len(sent)).tobytes()
-    assert (found.data_offsets, found.data) == column([text for text, _, _ in sent])
-    assert (found.reply_offsets, found.replies) == column([reply for _, reply, _ in sent])
-    assert found.headers == [tuple(headers) for _, _, headers in sent]
-    assert twin.columns(records, len(sent)) == found._replace(headers=None)
+    assert (found.data_offsets, found.data) == column([text for text, _, _, _ in sent])
+    assert (found.reply_offsets, found.replies) == column([reply for _, reply, _, _ in sent])
+    assert found.headers == [tuple(headers) for _, _, headers, _ in sent]
+    assert found.keys == column([key for _, _, _, key in sent])
+    assert twin.columns(records, len(sent)) == found._replace(headers=None, keys=None)
 
 
 @both
@@ -177,6 +180,9 @@ def test_twins_agree_on_noise(noise, count):
     header = wire_pb2.MsgProto(sequence=1).SerializeToString() + b"\x82\x01" + bytes([len(noise)]) + noise
     same("columns", prefixed([header]), 1, headers=True)
     same("check_rows", prefixed([header[2:]]), 1)
+    key = wire_pb2.MsgProto(sequence=1).SerializeToString() + b"\x8a\x01" + bytes([len(noise)]) + noise
+    same("columns", prefixed([key]), 1, keys=True)
+    same("check_rows", prefixed([key[2:]]), 1)
 
 
 @needs_compiled
@@ -185,6 +191,7 @@ def test_twins_agree_on_noise(noise, count):
 def test_twins_agree_on_any_records(told):
     same("columns", *told)
     same("columns", *told, headers=True)
+    same("columns", *told, keys=True)
 
 
 @both
@@ -195,7 +202,10 @@ def test_check_rows_finds_the_row_that_is_wrong(twin, sent, data):
     place = data.draw(st.integers(0, len(sent)))
     wrong = data.draw(
         st.sampled_from(
-            [b"\x1a\x00", b"\x22\x00", b"\x22\x01a\x1a\x01a", b"\x08\x01", b"\x82\x01\x02\x12\x00", b"\x22\x05a"]
+            [
+                *(b"\x1a\x00", b"\x22\x00", b"\x22\x01a\x1a\x01a", b"\x08\x01", b"\x82\x01\x02\x12\x00", b"\x22\x05a"),
+                *(b"\x8a\x01\x00", b"\x8a\x01\x01k\x82\x01\x00", b"\x8a\x01\x81\x08" + b"k" * 1025, b"\x8a\x01\x02k"),
+            ]
         )
     )
     rows_there = packed(twin, sent[:place]) + prefixed([wrong]) + packed(twin, sent[place:])

@@ -17,8 +17,9 @@ from stan.protocol.kernel.wire_c cimport (
 
 from stan import limits
 from stan.protocol.frames import Frame
+from stan.protocol.kernel.client_py import read_header
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -105,10 +106,23 @@ def count_raw(bytes data not None, Py_ssize_t start, int64_t sid):
 cdef struct _Message:
     uint64_t numbers[8]
     Span texts[5]
+    Span key
+    bint headers  # there are some
+
+
+cdef bint _is_header(Span content) noexcept:
+    cdef const uint8_t* at = content.at
+    cdef const uint8_t* end = at + content.size
+    cdef Field field
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL or (field.number <= 2 and field.wire != 2):
+            return False
+    return True
 
 
 cdef bint _parse_message(Span payload, _Message* message) noexcept:
-    """MsgProto: its fields 1 to 7, the last value of each wins; CRC32 and unknown fields are skipped."""
+    """MsgProto: the last value of each field wins; CRC32 and unknown fields are skipped."""
     cdef const uint8_t* at = payload.at
     cdef const uint8_t* end = at + payload.size
     cdef Field field
@@ -119,10 +133,22 @@ cdef bint _parse_message(Span payload, _Message* message) noexcept:
     for i in range(5):
         message.texts[i].at = end
         message.texts[i].size = 0
+    message.key = message.texts[0]
+    message.headers = False
     while at < end:
         at = next_field(at, end, &field)
         if at == NULL:
             return False
+        if field.number == 16 or field.number == 17:
+            if field.wire != 2:
+                return False
+            if field.number == 16:
+                if not _is_header(field.text):
+                    return False
+                message.headers = True
+            else:
+                message.key = field.text
+            continue
         if field.number > 7 and field.number != 10:
             continue
         is_text = 2 <= field.number <= 4
@@ -135,12 +161,13 @@ cdef bint _parse_message(Span payload, _Message* message) noexcept:
     return True
 
 
-cdef bint _parse_puback(Span payload, Span* texts) noexcept:
+cdef bint _parse_puback(Span payload, Span* texts, uint64_t* sequence) noexcept:
     cdef const uint8_t* at = payload.at
     cdef const uint8_t* end = at + payload.size
     cdef Field field
     texts[1].at = texts[2].at = end
     texts[1].size = texts[2].size = 0
+    sequence[0] = 0
     while at < end:
         at = next_field(at, end, &field)
         if at == NULL:
@@ -149,7 +176,24 @@ cdef bint _parse_puback(Span payload, Span* texts) noexcept:
             if field.wire != 2:
                 return False
             texts[field.number] = field.text
+        elif field.number == 16:
+            if field.wire != 0:
+                return False
+            sequence[0] = field.value
     return True
+
+
+cdef tuple _headers(Span payload):
+    """The headers of a message that was parsed before."""
+    cdef const uint8_t* at = payload.at
+    cdef const uint8_t* end = at + payload.size
+    cdef Field field
+    cdef list found = []
+    while at < end:
+        at = next_field(at, end, &field)
+        if field.number == 16:
+            found.append(read_header(_text(field.text)))
+    return tuple(found)
 
 
 def decode_message(bytes payload not None):
@@ -165,15 +209,18 @@ def decode_message(bytes payload not None):
         <int64_t> message.numbers[5],
         message.numbers[6] != 0,
         <uint32_t> message.numbers[7],
+        _headers(_span(payload)) if message.headers else (),
+        _text(message.key),
     )
 
 
 def decode_puback(bytes payload not None):
     """See client_py.decode_puback."""
-    cdef Span texts[3]
-    if not _parse_puback(_span(payload), texts):
+    cdef Span[3] texts
+    cdef uint64_t sequence
+    if not _parse_puback(_span(payload), texts, &sequence):
         raise ValueError("not a PubAck")
-    return _text(texts[1]), _text(texts[2])
+    return _text(texts[1]), _text(texts[2]), sequence
 
 
 # --- frames out --------------------------------------------------------------------------------------------------
@@ -185,13 +232,14 @@ cdef inline bytes _subject(bytes subject, bytes reply):
 
 def encode_publish(
     bytes pub_subject not None, bytes nats_reply not None, bytes client_id not None, bytes guid not None,
-    bytes channel not None, bytes reply not None, bytes data not None, bytes conn_id not None,
+    bytes channel not None, bytes reply not None, bytes data not None, bytes conn_id not None, bytes more not None=b"",
 ):
     """See client_py.encode_publish."""
     cdef bytes subject = _subject(pub_subject, nats_reply)
     cdef Span to = _span(subject)
     cdef Span[6] texts = [_span(client_id), _span(guid), _span(channel), _span(reply), _span(data), _span(conn_id)]
-    cdef Py_ssize_t size = 0
+    cdef Span rest = _span(more)
+    cdef Py_ssize_t size = rest.size
     cdef int i
     for i in range(6):
         size += text_size(texts[i].size)
@@ -199,7 +247,7 @@ def encode_publish(
     cdef uint8_t* out = put_pub(<uint8_t*> PyBytes_AS_STRING(result), to.at, to.size, size)
     for i in range(6):
         out = put_text(out, i + 1, texts[i].at, texts[i].size)
-    put_crlf(out)
+    put_crlf(put(out, rest.at, rest.size))
     return result
 
 
@@ -320,6 +368,7 @@ def absorb(bytes data not None, Py_ssize_t start, int64_t ack_sid, dict ack_inbo
     cdef _Blob acks = _Blob()
     cdef _Message message
     cdef Span texts[3]
+    cdef uint64_t stored
     cdef Py_ssize_t good = 0, bad = 0
     cdef dict tallies = {}
     cdef list others = []
@@ -327,7 +376,7 @@ def absorb(bytes data not None, Py_ssize_t start, int64_t ack_sid, dict ack_inbo
     cdef _Tally tally = None
     while reader.next():
         sid = reader.frame.sid
-        if sid != 0 and sid == ack_sid and _parse_puback(reader.frame.payload, texts):
+        if sid != 0 and sid == ack_sid and _parse_puback(reader.frame.payload, texts, &stored):
             if texts[2].size > 0:
                 bad += 1
             else:

@@ -4,18 +4,29 @@ Promises what its compiled twin, client.pyx, promises too, byte for byte. Never 
 Modelled on the server's server_py.py; the load half on what the original's benchmark client does per message.
 """
 
+from collections.abc import Iterable
+
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
-from stan.protocol.kernel.wire_py import number, read_fields, read_frame, text
+from stan.protocol.kernel.wire_py import HEADER_TAG, KEY_TAG, long_text, number, read_fields, read_frame, text
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 Tally = tuple[int, int, int, int, bool]
 """Of the messages for one NATS subscription: count; first and last sequence of those not redelivered (0 if none); count
 of the redelivered; whether the sequences of those not redelivered only went up."""
 
-_MESSAGE_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0}
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Of one message: pairs of key and value, in the order in which they were published."""
+
+Message = tuple[int, bytes, bytes, bytes, int, bool, int, Headers, bytes]
+"""Sequence, subject, reply, data, timestamp (Unix ns), redelivered, redelivery count, headers, key."""
+
+_PUBACK_WIRES = {1: 2, 2: 2, 16: 0}
+_NUMBERED = b"\xa8\x01\x01"
+"""PubMsg.numbered (21), true."""
+_MESSAGE_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0, 16: 2, 17: 2}
 
 
 def split(data: bytes, start: int) -> tuple[int, list[Frame]]:
@@ -44,8 +55,8 @@ def split(data: bytes, start: int) -> tuple[int, list[Frame]]:
     return at - start, frames
 
 
-def decode_message(payload: bytes) -> tuple[int, bytes, bytes, bytes, int, bool, int]:
-    """MsgProto: sequence, subject, reply, data, timestamp (Unix ns), redelivered, redelivery count.
+def decode_message(payload: bytes) -> Message:
+    """The fields of a MsgProto.
 
     Raises:
         ValueError: not a MsgProto.
@@ -54,10 +65,13 @@ def decode_message(payload: bytes) -> tuple[int, bytes, bytes, bytes, int, bool,
     """
     values: dict[int, int] = {}
     texts: dict[int, bytes] = {}
+    headers: list[tuple[bytes, bytes]] = []
     for field, wire, value, start, end in read_fields(payload):
         if wire != _MESSAGE_WIRES.get(field, wire):
             raise ValueError("not a MsgProto")
-        if wire == 2:
+        if field == 16:
+            headers.append(read_header(payload[start:end]))
+        elif wire == 2:
             texts[field] = payload[start:end]
         else:
             values[field] = value
@@ -70,11 +84,24 @@ def decode_message(payload: bytes) -> tuple[int, bytes, bytes, bytes, int, bool,
         timestamp - (1 << 64) if timestamp >> 63 else timestamp,
         values.get(6, 0) != 0,
         values.get(7, 0) & 0xFFFFFFFF,
+        tuple(headers),
+        texts.get(17, b""),
     )
 
 
-def decode_puback(payload: bytes) -> tuple[bytes, bytes]:
-    """PubAck: guid and error text (b"": the message is stored).
+def read_header(content: bytes) -> tuple[bytes, bytes]:
+    """Key and value of a Header. Raises ValueError: it is none."""
+    texts = {1: b"", 2: b""}
+    for field, wire, _, start, end in read_fields(content):
+        if field in texts:
+            if wire != 2:
+                raise ValueError("not a header")
+            texts[field] = content[start:end]
+    return texts[1], texts[2]
+
+
+def decode_puback(payload: bytes) -> tuple[bytes, bytes, int]:
+    """PubAck: guid, error text (b"": the message is stored), and the sequence of the message (0: not told).
 
     Raises:
         ValueError: not a PubAck.
@@ -82,12 +109,15 @@ def decode_puback(payload: bytes) -> tuple[bytes, bytes]:
     Source: STAN-SPEC 2.1.
     """
     texts = {1: b"", 2: b""}
-    for field, wire, _, start, end in read_fields(payload):
+    sequence = 0
+    for field, wire, value, start, end in read_fields(payload):
+        if wire != _PUBACK_WIRES.get(field, wire):
+            raise ValueError("not a PubAck")
         if field in texts:
-            if wire != 2:
-                raise ValueError("not a PubAck")
             texts[field] = payload[start:end]
-    return texts[1], texts[2]
+        elif field == 16:
+            sequence = value
+    return texts[1], texts[2], sequence
 
 
 def encode_publish(
@@ -99,6 +129,7 @@ def encode_publish(
     reply: bytes,
     data: bytes,
     conn_id: bytes,
+    more: bytes = b"",
 ) -> bytes:
     """One `PUB` frame with a PubMsg.
 
@@ -111,12 +142,20 @@ def encode_publish(
         reply: the application's, or b"".
         data: the message.
         conn_id: of the publisher's connection.
+        more: further fields, as `encode_more` makes them.
 
     Source: STAN-SPEC 2.1.
     """
     subject = b"%b %b" % (pub_subject, nats_reply) if nats_reply else pub_subject
     body = text(1, client_id) + text(2, guid) + text(3, channel) + text(4, reply) + text(5, data) + text(6, conn_id)
-    return publication(subject, body)
+    return publication(subject, body + more)
+
+
+def encode_more(headers: Iterable[tuple[bytes, bytes]], key: bytes, *, numbered: bool) -> bytes:
+    """Fields of a PubMsg that the original does not know: headers (key and value), the key, and if the ack is to tell the
+    sequence."""
+    parts = [long_text(HEADER_TAG, text(1, name) + text(2, value)) for name, value in headers]
+    return b"".join(parts) + (long_text(KEY_TAG, key) if key else b"") + _NUMBERED * numbered
 
 
 def encode_acks(ack_inbox: bytes, channel: bytes, first: int, last: int) -> bytes:
@@ -211,7 +250,7 @@ def absorb(
                 else:
                     good += 1
             elif sid and sid in ack_inboxes:
-                sequence, _, _, _, _, redelivered, _ = decode_message(payload)
+                sequence, _, _, _, _, redelivered, *_ = decode_message(payload)
                 inbox, channel = ack_inboxes[sid]
                 tallies.setdefault(sid, _Tally()).add(sequence, redelivered=redelivered)
                 acks.append(publication(inbox, text(1, channel) + number(2, sequence)))

@@ -12,17 +12,20 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy
 
 from stan.protocol.kernel.wire_c cimport (
-    Field, Span, get_u32, get_varint, next_field, put, put_text, put_u32, text_size,
+    Field, Span, behind_text, get_u32, is_header, long_text_size, next_field, put, put_long_text, put_text, put_u32,
+    text_size,
 )
 
+from stan import limits
 from stan.protocol.kernel.rows_py import Columns, encode_headers
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 
 cdef enum:
     ID_SIZE = 16
 
 cdef int64_t OFFSET_MAX = 0x7FFFFFFF
+cdef Py_ssize_t KEY_MAX = limits.KEY_BYTES_MAX
 
 
 cdef inline const uint8_t* _start(bytes text) noexcept:
@@ -95,17 +98,19 @@ cdef class _Column:
         return span
 
 
-def pack_rows(offsets, data, Py_ssize_t first, Py_ssize_t count, *, replies=None, headers=None):
+def pack_rows(offsets, data, Py_ssize_t first, Py_ssize_t count, *, replies=None, headers=None, keys=None):
     """See rows_py.pack_rows."""
     cdef _Column content = _Column(offsets, data, first, count)
     cdef _Column answers = None if replies is None else _Column(*replies, count)
+    cdef _Column names = None if keys is None else _Column(*keys, count)
     cdef list ends = None
     cdef bytes end = b""
     cdef Py_ssize_t row, total = 0
-    cdef Span value, reply
+    cdef Span value, reply, key
     cdef uint8_t* out
-    cdef uint64_t size
+    cdef Py_ssize_t size
     reply.at, reply.size = NULL, 0
+    key.at, key.size = NULL, 0
     if isinstance(headers, bytes):
         end = headers
     elif headers is not None:
@@ -117,7 +122,10 @@ def pack_rows(offsets, data, Py_ssize_t first, Py_ssize_t count, *, replies=None
             reply = answers.value(row)
         if ends is not None:
             end = ends[row]
+        if names is not None:
+            key = names.value(row)
         total += 4 + text_size(reply.size) + text_size(content.value(row).size) + PyBytes_GET_SIZE(end)
+        total += long_text_size(key.size) if key.size > 0 else 0
     cdef bytes rows = PyBytes_FromStringAndSize(NULL, total)
     out = <uint8_t*> PyBytes_AS_STRING(rows)
     for row in range(count):
@@ -126,10 +134,15 @@ def pack_rows(offsets, data, Py_ssize_t first, Py_ssize_t count, *, replies=None
             reply = answers.value(row)
         if ends is not None:
             end = ends[row]
-        out = put_u32(out, <uint64_t> (text_size(reply.size) + text_size(value.size) + PyBytes_GET_SIZE(end)))
+        if names is not None:
+            key = names.value(row)
+        size = text_size(reply.size) + text_size(value.size) + PyBytes_GET_SIZE(end)
+        out = put_u32(out, <uint64_t> (size + (long_text_size(key.size) if key.size > 0 else 0)))
         out = put_text(out, 3, reply.at, reply.size)
         out = put_text(out, 4, value.at, value.size)
         out = put(out, _start(end), PyBytes_GET_SIZE(end))
+        if key.size > 0:
+            out = put_long_text(out, 17, key.at, key.size)
     return rows
 
 
@@ -143,44 +156,24 @@ cdef inline const uint8_t* _row_end(const uint8_t* at, const uint8_t* end) noexc
     return at + 4 + get_u32(at)
 
 
-cdef inline const uint8_t* _behind_text(const uint8_t* at, const uint8_t* end, bint empty, Span* text) noexcept:
-    """Behind a length and as many bytes; NULL if they are cut off or, unless that is good, *empty*."""
-    cdef uint64_t size = 0
-    at = get_varint(at, end, &size)
-    if at == NULL or size > <uint64_t> (end - at) or (size == 0 and not empty):
-        return NULL
-    text.at = at
-    text.size = <Py_ssize_t> size
-    return at + size
-
-
 cdef inline bint _is_good(const uint8_t* at, const uint8_t* end) noexcept:
     """Whether [at, end) holds the fields of a row."""
     cdef Span text
     if at < end and at[0] == 0x1A:
-        at = _behind_text(at + 1, end, False, &text)
+        at = behind_text(at + 1, end, False, &text)
         if at == NULL:
             return False
     if at < end and at[0] == 0x22:
-        at = _behind_text(at + 1, end, False, &text)
+        at = behind_text(at + 1, end, False, &text)
         if at == NULL:
             return False
     while end - at >= 2 and at[0] == 0x82 and at[1] == 1:
-        at = _behind_text(at + 2, end, True, &text)
-        if at == NULL or not _is_pair(text.at, text.at + text.size):
+        at = behind_text(at + 2, end, True, &text)
+        if at == NULL or not is_header(text.at, text.at + text.size):
             return False
-    return at == end
-
-
-cdef inline bint _is_pair(const uint8_t* at, const uint8_t* end) noexcept:
-    cdef Span text
-    if at < end and at[0] == 0x0A:
-        at = _behind_text(at + 1, end, False, &text)
-        if at == NULL:
-            return False
-    if at < end and at[0] == 0x12:
-        at = _behind_text(at + 1, end, False, &text)
-        if at == NULL:
+    if end - at >= 2 and at[0] == 0x8A and at[1] == 1:
+        at = behind_text(at + 2, end, False, &text)
+        if at == NULL or text.size > KEY_MAX:
             return False
     return at == end
 
@@ -236,25 +229,28 @@ cdef struct _Message:
     uint64_t timestamp
     Span data
     Span reply
+    Span key
 
 
 cdef inline bint _parse(const uint8_t* at, const uint8_t* end, _Message* message) noexcept:
     """MsgProto: the last value of each field wins; headers and unknown fields are skipped."""
     cdef Field field
     message.sequence = message.timestamp = 0
-    message.data.at = message.reply.at = end
-    message.data.size = message.reply.size = 0
+    message.data.at = message.reply.at = message.key.at = end
+    message.data.size = message.reply.size = message.key.size = 0
     while at < end:
         at = next_field(at, end, &field)
         if at == NULL:
             return False
-        if 2 <= field.number <= 4 or field.number == 16:
+        if 2 <= field.number <= 4 or field.number == 16 or field.number == 17:
             if field.wire != 2:
                 return False
             if field.number == 4:
                 message.data = field.text
             elif field.number == 3:
                 message.reply = field.text
+            elif field.number == 17:
+                message.key = field.text
         elif field.number <= 7 or field.number == 10:
             if field.wire != 0:
                 return False
@@ -266,14 +262,13 @@ cdef inline bint _parse(const uint8_t* at, const uint8_t* end, _Message* message
 
 
 cdef class _Spans:
-    """Two spans for each message, and their sizes."""
+    """Data, reply and key of each message, and the sizes of all."""
 
     cdef Span* at
-    cdef int64_t data_size
-    cdef int64_t reply_size
+    cdef int64_t[3] sizes
 
     def __cinit__(self, Py_ssize_t count):
-        self.at = <Span*> malloc(<size_t> (2 * count + 1) * sizeof(Span))
+        self.at = <Span*> malloc(<size_t> (3 * count + 1) * sizeof(Span))
         if self.at == NULL:
             raise MemoryError
 
@@ -282,17 +277,28 @@ cdef class _Spans:
 
     cdef bytes column(self, Py_ssize_t which, Py_ssize_t count):
         """The bytes of all of one column's values."""
-        cdef bytes column = PyBytes_FromStringAndSize(NULL, self.reply_size if which else self.data_size)
+        cdef bytes column = PyBytes_FromStringAndSize(NULL, self.sizes[which])
         cdef uint8_t* out = <uint8_t*> PyBytes_AS_STRING(column)
         cdef Py_ssize_t row
         if PyBytes_GET_SIZE(column) == 0:
             return column
         for row in range(count):
-            out = put(out, self.at[2 * row + which].at, self.at[2 * row + which].size)
+            out = put(out, self.at[3 * row + which].at, self.at[3 * row + which].size)
         return column
 
+    cdef bytes offsets(self, Py_ssize_t which, Py_ssize_t count):
+        """Where each value of a column begins in `column`, and where the last one ends."""
+        cdef bytes offsets = PyBytes_FromStringAndSize(NULL, 4 * count + 4)
+        cdef uint8_t* out = put_u32(<uint8_t*> PyBytes_AS_STRING(offsets), 0)
+        cdef int64_t place = 0
+        cdef Py_ssize_t row
+        for row in range(count):
+            place += self.at[3 * row + which].size
+            out = put_u32(out, <uint64_t> place)
+        return offsets
 
-def columns(records, Py_ssize_t count, *, bint headers=False):
+
+def columns(records, Py_ssize_t count, *, bint headers=False, bint keys=False):
     """See rows_py.columns."""
     cdef _View view = _View(records)
     cdef const uint8_t* at = view.at
@@ -307,12 +313,8 @@ def columns(records, Py_ssize_t count, *, bint headers=False):
     cdef _Spans spans = _Spans(count)
     cdef bytes sequences = PyBytes_FromStringAndSize(NULL, 8 * count)
     cdef bytes timestamps = PyBytes_FromStringAndSize(NULL, 8 * count)
-    cdef bytes data_offsets = PyBytes_FromStringAndSize(NULL, 4 * count + 4)
-    cdef bytes reply_offsets = PyBytes_FromStringAndSize(NULL, 4 * count + 4)
     cdef uint8_t* sequence_out = <uint8_t*> PyBytes_AS_STRING(sequences)
     cdef uint8_t* timestamp_out = <uint8_t*> PyBytes_AS_STRING(timestamps)
-    cdef uint8_t* data_out = put_u32(<uint8_t*> PyBytes_AS_STRING(data_offsets), 0)
-    cdef uint8_t* reply_out = put_u32(<uint8_t*> PyBytes_AS_STRING(reply_offsets), 0)
     while at < end:
         stop = _row_end(at, end)
         if stop == NULL:
@@ -321,16 +323,16 @@ def columns(records, Py_ssize_t count, *, bint headers=False):
             raise ValueError("more records than were told")
         if not _parse(at + 4, stop, &message):
             raise ValueError("not a MsgProto")
-        spans.data_size += message.data.size
-        spans.reply_size += message.reply.size
-        if spans.data_size > OFFSET_MAX or spans.reply_size > OFFSET_MAX:
+        spans.sizes[0] += message.data.size
+        spans.sizes[1] += message.reply.size
+        spans.sizes[2] += message.key.size
+        if spans.sizes[0] > OFFSET_MAX or spans.sizes[1] > OFFSET_MAX or spans.sizes[2] > OFFSET_MAX:
             raise ValueError("a column of 2 GiB or more")
-        spans.at[2 * row] = message.data
-        spans.at[2 * row + 1] = message.reply
+        spans.at[3 * row] = message.data
+        spans.at[3 * row + 1] = message.reply
+        spans.at[3 * row + 2] = message.key
         sequence_out = _put_u64(sequence_out, message.sequence)
         timestamp_out = _put_u64(timestamp_out, message.timestamp)
-        data_out = put_u32(data_out, <uint64_t> spans.data_size)
-        reply_out = put_u32(reply_out, <uint64_t> spans.reply_size)
         at = stop
         row += 1
     if row != count:
@@ -338,11 +340,12 @@ def columns(records, Py_ssize_t count, *, bint headers=False):
     return Columns(
         sequences,
         timestamps,
-        data_offsets,
+        spans.offsets(0, count),
         spans.column(0, count),
-        reply_offsets,
+        spans.offsets(1, count),
         spans.column(1, count),
         _all_headers(view.at, end, count) if headers else None,
+        (spans.offsets(2, count), spans.column(2, count)) if keys else None,
     )
 
 

@@ -1,19 +1,29 @@
 """The rows kernel in plain Python: messages from and to columns, and sets of ids; what batches and Spark need per message.
 
 Promises what its compiled twin, rows.pyx, promises too, byte for byte. Rows are messages without sequence, as BatchRequest
-and `Publishes.bodies` hold them: per row u32 little-endian length, then MsgProto's fields reply (3), data (4) and headers (16) as
-encoded, absent when empty, in this order and nothing else. Columns have the form of Arrow's binary arrays: int32 offsets and the
-bytes of all values, one behind the other. Written to be read: the compiled twin is the fast one.
+and `Publishes.bodies` hold them: per row u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16) and
+key (17) as encoded, absent when empty, in this order and nothing else. Columns have the form of Arrow's binary arrays: int32
+offsets and the bytes of all values, one behind the other. Written to be read: the compiled twin is the fast one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from struct import Struct
 from typing import NamedTuple
 
-from stan.protocol.kernel.wire_py import read_fields, read_varint, text, varint
+from stan.limits import KEY_BYTES_MAX
+from stan.protocol.kernel.wire_py import (
+    HEADER_TAG,
+    KEY_TAG,
+    behind_texts,
+    is_header,
+    long_text,
+    read_fields,
+    read_varint,
+    text,
+)
 
-KERNEL_VERSION = 1
+KERNEL_VERSION = 2
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 ID_BYTES = 16
@@ -26,9 +36,8 @@ Headers = Seq[tuple[bytes, bytes]]
 
 _LENGTH = Struct("<I")
 _OFFSET_MAX = (1 << 31) - 1
-_REPLY_TAG, _DATA_TAG, _HEADER_TAG = b"\x1a", b"\x22", b"\x82\x01"
-_KEY_TAG, _VALUE_TAG = b"\x0a", b"\x12"
-_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0, 16: 2}
+_REPLY_TAG, _DATA_TAG = b"\x1a", b"\x22"
+_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0, 16: 2, 17: 2}
 
 
 class Columns(NamedTuple):
@@ -41,6 +50,7 @@ class Columns(NamedTuple):
     reply_offsets: bytes  # as data_offsets
     replies: bytes
     headers: list[Headers] | None  # of each message, () for none; None: nobody asked for them
+    keys: tuple[bytes, bytes] | None  # offsets as data_offsets, and the keys; None: nobody asked for them
 
 
 # --- into rows ---------------------------------------------------------------------------------------------------
@@ -54,6 +64,7 @@ def pack_rows(
     *,
     replies: tuple[Buffer, Buffer, int] | None = None,
     headers: bytes | Seq[Headers | None] | None = None,
+    keys: tuple[Buffer, Buffer, int] | None = None,
 ) -> bytes:
     """Rows out of columns.
 
@@ -64,17 +75,14 @@ def pack_rows(
         count: of rows.
         replies: offsets, data and first of the replies' column; None: no row has one.
         headers: of each row; or of all rows alike, as encoded (see `encode_headers`); None: no row has any.
+        keys: offsets, data and first of the keys' column; None: no row has one.
 
     Raises:
         ValueError: the offsets are too few, decrease or lie outside of the data; or the headers are not as many as the rows.
     """
     places = _places(offsets, data, first, count)
     view = memoryview(data).cast("B")
-    reply_places: Seq[int] = [0] * (count + 1)
-    reply_view = memoryview(b"")
-    if replies is not None:
-        reply_places = _places(*replies, count)
-        reply_view = memoryview(replies[1]).cast("B")
+    reply_of, key_of = _texts_of(replies, count), _texts_of(keys, count)
     if headers is None or isinstance(headers, bytes):
         ends: Iterable[bytes] = [headers or b""] * count
     else:
@@ -83,8 +91,9 @@ def pack_rows(
         ends = [encode_headers(pairs) if pairs else b"" for pairs in headers]
     parts: list[bytes] = []
     for row, end in enumerate(ends):
-        reply = text(3, bytes(reply_view[reply_places[row] : reply_places[row + 1]]))
-        content = reply + text(4, bytes(view[places[row] : places[row + 1]])) + end
+        key = key_of(row)
+        content = text(3, reply_of(row)) + text(4, bytes(view[places[row] : places[row + 1]])) + end
+        content += long_text(KEY_TAG, key) if key else b""
         parts += (_LENGTH.pack(len(content)), content)
     return b"".join(parts)
 
@@ -93,9 +102,16 @@ def encode_headers(pairs: Headers) -> bytes:
     """Headers as they stand in a row."""
     parts: list[bytes] = []
     for key, value in pairs:
-        content = text(1, key) + text(2, value)
-        parts += (_HEADER_TAG, varint(len(content)), content)
+        parts.append(long_text(HEADER_TAG, text(1, key) + text(2, value)))
     return b"".join(parts)
+
+
+def _texts_of(column: tuple[Buffer, Buffer, int] | None, count: int) -> Callable[[int], bytes]:
+    """Returns a row's value in an optional column: offsets, data, and the place of the first row."""
+    if column is None:
+        return lambda _row: b""
+    places, view = _places(*column, count), memoryview(column[1]).cast("B")
+    return lambda row: bytes(view[places[row] : places[row + 1]])
 
 
 def _places(offsets: Buffer, data: Buffer, first: int, count: int) -> Seq[int]:
@@ -139,27 +155,20 @@ def _row_end(rows: bytes, at: int) -> int:
 def _is_good(rows: bytes, at: int, end: int) -> bool:
     """Whether [at, end) holds the fields of a row."""
     try:
-        at = _behind_texts(rows, at, end, (_REPLY_TAG, _DATA_TAG))
-        while rows.startswith(_HEADER_TAG, at, end):
+        at = behind_texts(rows, at, end, (_REPLY_TAG, _DATA_TAG))
+        while rows.startswith(HEADER_TAG, at, end):
             size, at = read_varint(rows, at + 2, end)
-            stop = at + size
-            if stop > end or _behind_texts(rows, at, stop, (_KEY_TAG, _VALUE_TAG)) != stop:
+            if at + size > end or not is_header(rows[at : at + size]):
                 return False
-            at = stop
+            at += size
+        if rows.startswith(KEY_TAG, at, end):
+            size, at = read_varint(rows, at + 2, end)
+            if not 0 < size <= KEY_BYTES_MAX:
+                return False
+            at += size
     except ValueError:
         return False
     return at == end
-
-
-def _behind_texts(rows: bytes, at: int, end: int, tags: Iterable[bytes]) -> int:
-    """Behind one text for each of *tags*, which may be absent, but not empty. Raises ValueError."""
-    for tag in tags:
-        if rows.startswith(tag, at, end):
-            size, at = read_varint(rows, at + 1, end)
-            at += size
-            if not size or at > end:
-                raise ValueError("empty or cut off")
-    return at
 
 
 def pick_rows(rows: bytes, mask: bytes) -> bytes:
@@ -185,13 +194,14 @@ def pick_rows(rows: bytes, mask: bytes) -> bytes:
 # --- out of records ----------------------------------------------------------------------------------------------
 
 
-def columns(records: Buffer, count: int, *, headers: bool = False) -> Columns:
+def columns(records: Buffer, count: int, *, headers: bool = False, keys: bool = False) -> Columns:
     """The columns of stored messages, as an answer to a fetch holds them: u32 little-endian length and MsgProto each.
 
     Args:
         records: *count* of them, and nothing else.
         count: of messages.
         headers: whether they are wanted, which costs objects per message.
+        keys: whether they are wanted.
 
     Raises:
         ValueError: a message is cut off or no MsgProto, they are not *count*, or a column has 2 GiB or more.
@@ -201,7 +211,7 @@ def columns(records: Buffer, count: int, *, headers: bool = False) -> Columns:
     if count < 0:
         raise ValueError("count cannot be negative")
     whole = bytes(records)
-    found: list[tuple[int, int, bytes, bytes, Headers]] = []
+    found: list[tuple[int, int, bytes, bytes, Headers, bytes]] = []
     at = 0
     while at < len(whole):
         stop = _row_end(whole, at)
@@ -214,6 +224,7 @@ def columns(records: Buffer, count: int, *, headers: bool = False) -> Columns:
     if len(found) != count:
         raise ValueError("fewer records than were told")
     data, replies = [message[2] for message in found], [message[3] for message in found]
+    named = [message[5] for message in found]
     return Columns(
         _packed("q", [message[0] for message in found]),
         _packed("q", [message[1] for message in found]),
@@ -222,13 +233,14 @@ def columns(records: Buffer, count: int, *, headers: bool = False) -> Columns:
         _offsets(replies),
         b"".join(replies),
         [message[4] for message in found] if headers else None,
+        (_offsets(named), b"".join(named)) if keys else None,
     )
 
 
-def _message(body: bytes, *, headers: bool) -> tuple[int, int, bytes, bytes, Headers]:
-    """Sequence, timestamp, data, reply and headers, if they are wanted, of one record."""
+def _message(body: bytes, *, headers: bool) -> tuple[int, int, bytes, bytes, Headers, bytes]:
+    """Sequence, timestamp, data, reply, headers, if they are wanted, and key of one record."""
     numbers = {1: 0, 5: 0}
-    texts = {3: b"", 4: b""}
+    texts = {3: b"", 4: b"", 17: b""}
     pairs: list[tuple[bytes, bytes]] = []
     for field, wire, value, start, end in read_fields(body):
         if wire != _WIRES.get(field, wire):
@@ -237,7 +249,7 @@ def _message(body: bytes, *, headers: bool) -> tuple[int, int, bytes, bytes, Hea
         texts[field] = body[start:end]
         if field == 16 and headers:
             pairs.append(_pair(body[start:end]))
-    return _signed(numbers[1]), _signed(numbers[5]), texts[4], texts[3], tuple(pairs)
+    return _signed(numbers[1]), _signed(numbers[5]), texts[4], texts[3], tuple(pairs), texts[17]
 
 
 def _pair(content: bytes) -> tuple[bytes, bytes]:

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from stan.protocol.kernel import server_py
-from stan.protocol.kernel.server_py import refuse, select
+from stan.protocol.kernel.server_py import number, refuse, select
 
-__all__ = ["NAME", "frames", "refuse", "scan", "seal", "select"]
+__all__ = ["NAME", "frames", "number", "refuse", "scan", "seal", "select"]
 
 
 def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:

@@ -13,8 +13,9 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp
 
 from stan.protocol.kernel.wire_c cimport (
-    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, line_of, next_field,
-    next_frame, number_size, put, put_crlf, put_number, put_pub, put_pub_to, put_text, put_u32, reserve, same, text_size,
+    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, is_header, line_of,
+    long_text_size, next_field, next_frame, number_size, put, put_crlf, put_long_text, put_number, put_pub, put_pub_to,
+    put_text, put_u32, reserve, same, text_size,
 )
 
 from stan import limits
@@ -27,13 +28,17 @@ cdef extern from *:
 cdef enum:
     KEY_BYTES = 8  # as in frames.py
     PREFIXES_MAX = 16  # more than a configuration may have of them
+    SEQUENCE_ROOM = 12  # of PubAck.sequence with a varint of ten bytes
 
-KERNEL_VERSION = 5
+KERNEL_VERSION = 6
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
 cdef Py_ssize_t INBOX_MAX = limits.INBOX_BYTES_MAX
 cdef Py_ssize_t PUBLISHERS_MAX = limits.PUBLISHERS_PER_BATCH_MAX
+cdef Py_ssize_t HEADERS_MAX = limits.HEADERS_BYTES_MAX
+cdef Py_ssize_t KEY_MAX = limits.KEY_BYTES_MAX
+cdef Py_ssize_t REASON_MAX = limits.REASON_BYTES_MAX
 cdef object _new = tuple.__new__
 
 
@@ -47,6 +52,14 @@ cdef inline bytes _text(Span span):
 
 cdef inline const uint8_t* _start(bytes text):
     return <const uint8_t*> PyBytes_AS_STRING(text)
+
+
+cdef struct Publish:
+    Span[7] texts  # fields 1 to 6
+    Span payload
+    Span key
+    Py_ssize_t headers  # their size as encoded
+    bint numbered  # its ack shall tell the sequence
 
 
 cdef class _Group:
@@ -65,6 +78,7 @@ cdef class _Group:
     cdef Span client
     cdef Span conn
     cdef bint keyed
+    cdef bint numbered
     cdef uint32_t owner  # place of (client, conn)
     cdef Py_ssize_t count
     cdef Py_ssize_t unreplied
@@ -89,6 +103,7 @@ cdef class _Group:
             _bytes(self.replied.at, self.replied.used) if self.unreplied else b"",
             _bytes(self.keys.at, self.keys.used),
             self.user,
+            self.numbered,
         )
 
 
@@ -116,6 +131,7 @@ cdef class _Scanner:
     cdef dict runs  # ack inbox -> _Run
     cdef list malformed
     cdef list others
+    cdef list verdicts
     cdef _Group group  # of the publish before
     cdef _Run run  # of the ack before
     cdef Line run_line  # control line of the ack before, which tells that the next ack belongs to the same run
@@ -204,7 +220,8 @@ cdef class _Scanner:
 
     cdef int publish(self, RawFrame* frame) except -1:
         """1 if taken, be it as malformed; 0 if the group holds too many publishers already."""
-        cdef Span fields[7]
+        cdef Publish message
+        cdef Span* fields = message.texts
         cdef Span channel
         cdef Span user
         cdef _Group group = self.group
@@ -216,7 +233,7 @@ cdef class _Scanner:
             if not self.said(&channel, &user) or not _cut(&channel, self.prefix, self.prefix_size):
                 return self.frame(self.malformed, frame)
         if (
-            not _parse_pub(frame.payload, fields)
+            not _parse_pub(frame.payload, &message)
             or fields[2].size == 0
             or not same(channel, fields[3].at, fields[3].size)
             or (frame.reply.size > 0 and not self.answers(frame.reply))
@@ -230,7 +247,7 @@ cdef class _Scanner:
             and same(group.conn, fields[6].at, fields[6].size)
         ) and not _set_owner(group, fields):
             return 0
-        _append(group, frame, fields)
+        _append(group, frame, &message)
         return 1
 
     cdef _Group group_of(self, bytes subject, Span channel, Span user):
@@ -246,12 +263,13 @@ cdef class _Scanner:
     cdef bint acked_again(self, const uint8_t* at, const uint8_t* end) except -1:
         """Take the frame at *at* if it is an ack with the control line of the ack before, and well-formed; True if it is."""
         cdef uint64_t sequence = 0
+        cdef bint more = False
         cdef Span payload
         if not fits(&self.run_line, at, end):
             return False
         payload.at = at + self.run_line.size
         payload.size = self.run_line.whole - self.run_line.size - 2
-        if not _parse_ack(payload, &sequence):
+        if not _parse_ack(payload, &sequence, &more) or more:
             return False
         self.acked(self.run, sequence)
         return True
@@ -259,8 +277,9 @@ cdef class _Scanner:
     cdef int ack(self, const uint8_t* at, RawFrame* frame) except -1:
         """Take the ack whose frame begins at *at*, be it as malformed."""
         cdef uint64_t sequence = 0
+        cdef bint more = False
         cdef _Run run = self.run
-        if not _parse_ack(frame.payload, &sequence):
+        if not _parse_ack(frame.payload, &sequence, &more):
             return self.frame(self.malformed, frame)
         if run is None or not same(frame.subject, _start(run.inbox), PyBytes_GET_SIZE(run.inbox)):
             run = self.run_of(frame.subject)
@@ -270,6 +289,8 @@ cdef class _Scanner:
         self.run_line = Line(at, frame.payload.at - at, frame.next - at, False)
         if frame.header.size > 0:
             self.run_line.whole = 0
+        if more:
+            return self.frame(self.verdicts, frame)
         self.acked(run, sequence)
         return 1
 
@@ -346,15 +367,19 @@ cdef Span _last_token(Span* subject) noexcept:
     return token
 
 
-cdef bint _parse_pub(Span payload, Span* fields) noexcept:
-    """PubMsg: its text fields 1 to 6, the last value of each wins; sha256 and unknown fields are skipped."""
+cdef bint _parse_pub(Span payload, Publish* message) noexcept:
+    """PubMsg: the last value of each field wins; sha256 and unknown fields are skipped."""
     cdef const uint8_t* at = payload.at
     cdef const uint8_t* end = at + payload.size
     cdef Field field
     cdef int i
     for i in range(7):
-        fields[i].at = end
-        fields[i].size = 0
+        message.texts[i].at = end
+        message.texts[i].size = 0
+    message.payload = payload
+    message.key = message.texts[0]
+    message.headers = 0
+    message.numbered = False
     while at < end:
         at = next_field(at, end, &field)
         if at == NULL:
@@ -363,21 +388,52 @@ cdef bint _parse_pub(Span payload, Span* fields) noexcept:
             if field.wire != 2:
                 return False
             if field.number != 10:
-                fields[field.number] = field.text
+                message.texts[field.number] = field.text
+        elif 16 <= field.number <= 21 and not _parse_more(&field, message):
+            return False
+    return message.headers <= HEADERS_MAX and message.key.size <= KEY_MAX
+
+
+cdef bint _parse_more(Field* field, Publish* message) noexcept:
+    """A field of PubMsg that the original does not know."""
+    if field.wire != (2 if field.number <= 17 else 0):
+        return False
+    if field.number == 16:
+        if not is_header(field.text.at, field.text.at + field.text.size):
+            return False
+        message.headers += long_text_size(field.text.size)
+    elif field.number == 17:
+        message.key = field.text
+    elif field.number == 21:
+        message.numbered = field.value != 0
     return True
 
 
-cdef bint _parse_ack(Span payload, uint64_t* sequence) noexcept:
-    """Ack: its sequence; the ack inbox tells the subscription, so the subject is not looked at."""
+cdef bint _parse_ack(Span payload, uint64_t* sequence, bint* more) noexcept:
+    """Ack: its sequence, and if it says more than "done"; the ack inbox tells the subscription, so the subject is not looked at."""
     cdef const uint8_t* at = payload.at
     cdef const uint8_t* end = at + payload.size
     cdef Field field
+    cdef uint64_t kind = 0, cumulative = 0
     while at < end:
         at = next_field(at, end, &field)
-        if at == NULL or (field.number == 1 and field.wire != 2) or (field.number == 2 and field.wire != 0):
+        if at == NULL:
             return False
         if field.number == 2:
+            if field.wire != 0:
+                return False
             sequence[0] = field.value
+        elif field.number == 1 or field.number == 19:
+            if field.wire != 2 or (field.number == 19 and field.text.size > REASON_MAX):
+                return False
+        elif 16 <= field.number <= 18:
+            if field.wire != 0:
+                return False
+            if field.number == 16:
+                kind = field.value
+            elif field.number == 18:
+                cumulative = field.value
+    more[0] = kind != 0 or cumulative != 0
     return True
 
 
@@ -396,13 +452,32 @@ cdef int _set_owner(_Group group, Span* fields) except -1:
     return 1
 
 
-cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
+cdef uint8_t* _put_headers(uint8_t* out, Span payload) noexcept:
+    """The headers of a PubMsg that was parsed before."""
+    cdef const uint8_t* at = payload.at
+    cdef const uint8_t* end = at + payload.size
+    cdef Field field
+    while at < end:
+        at = next_field(at, end, &field)
+        if field.number == 16:
+            out = put_long_text(out, 16, field.text.at, field.text.size)
+    return out
+
+
+cdef int _append(_Group group, RawFrame* frame, Publish* message) except -1:
     """Add one message: its body, its owner, and its PubAck if somebody waits for it."""
-    cdef Py_ssize_t size = text_size(fields[4].size) + text_size(fields[5].size)
+    cdef Span* fields = message.texts
+    cdef Py_ssize_t size = text_size(fields[4].size) + text_size(fields[5].size) + message.headers
+    if message.key.size > 0:
+        size += long_text_size(message.key.size)
     cdef uint8_t* out = reserve(&group.bodies, <size_t> size + 4)
     out = put_u32(out, <uint64_t> size)
     out = put_text(out, 3, fields[4].at, fields[4].size)
     out = put_text(out, 4, fields[5].at, fields[5].size)
+    if message.headers > 0:
+        out = _put_headers(out, message.payload)
+    if message.key.size > 0:
+        out = put_long_text(out, 17, message.key.at, message.key.size)
     group.bodies.used = <size_t> (out - group.bodies.at)
     out = reserve(&group.owners, 2)
     out[0] = group.owner & 0xFF
@@ -418,10 +493,14 @@ cdef int _append(_Group group, RawFrame* frame, Span* fields) except -1:
         group.unreplied += 1
         return 0
     cdef Py_ssize_t to_size = PyBytes_GET_SIZE(group.to)
-    size = text_size(fields[2].size)
+    size = text_size(fields[2].size) + (SEQUENCE_ROOM if message.numbered else 0)
     out = reserve(&group.acks, <size_t> (to_size + frame.reply.size + 32 + size))
     out = put_pub_to(out, _start(group.to), to_size, frame.reply.at, frame.reply.size, size)
-    out = put_crlf(put_text(out, 1, fields[2].at, fields[2].size))
+    out = put_text(out, 1, fields[2].at, fields[2].size)
+    if message.numbered:
+        out = put(out, <const uint8_t*> b"\x80\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00", SEQUENCE_ROOM)
+        group.numbered = True
+    out = put_crlf(out)
     group.acks.used = <size_t> (out - group.acks.at)
     return 0
 
@@ -485,6 +564,7 @@ def scan(
     if start < 0 or start > end - begin:
         raise ValueError("start lies outside of the data")
     scanner.groups, scanner.runs, scanner.malformed, scanner.others, scanner.wanted = {}, {}, [], [], {}
+    scanner.verdicts = []
     scanner.prefix, scanner.prefix_size = _start(pub_prefix), PyBytes_GET_SIZE(pub_prefix)
     scanner.pub_sid, scanner.take, scanner.ack_groups, scanner.keyed = pub_sid, take, groups, keyed
     scanner.rule(rules)
@@ -527,9 +607,10 @@ def scan(
     return Scan(
         at - (begin + start),
         [group.publishes() for group in scanner.groups.values()],
-        [run.acks() for run in scanner.runs.values()],
+        [run.acks() for run in scanner.runs.values() if run.growing],
         scanner.malformed,
         scanner.others,
+        scanner.verdicts,
         skipped,
     )
 

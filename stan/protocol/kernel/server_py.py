@@ -7,18 +7,32 @@ field by field; the compiled twin is the fast one.
 
 from collections.abc import Container, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from itertools import islice
+from itertools import count, islice
 from struct import Struct
 
-from stan.limits import PUBLISHERS_PER_BATCH_MAX
+from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX, REASON_BYTES_MAX
 from stan.protocol.channels import publication
 from stan.protocol.frames import ANYBODY, KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Rules, Scan
-from stan.protocol.kernel.wire_py import number, read_fields, read_frame, text
+from stan.protocol.kernel.wire_py import (
+    HEADER_TAG,
+    KEY_TAG,
+    is_header,
+    long_text,
+    read_fields,
+    read_frame,
+    read_varint,
+    text,
+    varint,
+)
+from stan.protocol.kernel.wire_py import number as number_field
 
-KERNEL_VERSION = 5
+KERNEL_VERSION = 6
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 _CRLF = b"\r\n"
+_SEQUENCE_TAG = b"\x80\x01"
+_SEQUENCE_ROOM = _SEQUENCE_TAG + b"\x80" * 9 + b"\0"
+"""PubAck.sequence (16) with a varint of ten bytes, 0 for now."""
 _LENGTH = Struct("<I")
 _OWNER = Struct("<H")
 
@@ -37,6 +51,7 @@ class _Group:
         "channel",
         "count",
         "keys",
+        "numbered",
         "owners",
         "payload_bytes",
         "publishers",
@@ -55,6 +70,7 @@ class _Group:
         self.owners: list[bytes] = []
         self.replied: list[bytes] = []
         self.payload_bytes = 0
+        self.numbered = False
 
     def publishes(self) -> Publishes:
         replied = b"".join(self.replied)
@@ -69,6 +85,7 @@ class _Group:
             replied if 0 in replied else b"",
             b"".join(self.keys),
             self.user,
+            self.numbered,
         )
 
 
@@ -82,6 +99,36 @@ def _extend(ranges: list[tuple[int, int]], sequence: int) -> None:
 
 def _is_number(token: bytes) -> bool:
     return len(token) <= 18 and token.isdigit()
+
+
+_ACK_WIRES = {1: 2, 2: 0, 16: 0, 17: 0, 18: 0, 19: 2}
+"""Fields of an Ack, and their wire types."""
+
+
+_PUBLISH_WIRES = {1: 2, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2, 10: 2, 16: 2, 17: 2, 18: 0, 19: 0, 20: 0, 21: 0}
+"""Fields of a PubMsg, and their wire types."""
+
+
+def _read_publish(payload: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bool]:
+    """Of a PubMsg client id, guid, channel, reply, data, connection id and key; headers as encoded; and if the ack shall tell the
+    sequence. Raises ValueError: malformed."""
+    texts = dict.fromkeys((*range(1, 7), 17), b"")
+    headers, numbered = b"", False
+    for field, wire, value, start, stop in read_fields(payload):
+        if wire != _PUBLISH_WIRES.get(field, wire):
+            raise ValueError("wrong wire type")
+        if field in texts:
+            texts[field] = payload[start:stop]
+        elif field == 16:
+            if not is_header(payload[start:stop]):
+                raise ValueError("not a header")
+            headers += long_text(HEADER_TAG, payload[start:stop])
+        elif field == 21:
+            numbered = value != 0
+    client, guid, channel, reply, content, conn, key = texts.values()
+    if len(headers) > HEADERS_BYTES_MAX or len(key) > KEY_BYTES_MAX:
+        raise ValueError("too long")
+    return client, guid, channel, reply, content, conn, key, headers, numbered
 
 
 class _Scanner:
@@ -115,7 +162,7 @@ class _Scanner:
         """Return all that was gathered from the *consumed* bytes."""
         self.result.consumed = consumed
         self.result.publishes = [group.publishes() for group in self.groups.values()]
-        self.result.acks = list(self.runs.values())
+        self.result.acks = [acks for acks in self.runs.values() if acks.ranges]
         return self.result
 
     def step(self, at: int) -> int:
@@ -172,13 +219,7 @@ class _Scanner:
         """Add this publish to its group; returns False if its publisher is one too many for a batch. Raises ValueError:
         malformed."""
         payload = frame.payload
-        texts = dict.fromkeys(range(1, 7), b"")
-        for field, wire, _, start, stop in read_fields(payload):
-            if (field <= 6 or field == 10) and wire != 2:
-                raise ValueError("wrong wire type")
-            if field <= 6:
-                texts[field] = payload[start:stop]
-        client, guid, channel, reply, content, conn = texts.values()
+        client, guid, channel, reply, content, conn, key, headers, numbered = _read_publish(payload)
         user, named = self.target(frame.subject)
         if not guid or not channel or named != channel or not self.rules.answers(frame.reply):
             raise ValueError("no guid, another subject, or an ack that may not be sent there")
@@ -189,7 +230,7 @@ class _Scanner:
         if owner >= PUBLISHERS_PER_BATCH_MAX:
             del group.publishers[client, conn]
             return False
-        body = text(3, reply) + text(4, content)
+        body = text(3, reply) + text(4, content) + headers + (long_text(KEY_TAG, key) if key else b"")
         group.count += 1
         group.payload_bytes += len(payload)
         group.bodies += (_LENGTH.pack(len(body)), body)
@@ -197,19 +238,25 @@ class _Scanner:
         group.replied.append(b"\1" if frame.reply else b"\0")
         if frame.reply:
             reply_to = b"%b%b.%b" % (self.rules.to, user, frame.reply) if user else frame.reply
-            group.acks.append(publication(reply_to, text(1, guid)))
+            group.acks.append(publication(reply_to, text(1, guid) + _SEQUENCE_ROOM * numbered))
+            group.numbered |= numbered
         if self.keyed:
             group.keys.append(_key(guid))
         return True
 
     def ack(self, frame: Frame) -> None:
-        """Add this ack to the ranges of its ack inbox. Raises ValueError: malformed."""
+        """Add this ack to the ranges of its ack inbox, or to the verdicts. Raises ValueError: malformed."""
         sequence = 0
-        for field, wire, value, _, _ in read_fields(frame.payload):
-            if (field == 1 and wire != 2) or (field == 2 and wire != 0):
+        more = {16: 0, 18: 0}  # kind, cumulative
+        for field, wire, value, start, stop in read_fields(frame.payload):
+            if wire != _ACK_WIRES.get(field, wire):
                 raise ValueError("wrong wire type")
             if field == 2:
                 sequence = value
+            elif field in more:
+                more[field] = value
+            elif field == 19 and stop - start > REASON_BYTES_MAX:
+                raise ValueError("too long")
         acks = self.runs.get(frame.subject)
         if acks is None:
             user, said = self.said(frame.subject)
@@ -217,7 +264,10 @@ class _Scanner:
             if len(tokens) != 2 or not all(map(_is_number, tokens)):
                 raise ValueError("not an ack inbox")
             acks = self.runs[frame.subject] = Acks(int(tokens[0]), int(tokens[1]), [], user)
-        _extend(acks.ranges, sequence)
+        if any(more.values()):
+            self.result.verdicts.append(frame)
+        else:
+            _extend(acks.ranges, sequence)
 
 
 def scan(
@@ -300,12 +350,12 @@ def seal(channel: bytes, base_sequence: int, timestamp: int, bodies: Seq[bytes])
     """
     if base_sequence < 1:
         raise ValueError("base_sequence must be 1 or more")
-    tail = number(5, timestamp)
+    tail = number_field(5, timestamp)
     parts: list[bytes] = []
     sequence, name = base_sequence, text(2, channel)
     for blob in bodies:
         for start, end in _records(blob):
-            record = number(1, sequence) + name + blob[start:end] + tail
+            record = number_field(1, sequence) + name + blob[start:end] + tail
             parts += (_LENGTH.pack(len(record)), record)
             sequence += 1
     return b"".join(parts)
@@ -334,7 +384,7 @@ def frames(
 
     Source: STAN-SPEC 2.1, MsgProto; 6.6.
     """
-    extra = number(6, 1) + number(7, redelivery_count) if redelivery_count else b""
+    extra = number_field(6, 1) + number_field(7, redelivery_count) if redelivery_count else b""
     data = bytes(records)
     upto = max(0, min(last - base_sequence + 1, len(data)))
     places = enumerate(islice(_records(data), upto), base_sequence)
@@ -355,7 +405,40 @@ def _ack_frames(acks: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
 def refuse(acks: bytes, error: bytes) -> bytes:
     """The PubAck frames of `Publishes.acks` with PubAck.error set to *error*; off the hot path."""
     field = text(2, error)
-    return b"".join(publication(reply, payload + field) for _, _, reply, payload in _ack_frames(acks))
+    return b"".join(publication(reply, _without_room(payload) + field) for _, _, reply, payload in _ack_frames(acks))
+
+
+def number(acks: bytes, replied: bytes, base_sequence: int) -> bytes:
+    """The PubAck frames of `Publishes.acks` with the sequences of their messages, where there is room for them.
+
+    Args:
+        acks: of consecutive messages.
+        replied: `Publishes.replied` of the same messages.
+        base_sequence: of the first of them.
+    """
+    out = bytearray(acks)
+    sequences = [at for at, answer in enumerate(replied, base_sequence) if answer] if replied else count(base_sequence)
+    for (_, end, _, payload), sequence in zip(_ack_frames(acks), sequences, strict=False):
+        if _has_room(payload):
+            out[end - 12 : end - 2] = _padded(sequence)
+    return bytes(out)
+
+
+def _has_room(payload: bytes) -> bool:
+    """True if a prepared PubAck, a guid alone, has room for a sequence behind it."""
+    size, at = read_varint(payload, 1, len(payload))
+    return len(payload) == at + size + len(_SEQUENCE_ROOM)
+
+
+def _without_room(payload: bytes) -> bytes:
+    """A prepared PubAck without room for a sequence."""
+    return payload[: -len(_SEQUENCE_ROOM)] if _has_room(payload) else payload
+
+
+def _padded(sequence: int) -> bytes:
+    """A varint of ten bytes."""
+    short = varint(sequence)
+    return short if len(short) == 10 else bytes(byte | 0x80 for byte in short) + b"\x80" * (9 - len(short)) + b"\0"
 
 
 def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, bytes]:
@@ -382,16 +465,17 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
     replied = publishes.replied or b"\1" * publishes.count
     messages = zip(owners, replied, _records(publishes.bodies), strict=True)
     for at, ((owner,), answer, (start, end)) in enumerate(messages):
-        ack = b""
+        ack, numbered = b"", False
         if answer:
-            ack_start, ack_end, _, _ = next(acks)
-            ack = publishes.acks[ack_start:ack_end]
+            ack_start, ack_end, _, payload = next(acks)
+            ack, numbered = publishes.acks[ack_start:ack_end], publishes.numbered and _has_room(payload)
         if not keep[owner]:
             refused.append(ack)
             continue
         kept.count += 1
         kept.bodies.append(publishes.bodies[start - 4 : end])
         kept.acks.append(ack)
+        kept.numbered |= numbered
         kept.owners.append(_OWNER.pack(place[owner]))
         kept.replied.append(b"\1" if answer else b"\0")
         if publishes.keys:

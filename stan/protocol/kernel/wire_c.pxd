@@ -142,6 +142,18 @@ cdef inline Py_ssize_t text_size(Py_ssize_t size) noexcept:
     return 1 + varint_size(<uint64_t> size) + size if size > 0 else 0
 
 
+cdef inline Py_ssize_t long_text_size(Py_ssize_t size) noexcept:
+    """Bytes of a text field with a number of two bytes, with its tag; also of an empty one."""
+    return 2 + varint_size(<uint64_t> size) + size
+
+
+cdef inline uint8_t* put_long_text(uint8_t* out, uint8_t number, const uint8_t* at, Py_ssize_t size) noexcept:
+    """A text field with a number from 16 to 31, also an empty one."""
+    out[0] = ((number << 3 | 2) & 0x7F) | 0x80
+    out[1] = 1
+    return put(put_varint(out + 2, <uint64_t> size), at, size)
+
+
 cdef inline uint8_t* put_text(uint8_t* out, uint8_t number, const uint8_t* at, Py_ssize_t size) noexcept:
     if size == 0:
         return out
@@ -193,6 +205,31 @@ cdef inline const uint8_t* get_varint(const uint8_t* at, const uint8_t* end, uin
             return at
         shift += 7
     return NULL
+
+
+cdef inline const uint8_t* behind_text(const uint8_t* at, const uint8_t* end, bint empty, Span* text) noexcept:
+    """Behind a length and as many bytes; NULL if they are cut off or, unless that is good, *empty*."""
+    cdef uint64_t size = 0
+    at = get_varint(at, end, &size)
+    if at == NULL or size > <uint64_t> (end - at) or (size == 0 and not empty):
+        return NULL
+    text.at = at
+    text.size = <Py_ssize_t> size
+    return at + size
+
+
+cdef inline bint is_header(const uint8_t* at, const uint8_t* end) noexcept:
+    """Whether [at, end) is a Header in its one form: key and value in this order, neither empty, both may be absent."""
+    cdef Span text
+    if at < end and at[0] == 0x0A:
+        at = behind_text(at + 1, end, False, &text)
+        if at == NULL:
+            return False
+    if at < end and at[0] == 0x12:
+        at = behind_text(at + 1, end, False, &text)
+        if at == NULL:
+            return False
+    return at == end
 
 
 cdef inline const uint8_t* next_field(const uint8_t* at, const uint8_t* end, Field* field) noexcept:

@@ -4,6 +4,8 @@ Promises the same answers, texts and order of checks as its compiled twin, wire_
 Modelled on the original's generated Go code (STAN-SPEC 2) for protobuf, on the NATS client protocol for frames.
 """
 
+from collections.abc import Iterable
+
 from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, NATS_PAYLOAD_BYTES_MAX
 from stan.protocol.frames import Frame
 
@@ -27,6 +29,34 @@ def varint(value: int) -> bytes:
 def text(number: int, content: bytes) -> bytes:
     """A text field with a number below 16; b"" if it is empty, because proto3 omits it."""
     return b"%c%b%b" % (number << 3 | 2, varint(len(content)), content) if content else b""
+
+
+HEADER_TAG, KEY_TAG = b"\x82\x01", b"\x8a\x01"
+"""Of the fields headers (16) and key (17) of a message."""
+
+
+def long_text(tag: bytes, content: bytes) -> bytes:
+    """A text field with a number of two bytes, also an empty one."""
+    return tag + varint(len(content)) + content
+
+
+def is_header(content: bytes) -> bool:
+    """True if *content* is a Header in its one form: key and value in this order, neither empty, both may be absent."""
+    try:
+        return behind_texts(content, 0, len(content), (b"\x0a", b"\x12")) == len(content)
+    except ValueError:
+        return False
+
+
+def behind_texts(data: bytes, at: int, end: int, tags: Iterable[bytes]) -> int:
+    """Behind one text for each of *tags*, which may be absent, but not empty. Raises ValueError."""
+    for tag in tags:
+        if data.startswith(tag, at, end):
+            size, at = read_varint(data, at + 1, end)
+            at += size
+            if not size or at > end:
+                raise ValueError("empty or cut off")
+    return at
 
 
 def number(field: int, value: int) -> bytes:

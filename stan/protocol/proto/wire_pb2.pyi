@@ -1,4 +1,5 @@
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from collections.abc import Iterable as _Iterable, Mapping as _Mapping
@@ -6,8 +7,19 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ACK: _ClassVar[Verdict]
+    NAK: _ClassVar[Verdict]
+    WORKING: _ClassVar[Verdict]
+    REJECT: _ClassVar[Verdict]
+ACK: Verdict
+NAK: Verdict
+WORKING: Verdict
+REJECT: Verdict
+
 class PubMsg(_message.Message):
-    __slots__ = ("client_id", "guid", "subject", "reply", "data", "conn_id", "sha256")
+    __slots__ = ("client_id", "guid", "subject", "reply", "data", "conn_id", "sha256", "headers", "key", "deliver_at", "ttl", "ack_level", "numbered")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     GUID_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
@@ -15,6 +27,12 @@ class PubMsg(_message.Message):
     DATA_FIELD_NUMBER: _ClassVar[int]
     CONN_ID_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DELIVER_AT_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
+    ACK_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    NUMBERED_FIELD_NUMBER: _ClassVar[int]
     client_id: bytes
     guid: bytes
     subject: bytes
@@ -22,18 +40,28 @@ class PubMsg(_message.Message):
     data: bytes
     conn_id: bytes
     sha256: bytes
-    def __init__(self, client_id: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., subject: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., data: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., sha256: _Optional[bytes] = ...) -> None: ...
+    headers: _containers.RepeatedCompositeFieldContainer[Header]
+    key: bytes
+    deliver_at: int
+    ttl: int
+    ack_level: int
+    numbered: bool
+    def __init__(self, client_id: _Optional[bytes] = ..., guid: _Optional[bytes] = ..., subject: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., data: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., sha256: _Optional[bytes] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., key: _Optional[bytes] = ..., deliver_at: _Optional[int] = ..., ttl: _Optional[int] = ..., ack_level: _Optional[int] = ..., numbered: bool = ...) -> None: ...
 
 class PubAck(_message.Message):
-    __slots__ = ("guid", "error")
+    __slots__ = ("guid", "error", "sequence", "ack_level")
     GUID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    ACK_LEVEL_FIELD_NUMBER: _ClassVar[int]
     guid: bytes
     error: bytes
-    def __init__(self, guid: _Optional[bytes] = ..., error: _Optional[bytes] = ...) -> None: ...
+    sequence: int
+    ack_level: int
+    def __init__(self, guid: _Optional[bytes] = ..., error: _Optional[bytes] = ..., sequence: _Optional[int] = ..., ack_level: _Optional[int] = ...) -> None: ...
 
 class MsgProto(_message.Message):
-    __slots__ = ("sequence", "subject", "reply", "data", "timestamp", "redelivered", "redelivery_count", "crc32", "headers")
+    __slots__ = ("sequence", "subject", "reply", "data", "timestamp", "redelivered", "redelivery_count", "crc32", "headers", "key", "expires_at")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -43,6 +71,8 @@ class MsgProto(_message.Message):
     REDELIVERY_COUNT_FIELD_NUMBER: _ClassVar[int]
     CRC32_FIELD_NUMBER: _ClassVar[int]
     HEADERS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     subject: bytes
     reply: bytes
@@ -52,7 +82,9 @@ class MsgProto(_message.Message):
     redelivery_count: int
     crc32: int
     headers: _containers.RepeatedCompositeFieldContainer[Header]
-    def __init__(self, sequence: _Optional[int] = ..., subject: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., data: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., redelivered: bool = ..., redelivery_count: _Optional[int] = ..., crc32: _Optional[int] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ...) -> None: ...
+    key: bytes
+    expires_at: int
+    def __init__(self, sequence: _Optional[int] = ..., subject: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., data: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., redelivered: bool = ..., redelivery_count: _Optional[int] = ..., crc32: _Optional[int] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., key: _Optional[bytes] = ..., expires_at: _Optional[int] = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("key", "value")
@@ -63,12 +95,20 @@ class Header(_message.Message):
     def __init__(self, key: _Optional[bytes] = ..., value: _Optional[bytes] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ("subject", "sequence")
+    __slots__ = ("subject", "sequence", "kind", "delay", "cumulative", "reason")
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    DELAY_FIELD_NUMBER: _ClassVar[int]
+    CUMULATIVE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     subject: bytes
     sequence: int
-    def __init__(self, subject: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+    kind: Verdict
+    delay: int
+    cumulative: bool
+    reason: bytes
+    def __init__(self, subject: _Optional[bytes] = ..., sequence: _Optional[int] = ..., kind: _Optional[_Union[Verdict, str]] = ..., delay: _Optional[int] = ..., cumulative: bool = ..., reason: _Optional[bytes] = ...) -> None: ...
 
 class ConnectRequest(_message.Message):
     __slots__ = ("client_id", "heartbeat_inbox", "protocol", "conn_id", "ping_interval", "ping_max_out")
@@ -87,7 +127,7 @@ class ConnectRequest(_message.Message):
     def __init__(self, client_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., conn_id: _Optional[bytes] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("pub_prefix", "sub_requests", "unsub_requests", "close_requests", "error", "sub_close_requests", "ping_requests", "ping_interval", "ping_max_out", "protocol", "public_key")
+    __slots__ = ("pub_prefix", "sub_requests", "unsub_requests", "close_requests", "error", "sub_close_requests", "ping_requests", "ping_interval", "ping_max_out", "protocol", "features", "public_key")
     PUB_PREFIX_FIELD_NUMBER: _ClassVar[int]
     SUB_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     UNSUB_REQUESTS_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +138,7 @@ class ConnectResponse(_message.Message):
     PING_INTERVAL_FIELD_NUMBER: _ClassVar[int]
     PING_MAX_OUT_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_KEY_FIELD_NUMBER: _ClassVar[int]
     pub_prefix: bytes
     sub_requests: bytes
@@ -109,8 +150,9 @@ class ConnectResponse(_message.Message):
     ping_interval: int
     ping_max_out: int
     protocol: int
+    features: int
     public_key: bytes
-    def __init__(self, pub_prefix: _Optional[bytes] = ..., sub_requests: _Optional[bytes] = ..., unsub_requests: _Optional[bytes] = ..., close_requests: _Optional[bytes] = ..., error: _Optional[bytes] = ..., sub_close_requests: _Optional[bytes] = ..., ping_requests: _Optional[bytes] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., protocol: _Optional[int] = ..., public_key: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, pub_prefix: _Optional[bytes] = ..., sub_requests: _Optional[bytes] = ..., unsub_requests: _Optional[bytes] = ..., close_requests: _Optional[bytes] = ..., error: _Optional[bytes] = ..., sub_close_requests: _Optional[bytes] = ..., ping_requests: _Optional[bytes] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., protocol: _Optional[int] = ..., features: _Optional[int] = ..., public_key: _Optional[bytes] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ("conn_id",)
