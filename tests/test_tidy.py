@@ -47,7 +47,7 @@ LAYERS: tuple[set[str], ...] = (
 ROOMS: dict[str, tuple[str, ...]] = {
     "stan.limits": ("nats", "log", "raft", "core", "cluster", "monitor"),
     "stan.protocol": (
-        *("proto", "channels", "frames", "secure", "placement", "messages", "entries"),
+        *("proto", "channels", "frames", "secure", "features", "placement", "messages", "entries"),
         *("retries", "kernel", "requests", "user_subjects", "fetches"),
     ),
     "stan.core": (

@@ -71,8 +71,8 @@ class Fetched:
         """Decode the messages of this answer."""
         channel = self.channel
         return [
-            Message(sequence, channel, text_of(reply) if reply else "", data, timestamp)
-            for sequence, _, reply, data, timestamp, _, _ in map(
+            Message(sequence, channel, text_of(reply) if reply else "", data, timestamp, headers=headers, key=key)
+            for sequence, _, reply, data, timestamp, _, _, headers, key in map(
                 decode_message, fetches.messages(self.records, self.runs)
             )
         ]

@@ -1,11 +1,15 @@
 """A delivered message, and the options under which it is delivered."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from types import MappingProxyType
+from typing import Final, Protocol
 
 from stan_client.errors import NilMessageError
 from stan_client.positions import Start, new_only
+from stan_client.session import text_of
+
+NO_HEADERS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
 class Acker(Protocol):
@@ -16,12 +20,17 @@ class Acker(Protocol):
 
 
 class Message:
-    """One message of a channel (STAN-SPEC 2.1, MsgProto); text is `str`, bytes that are not UTF-8 as surrogates."""
+    """One message of a channel (STAN-SPEC 2.1, MsgProto); text is `str`, bytes that are not UTF-8 as surrogates.
+
+    `headers` are by name; of several with one name the last counts.
+    """
 
     __slots__ = (
         "_acker",
         "channel",
         "data",
+        "headers",
+        "key",
         "redelivered",
         "redelivery_count",
         "reply",
@@ -39,6 +48,9 @@ class Message:
         redelivered: bool = False,  # noqa: FBT001, FBT002 - positional for speed
         redelivery_count: int = 0,
         acker: Acker | None = None,
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        key: bytes = b"",
     ) -> None:
         self.sequence = sequence  # place in the channel; the first is 1
         self.channel = channel
@@ -47,6 +59,8 @@ class Message:
         self.timestamp_ns = timestamp_ns  # Unix nanoseconds, given by the server
         self.redelivered = redelivered
         self.redelivery_count = redelivery_count  # 0 for a first delivery
+        self.headers = {text_of(name): value for name, value in headers} if headers else NO_HEADERS
+        self.key = key  # b"": none
         self._acker = acker
 
     def ack(self) -> None:

@@ -197,7 +197,7 @@ class Publisher:
                 self._note_untaken()
                 continue
             try:
-                guid, error = decode_puback(frame.payload)
+                guid, error, _ = decode_puback(frame.payload)
             except ValueError:
                 log.warning("%s", BadAckError())
                 continue

@@ -162,11 +162,24 @@ class Subscription(AsyncIterator[Message]):
         messages = []
         for frame in frames:
             try:
-                sequence, _, reply, data, timestamp, redelivered, count = decode_message(frame.payload)
+                sequence, _, reply, data, timestamp, redelivered, count, headers, key = decode_message(frame.payload)
             except ValueError:
                 log.warning("%s: a message could not be decoded; it is not acked", channel)
                 continue
-            messages.append(Message(sequence, channel, text_of(reply), data, timestamp, redelivered, count, self))
+            messages.append(
+                Message(
+                    sequence,
+                    channel,
+                    text_of(reply),
+                    data,
+                    timestamp,
+                    redelivered,
+                    count,
+                    self,
+                    headers=headers,
+                    key=key,
+                )
+            )
         self.last_sequence = max([self.last_sequence, *[message.sequence for message in messages]])
         if self._direct:
             self._run(messages)

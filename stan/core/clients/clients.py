@@ -14,6 +14,7 @@ from stan.core.context import META_GROUP, BrokerContext, Done, nobody_waits, sho
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.meta import Client, MetaResult
 from stan.errors import go_quote
+from stan.protocol.features import features_at
 from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -255,6 +256,7 @@ class Clients:
             response.ping_requests = self.context.nats.subjects.pings.encode()
             response.ping_interval = request.ping_interval
             response.ping_max_out = request.ping_max_out
+        response.features = features_at(self.context.meta.level)
         self.context.respond(reply, response.SerializeToString())
 
     def _refuse(self, reply: bytes, error: str) -> None:

@@ -356,7 +356,8 @@ class Publishing:
             if isinstance(batch, RowBatch):
                 entry.rows.append((batch, base))
             else:
-                entry.acks.append(batch.acks)
+                acks = batch.acks if not batch.numbered else kernel.number(batch.acks, batch.replied, base)
+                entry.acks.append(acks)
                 if fingerprinted:
                     entry.fingerprinted.append(batch)
             base += batch.count

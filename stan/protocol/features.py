@@ -1,0 +1,29 @@
+"""Features that a server tells a client in `ConnectResponse.features`, so that no client relies on what a server steps over.
+
+A server of the original knows none: it would store a message without its headers, and take a negative ack for an ack.
+"""
+
+from enum import IntFlag
+from typing import Final
+
+from stan import level
+
+
+class Feature(IntFlag):
+    """What a server does besides the original protocol; numbers are never reused."""
+
+    CONTEXT = 1
+    """Headers and keys of messages are stored and delivered, and acks tell sequences that are asked for."""
+
+
+_SINCE: Final = {Feature.CONTEXT: level.DELIVERY}
+"""The level of the cluster from which on each feature is there."""
+
+
+def features_at(cluster_level: int) -> Feature:
+    """The features of a cluster at that level."""
+    found = Feature(0)
+    for feature, since in _SINCE.items():
+        if cluster_level >= since:
+            found |= feature
+    return found
