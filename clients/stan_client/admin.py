@@ -41,6 +41,10 @@ class Admin:
     def __init__(self, requester: Requester) -> None:
         self._requester = requester
 
+    def within(self, timeout_s: float) -> "Admin":
+        """Return the same requests with another patience: each is repeated for *timeout_s* seconds at most."""
+        return Admin(self._requester.within(timeout_s))
+
     # --- what there is ------------------------------------------------------------------------------------------------
 
     async def channels(self, pattern: str = ">", *, page: int = 0) -> list[pb.ChannelStatus]:

@@ -102,10 +102,18 @@ class BlockingClient:
         max_bytes: int = 0,
         in_flight: int = 4,
         from_replica: bool = False,
+        timeout_s: float | None = None,
     ) -> Iterator[Fetched]:
         """As FetchMethods.read_range; requests continue in the background while the caller works."""
         answers = self._direct.read_range(
-            channel, first, last, uid=uid, max_bytes=max_bytes, in_flight=in_flight, from_replica=from_replica
+            channel,
+            first,
+            last,
+            uid=uid,
+            max_bytes=max_bytes,
+            in_flight=in_flight,
+            from_replica=from_replica,
+            timeout_s=timeout_s,
         )
         try:
             while (found := self._wait(_next(answers))) is not None:

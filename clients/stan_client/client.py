@@ -8,24 +8,28 @@ The client never closes a NATS connection that the caller has supplied.
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from nats.aio.client import Client as NatsClient
 
 from stan_client.connected import Connected
 from stan_client.connection import CONNECT_FAILURES, BorrowedLink, ClientConnection, NatsLink, for_nats
+from stan_client.deadlines import deadline, left_s
 from stan_client.errors import (
     BadConnectionError,
     ConnectionClosedError,
+    NotSentError,
     PingOptionsError,
-    PublishAckTimeoutError,
     ServerError,
     StanClientError,
+    SubscribeRequestTimeoutError,
 )
 from stan_client.inbox import Inbox
-from stan_client.messages import BatchCallback, Callback, SubscriptionOptions
+from stan_client.messages import BatchCallback, Callback, Message, SubscriptionOptions
+from stan_client.middleware import Chain, Middleware, MiddlewareContext, handled
+from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context
 from stan_client.positions import Start, new_only
 from stan_client.publishing import PUBLISHES_PER_TURN_MAX, OnAck, Publisher, PublishManyResult
 from stan_client.session import Session, SessionOptions, check_cluster_id
@@ -55,6 +59,7 @@ class ClientOptions:
     resubscribe: bool = True
     republish: bool = False
     connection_lost: Callable[[StanClientError], None] | None = None
+    middleware: Sequence[Middleware] = ()  # outermost first
 
 
 class Client(Connected):
@@ -72,6 +77,7 @@ class Client(Connected):
             ack_timeout_s=options.ack_timeout_s,
             republish=options.republish,
         )
+        self._chain = Chain(options.middleware)
         self._recovery: asyncio.Task[None] | None = None
         self._ready_waiters: list[asyncio.Future[None]] = []
         self._closed = False
@@ -216,18 +222,56 @@ class Client(Connected):
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
-    async def publish(self, channel: str, data: bytes, *, reply: str = "") -> str:
-        """Publish one message and wait for its ack; returns the message's guid.
+    async def publish(
+        self,
+        channel: str,
+        data: bytes,
+        *,
+        reply: str = "",
+        headers: Headers | None = None,
+        key: str | bytes = "",
+        timeout_s: float | None = None,
+    ) -> Published:
+        """Publish one message and wait for its ack; returns the message's guid, which tells its `sequence`.
+
+        Args:
+            channel: its name.
+            data: the message.
+            reply: a subject of the program's own, which the server passes on.
+            headers: text or bytes by name; all together at most 64 KiB as encoded.
+            key: of the message; at most 1 KiB; empty: none.
+            timeout_s: seconds that the whole call takes at most, whatever middleware does meanwhile. None: the client's
+                `ack_timeout_s` for room in the window, and once more for the ack.
 
         Raises:
-            ServerError: the server refused the message. PublishAckTimeoutError: no ack in time.
+            ServerError: the server refused the message. PublishAckTimeoutError: no ack in time; NotSentError, a kind of it: the
+                message was not even sent.
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
+            InvalidHeadersError, InvalidKeyError: no server takes these; nothing was sent.
+            NotSupportedError: the server does not know headers and keys, and would drop them. With `republish` also if it is the
+                server of a new session that does not know them.
             ConnectionClosedError: the client is closed.
             StanClientError: the session was lost before the ack came; whether the message is stored is not known.
         """
-        acked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        until = deadline(timeout_s)
+        if self._chain:
+            message = NewMessage(data, headers or NOTHING, key, reply)
+            return await self._publish_in_chain(channel, message, until)
+        return await self._publish(channel, data, reply, encode_context(headers, key), until)
 
-        def settle(guid: str, error: StanClientError | None) -> None:
+    async def _publish_in_chain(self, channel: str, message: NewMessage, until: float | None) -> Published:
+        async def send(message: NewMessage) -> Published:
+            context = encode_context(message.headers, message.key)
+            return await self._publish(channel, message.data, message.reply, context, until)
+
+        told = await self._chain.run(MiddlewareContext("publish", self, channel, deadline=until), message, send)
+        return cast("Published", told)
+
+    async def _publish(self, channel: str, data: bytes, reply: str, context: bytes, until: float | None) -> Published:
+        loop = asyncio.get_running_loop()
+        acked: asyncio.Future[Published] = loop.create_future()
+
+        def settle(guid: Published, error: StanClientError | None) -> None:
             if acked.done():
                 return
             if error is None:
@@ -236,24 +280,42 @@ class Client(Connected):
                 acked.set_exception(error)
 
         try:
-            async with asyncio.timeout(self._options.ack_timeout_s):
+            async with asyncio.timeout_at(loop.time() + self._options.ack_timeout_s if until is None else until):
                 await self.room()
         except TimeoutError:
-            raise PublishAckTimeoutError from None
-        self.publish_async(channel, data, reply=reply, on_ack=settle)
+            raise NotSentError from None
+        timeout_s = left_s(until)
+        if timeout_s == 0:
+            raise NotSentError
+        self._publisher.publish(channel, data, reply, settle, context, numbered=True, timeout_s=timeout_s)
         return await acked
 
-    def publish_async(self, channel: str, data: bytes, *, reply: str = "", on_ack: OnAck | None = None) -> str:
-        """Publish without waiting; returns the message's guid. *on_ack* is called exactly once, with the guid and None or the
-        error.
+    def publish_async(
+        self,
+        channel: str,
+        data: bytes,
+        *,
+        reply: str = "",
+        headers: Headers | None = None,
+        key: str | bytes = "",
+        timeout_s: float | None = None,
+        on_ack: OnAck | None = None,
+    ) -> str:
+        """Publish without waiting; returns the message's guid. *on_ack* is called exactly once, with the guid, which tells the
+        sequence by then, and None or the error; *timeout_s* seconds later at the latest. No middleware runs around it.
 
         Raises:
             TooManyInFlightError: the window is full or the session is being recovered: `await client.room()` first.
-            MessageTooLargeError, InvalidNameError, ConnectionClosedError: as of publish().
+            MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError, NotSupportedError,
+            ConnectionClosedError: as of publish().
         """
         if self._closed:
             raise ConnectionClosedError from self._reason
-        return self._publisher.publish(channel, data, reply, on_ack or self._log_failure)
+        context = encode_context(headers, key) if headers or key else b""
+        numbered = on_ack is not None
+        return self._publisher.publish(
+            channel, data, reply, on_ack or self._log_failure, context, numbered=numbered, timeout_s=timeout_s
+        )
 
     async def room(self) -> int:
         """Wait until publish_async may be called; returns how many calls are allowed before the next await, at least 1."""
@@ -265,25 +327,104 @@ class Client(Connected):
                 return free
             await self._publisher.wait_for_room()
 
-    async def publish_many(self, channel: str, messages: Iterable[bytes]) -> int:
+    async def publish_many(
+        self,
+        channel: str,
+        messages: Iterable[bytes | NewMessage],
+        *,
+        reply: str = "",
+        headers: Headers | None = None,
+        key: str | bytes = "",
+        timeout_s: float | None = None,
+    ) -> int:
         """Publish all *messages*, as many at once as the window allows, and wait for all acks; returns the number of messages.
+
+        Args:
+            channel: its name.
+            messages: data alone, or with headers, key and reply of its own.
+            reply: of the messages that are data alone.
+            headers: of the messages that are data alone.
+            key: of the messages that are data alone.
+            timeout_s: seconds that each message waits at most, for room and for its ack. None: for its ack `ack_timeout_s`.
 
         Raises:
             PublishManyError: some messages were not acked; `failures` lists which and why. The first failure ends the
                 publishing, so that the messages after a refused one are not published before it.
-            ConnectionClosedError, MessageTooLargeError, InvalidNameError: as of publish(); the messages before were sent.
+            ConnectionClosedError, MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError,
+            NotSupportedError: as of publish(); the messages before were sent.
         """
+        every = NewMessage(b"", headers or NOTHING, key, reply)
+        if self._chain:
+            return await self._publish_many_in_chain(channel, messages, every, timeout_s)
         batch = PublishManyResult()
+        common = encode_context(headers, key)
         room = 0
-        for place, data in enumerate(messages):
-            while not room:
-                room = min(await self.room(), PUBLISHES_PER_TURN_MAX)
-                await asyncio.sleep(0)  # lets the encoded messages reach the socket
-                room = min(room, self._publisher.free())
+        for place, message in enumerate(messages):
+            if not room and not (room := await self._turn_of_room(timeout_s)):
+                batch.failures.append((place, NotSentError()))
             if batch.failures:
                 break
-            batch.expect(self.publish_async(channel, data, on_ack=batch.settle), place)
+            if isinstance(message, NewMessage):
+                data, subject, context = message.data, message.reply, encode_context(message.headers, message.key)
+            else:
+                data, subject, context = message, reply, common
+            if self._closed:
+                raise ConnectionClosedError from self._reason
+            batch.expect(
+                self._publisher.publish(channel, data, subject, batch.settle, context, timeout_s=timeout_s), place
+            )
             room -= 1
+        return await batch.result()
+
+    async def _turn_of_room(self, timeout_s: float | None) -> int:
+        """Wait for room and let the encoded messages reach the socket; returns how many messages may be published in this turn of
+        the event loop, 0 if the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    room = min(await self.room(), PUBLISHES_PER_TURN_MAX)
+                    await asyncio.sleep(0)
+                    room = min(room, self._publisher.free())
+                    if room > 0:
+                        return room
+        except TimeoutError:
+            return 0
+
+    async def _publish_many_in_chain(
+        self, channel: str, messages: Iterable[bytes | NewMessage], every: NewMessage, timeout_s: float | None
+    ) -> int:
+        """As publish_many, with one task per message, because middleware may wait."""
+        batch = PublishManyResult()
+        broken: list[Exception] = []
+        room = asyncio.Semaphore(min(self._options.max_pub_acks_in_flight, PUBLISHES_PER_TURN_MAX))
+        tasks: set[asyncio.Task[None]] = set()
+
+        async def publish(place: int, message: NewMessage) -> None:
+            try:
+                await self._publish_in_chain(channel, message, deadline(timeout_s))
+                batch.acked += 1
+            except StanClientError as error:
+                batch.failures.append((place, error))
+            except Exception as error:  # noqa: BLE001 - of middleware; raised to the caller below
+                broken.append(error)
+            finally:
+                room.release()
+
+        try:
+            for place, message in enumerate(messages):
+                await room.acquire()
+                if batch.failures or broken:
+                    break
+                whole = message if isinstance(message, NewMessage) else every._replace(data=message)
+                task = asyncio.create_task(publish(place, whole))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+        if broken:
+            raise broken[0]
         return await batch.result()
 
     def _log_failure(self, guid: str, error: StanClientError | None) -> None:
@@ -304,6 +445,7 @@ class Client(Connected):
         ack_wait_s: int = 30,
         manual_acks: bool = False,
         batch: bool = False,
+        timeout_s: float | None = None,
     ) -> Subscription:
         """Subscribe to a channel; iterate over the result, or give a callback.
 
@@ -311,7 +453,7 @@ class Client(Connected):
             channel: a name without wildcards; it is created if it does not exist.
             callback: takes one message; with *batch*, the list of messages that arrived together. A plain function is called in
                 the turn of the event loop that read the messages and must not block; an async function is awaited by one
-                worker of the subscription.
+                worker of the subscription. With middleware the worker runs plain functions, too; none runs around lists.
             queue: name of a queue group; each message goes to one of the group's members.
             durable: name under which (with the client id) the server keeps the acks after the subscription is closed.
             start: where a new subscription begins, made by stan_client.positions; only new messages by default.
@@ -319,6 +461,7 @@ class Client(Connected):
             ack_wait_s: whole seconds after which an unacked message is redelivered, >= 1.
             manual_acks: messages are acked by Message.ack(), not by the subscription.
             batch: call *callback* with lists of messages.
+            timeout_s: seconds that the whole call takes at most. None: for the answer the client's `connect_timeout_s`.
 
         Raises:
             ServerError: refused. SubscribeRequestTimeoutError: no answer. ConnectionClosedError: the client is closed.
@@ -332,10 +475,31 @@ class Client(Connected):
             manual_acks=manual_acks,
             batch=batch,
         )
+        if self._chain and callback is not None and not batch:
+            callback = self._in_chain(cast("Callback", callback))
         subscription = Subscription(self, channel, callback, options)
-        await subscription.make(await self.ready())
+        until = deadline(timeout_s)
+        try:
+            async with asyncio.timeout_at(until):
+                session = await self.ready()
+        except TimeoutError:
+            raise SubscribeRequestTimeoutError from None
+        await subscription.make(session, left_s(until))
         self._subscriptions.append(subscription)
         return subscription
+
+    def _in_chain(self, callback: Callback) -> Callback:
+        async def handle(message: Message) -> None:
+            await self.handle(message, callback)
+
+        return handle
+
+    async def handle(self, message: Message, callback: Callback) -> None:
+        """Run *callback* with a message, inside the client's middleware. Subscriptions with a callback do that by themselves; a
+        program that iterates calls this in its loop, because the client cannot see how the body of a loop ends. Acks are not
+        concerned. Whatever *callback* or a middleware raises is raised."""
+        context = MiddlewareContext("handle", self, message.channel, attempt=message.redelivery_count + 1)
+        await self._chain.run(context, message, handled(callback))
 
     def forget(self, subscription: Subscription) -> None:
         """Note that a subscription has ended: it is not made again after a loss."""
@@ -344,8 +508,9 @@ class Client(Connected):
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
+    async def close(self, *, timeout_s: float | None = None) -> None:
         """Close the client: publishes without ack fail, durables stay on the server, iterations end. A second close does nothing.
+        *timeout_s*: seconds to wait for the server's answer; None: the client's `connect_timeout_s`.
 
         Raises:
             CloseRequestTimeoutError, ServerError: the server did not confirm; the client is closed anyway.
@@ -356,7 +521,7 @@ class Client(Connected):
         await self._stop(ConnectionClosedError())
         try:
             if session is not None:
-                await session.close()
+                await session.close(timeout_s)
         finally:
             if self._link is not None:
                 await self._link.shut()
@@ -404,6 +569,7 @@ async def connect(
     connection_lost: Callable[[StanClientError], None] | None = None,
     resubscribe: bool = True,
     republish: bool = False,
+    middleware: Sequence[Middleware] = (),
 ) -> Client:
     """Connect to a cluster under a client id; options and defaults of the original client (STAN-SPEC 14.1).
 
@@ -424,6 +590,7 @@ async def connect(
         resubscribe: after a loss, make the session and all subscriptions again; otherwise a loss closes the client.
         republish: send publishes without ack again, with the same guid, after a loss or a NATS reconnect. Off by default: a
             lost ack leaves open whether the message was stored, and a server that ignores guids stores it twice.
+        middleware: runs around what publish(), publish_many() and callbacks do, outermost first; see stan_client.middleware.
 
     Raises:
         PingOptionsError, InvalidNameError: ping values out of range, impossible cluster id.
@@ -435,14 +602,7 @@ async def connect(
         raise PingOptionsError(ping_interval_s, ping_max_out)
     check_cluster_id(f"{discover_prefix}.{cluster_id}")
     client = Client(
-        SessionOptions(
-            cluster_id=cluster_id,
-            client_id=client_id,
-            discover_prefix=discover_prefix,
-            connect_timeout_s=connect_timeout_s,
-            ping_interval_s=ping_interval_s,
-            ping_max_out=ping_max_out,
-        ),
+        SessionOptions(cluster_id, client_id, discover_prefix, connect_timeout_s, ping_interval_s, ping_max_out),
         ClientOptions(
             servers=servers.split(",") if isinstance(servers, str) else servers,
             nats=nats,
@@ -452,6 +612,7 @@ async def connect(
             resubscribe=resubscribe,
             republish=republish,
             connection_lost=connection_lost,
+            middleware=tuple(middleware),
         ),
     )
     await client.start()

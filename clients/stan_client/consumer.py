@@ -88,6 +88,7 @@ class PullConsumer(AsyncIterator[Fetched]):
         max_in_flight: int = 4,
         max_bytes: int = 0,
         from_replica: bool = False,
+        timeout_s: float | None = None,
     ) -> None:
         """Make a consumer; no request is sent before the iteration begins.
 
@@ -101,6 +102,7 @@ class PullConsumer(AsyncIterator[Fetched]):
             max_in_flight: requests in flight, >= 1.
             max_bytes: of one batch; 0: as many as NATS accepts.
             from_replica: ask read replicas.
+            timeout_s: of each request, in seconds; None: that of the client.
         """
         self.channel = channel
         self.lost = 0  # messages skipped because the server has removed them
@@ -110,6 +112,7 @@ class PullConsumer(AsyncIterator[Fetched]):
         self._skip_lost = skip_lost
         self._reporter = CursorReporter(client, cursor, channel)
         self._max_in_flight, self._max_bytes, self._from_replica = max_in_flight, max_bytes, from_replica
+        self._timeout_s = timeout_s
         self._batches = self._read()
 
     def __repr__(self) -> str:
@@ -158,7 +161,9 @@ class PullConsumer(AsyncIterator[Fetched]):
                         raise
                     if self._at.uid:
                         self._start_again()
-                    await self._client.info(newer_than={self.channel: 0}, wait_s=FOLLOW_WAIT_S)
+                    await self._client.info(
+                        newer_than={self.channel: 0}, wait_s=FOLLOW_WAIT_S, timeout_s=self._timeout_s
+                    )
 
     def _answers(self) -> AsyncGenerator[Fetched, None]:
         return self._client.read_batches(
@@ -169,6 +174,7 @@ class PullConsumer(AsyncIterator[Fetched]):
             max_bytes=self._max_bytes,
             from_replica=self._from_replica,
             uid=self._at.uid,
+            timeout_s=self._timeout_s,
         )
 
     def _look_for_loss(self, found: Fetched) -> None:

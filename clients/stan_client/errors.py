@@ -84,6 +84,12 @@ class PublishAckTimeoutError(StanClientError):
     text = "stan: publish ack timeout"
 
 
+class NotSentError(PublishAckTimeoutError):
+    """The time was over while the publish waited for a session or for room in the window: the message was not sent."""
+
+    text = "stan: publish timeout, the message was not sent"
+
+
 class TooManyInFlightError(StanClientError):
     """publish_async was called although `max_pub_acks_in_flight` acks are outstanding; await room() first."""
 
@@ -94,6 +100,18 @@ class InvalidNameError(StanClientError, ValueError):
     """A channel or cluster id that cannot be part of a NATS subject, or that no server takes (STAN-SPEC 4.2)."""
 
     text = "stan: invalid subject"
+
+
+class InvalidHeadersError(StanClientError, ValueError):
+    """Headers that no server takes: a name that is not text, or more than 64 KiB as encoded."""
+
+    text = "stan: invalid headers"
+
+
+class InvalidKeyError(StanClientError, ValueError):
+    """A key of a message that no server takes: longer than 1 KiB."""
+
+    text = "stan: invalid key"
 
 
 class MessageTooLargeError(StanClientError):
@@ -133,7 +151,7 @@ class NilMessageError(StanClientError):
 
 
 class NotSupportedError(StanClientError):
-    """The server is too old for this request."""
+    """The server is too old for this request, or does not know headers and keys; `Client.publish` sends nothing then."""
 
     text = "stan: not supported by server"
 

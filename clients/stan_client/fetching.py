@@ -91,9 +91,9 @@ class Fetcher:
         """Size of the largest possible answer, in bytes."""
         return (await self._ready()).link.max_payload
 
-    async def fetch(self, request: FetchRequest, *, from_replica: bool) -> Fetched:
-        """Request one answer. If no replica answers or the replica refuses (it may not know the channel yet), the leader is
-        asked.
+    async def fetch(self, request: FetchRequest, *, from_replica: bool, timeout_s: float | None = None) -> Fetched:
+        """Request one answer, for *timeout_s* seconds at most; None: the client's patience. If no replica answers or the replica
+        refuses (it may not know the channel yet), the leader is asked.
 
         Raises:
             ServerError: refused. FetchTimeoutError: no answer in time. ConnectionClosedError: the client is closed.
@@ -102,7 +102,7 @@ class Fetcher:
         payload = request.SerializeToString()
         pause = RETRY_FIRST_S
         try:
-            async with asyncio.timeout(self.patience_s):
+            async with asyncio.timeout(self.patience_s if timeout_s is None else timeout_s):
                 while True:
                     inbox = await self._ready()
                     frame = await inbox.ask(self._replica if from_replica else self._leader, payload)
@@ -159,6 +159,7 @@ class ReadOptions:
     from_replica: bool = False
     last: int = 0  # highest sequence to read, 0: no bound; the reader waits if replicas do not have it yet
     uid: int = 0  # the channel must be this one, 0: any
+    timeout_s: float | None = None  # of each request, None: the client's
 
 
 class Reader:
@@ -241,7 +242,7 @@ class Reader:
     async def _fetch(self, **asked: int) -> Fetched:
         options, from_replica = self._options, self._from_replica
         request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, **asked)
-        found = await self._fetcher.fetch(request, from_replica=from_replica)
+        found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
         if self._uid and found.uid not in (0, self._uid):  # 0: the answer had no room for the uid
             raise ChannelReplacedError
         self._uid = self._uid or found.uid
@@ -270,6 +271,7 @@ class FetchMethods:
         count: int = 0,
         max_bytes: int = 0,
         from_replica: bool = False,
+        timeout_s: float | None = None,
     ) -> list[Message]:
         """Return messages of a channel, as many as fit into one answer of the server; without subscription and acks.
 
@@ -280,13 +282,20 @@ class FetchMethods:
             count: messages at most; 0: as many as fit.
             max_bytes: of the answer; 0: as large as NATS accepts. One message comes even if it is larger.
             from_replica: ask read replicas, which spares the channel's leader but may lag behind it.
+            timeout_s: seconds that the call takes at most; None: those of the client.
 
         Raises:
             ServerError: refused, for example because there is no such channel. FetchTimeoutError: no answer in time.
             ConnectionClosedError: the client is closed.
         """
         found = await self.fetch_batch(
-            channel, start=start, last=last, count=count, max_bytes=max_bytes, from_replica=from_replica
+            channel,
+            start=start,
+            last=last,
+            count=count,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            timeout_s=timeout_s,
         )
         return found.messages()
 
@@ -299,6 +308,7 @@ class FetchMethods:
         count: int = 0,
         max_bytes: int = 0,
         from_replica: bool = False,
+        timeout_s: float | None = None,
     ) -> Fetched:
         """As fetch(), but returns the messages as the server stores them, with the channel's uid and first and last sequence."""
         request = FetchRequest(
@@ -308,7 +318,7 @@ class FetchMethods:
             max_bytes=max_bytes,
             **(start or everything()).fetch_start(),
         )
-        return await self._fetcher.fetch(request, from_replica=from_replica)
+        return await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
 
     async def read(
         self,
@@ -319,6 +329,7 @@ class FetchMethods:
         max_in_flight: int = 4,
         max_bytes: int = 0,
         from_replica: bool = False,
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[Message, None]:
         """Yield all messages of a channel in order, with several requests ahead of the reader: up to the newest message at the
         beginning or, with *follow*, for ever. Messages that the server has removed are left out: their sequences are missing.
@@ -330,6 +341,7 @@ class FetchMethods:
             max_in_flight: requests in flight, >= 1.
             max_bytes: of one answer; 0: as large as NATS accepts.
             from_replica: as of fetch().
+            timeout_s: of each request, in seconds; None: that of the client. Waiting for new messages does not count.
 
         Raises:
             ServerError, FetchTimeoutError, ConnectionClosedError: as of fetch().
@@ -342,6 +354,7 @@ class FetchMethods:
             max_in_flight=max_in_flight,
             max_bytes=max_bytes,
             from_replica=from_replica,
+            timeout_s=timeout_s,
         )
         async with aclosing(batches):
             async for found in batches:
@@ -357,12 +370,18 @@ class FetchMethods:
         max_in_flight: int = 4,
         max_bytes: int = 0,
         from_replica: bool = False,
+        timeout_s: float | None = None,
         uid: int = 0,
     ) -> AsyncGenerator[Fetched, None]:
         """As read(), but yields whole answers, with the messages as the server stores them; an answer may hold none. *uid*: the
         channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name."""
         options = ReadOptions(
-            follow=follow, max_in_flight=max_in_flight, max_bytes=max_bytes, from_replica=from_replica, uid=uid
+            follow=follow,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            uid=uid,
+            timeout_s=timeout_s,
         )
         return Reader(self._fetcher, channel, options).answers(start_at or everything())
 
@@ -376,6 +395,7 @@ class FetchMethods:
         max_bytes: int = 0,
         in_flight: int = 4,
         from_replica: bool = False,
+        timeout_s: float | None = None,
     ) -> AsyncGenerator[Fetched, None]:
         """Yield the existing messages of [first, last] in order, answer by answer; an answer may hold none.
 
@@ -387,11 +407,17 @@ class FetchMethods:
             max_bytes: of one answer; 0: as large as NATS accepts.
             in_flight: requests in flight, >= 1.
             from_replica: as of fetch(); the leader is asked for messages that replicas do not get soon.
+            timeout_s: of each request, in seconds; None: that of the client.
 
         Raises:
             ChannelReplacedError: the channel has another uid, or gets one meanwhile. Others as of fetch().
         """
         options = ReadOptions(
-            max_in_flight=in_flight, max_bytes=max_bytes, from_replica=from_replica, last=last, uid=uid
+            max_in_flight=in_flight,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            last=last,
+            uid=uid,
+            timeout_s=timeout_s,
         )
         return Reader(self._fetcher, channel, options).answers(from_sequence(first))

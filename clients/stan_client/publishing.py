@@ -1,45 +1,54 @@
 """Publishes that wait for their acks: the window, the timeouts, and what happens to them when the session is lost.
 
-There is no task and no timer per message: acks come in batches from the turn that read them, and one timer watches the oldest
-publish, because all wait equally long. A message is sent twice only with `republish`, because a lost ack leaves open whether the
-message was stored, or if NATS reports that it had no receiver, so that it certainly was not stored.
+There is no task and no timer per message: acks come in batches from the turn that read them, and one timer watches the earliest
+deadline of all, however long each publish waits. A message is sent twice only with `republish`, because a lost ack leaves open
+whether the message was stored, or if NATS reports that it had no receiver, so that it certainly was not stored.
 """
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final, NamedTuple
 
 from stan.protocol.channels import is_channel_name
+from stan.protocol.features import Feature
 from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import decode_puback, encode_publish
+from stan.protocol.kernel.client import decode_puback, encode_more, encode_publish
 from stan_client.errors import (
     BadAckError,
     InvalidNameError,
     MessageTooLargeError,
+    NotSupportedError,
     PublishAckTimeoutError,
     PublishManyError,
     ServerError,
     StanClientError,
     TooManyInFlightError,
 )
+from stan_client.new_message import Published, published
 from stan_client.session import Session, fresh_id, text_of
 
 log = logging.getLogger("stan_client")
 
-OnAck = Callable[[str, StanClientError | None], None]
-"""Called once per message with its guid and None or the error, in the turn that read the ack: must be short."""
+OnAck = Callable[[Published, StanClientError | None], None]
+"""Called once per message with its guid, which tells the sequence, and None or the error; in the turn that read the ack: must be
+short."""
 
 PUBLISHES_PER_TURN_MAX: Final = 1024
 """Messages encoded by publish_many before the event loop gets its turn (and the socket its bytes)."""
 
-
 UNTAKEN_PAUSE_S: Final = 0.1
 """Pause before a publish for which NATS had no receiver is sent again."""
 
+EXPIRE_PAUSE_S: Final = 0.01
+"""Least time between two looks for publishes whose time is over: each looks at all that are in flight."""
+
 CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
+
+NO_CONTEXT: Final = "stan: headers and keys are not supported by the server; nothing was sent to it"
 
 
 class PendingPublish(NamedTuple):
@@ -47,7 +56,8 @@ class PendingPublish(NamedTuple):
 
     deadline: float  # loop time
     on_ack: OnAck
-    again: tuple[str, bytes, str]  # channel, data, reply: to be sent again
+    again: tuple[str, bytes, str, bytes, bool]  # channel, data, reply, context, numbered: to be sent again
+    timed: bool  # the caller has set the deadline; it stays when the message is sent again
 
 
 class PublishPath:
@@ -61,14 +71,35 @@ class PublishPath:
         self._prefix = session.answer.pub_prefix + b"."
         self._client_id = session.options.client_id.encode()
         self._conn_id = session.conn_id
+        self._knows_context = bool(session.answer.features & Feature.CONTEXT)
+        self._numbered = encode_more((), b"", numbered=True) if self._knows_context else b""
         self._names: dict[str, tuple[bytes, bytes]] = {}  # channel -> NATS subject of its publishes, encoded name
 
-    def encode(self, guid: bytes, channel: str, data: bytes, reply: str) -> bytes:
+    def encode(
+        self,
+        guid: bytes,
+        channel: str,
+        data: bytes,
+        reply: str,
+        context: bytes,
+        numbered: bool,  # noqa: FBT001 - positional for speed
+    ) -> bytes:
         """Return the NATS frame of one publish.
+
+        Args:
+            guid: of the message.
+            channel: its name.
+            data: the message.
+            reply: a subject of the program's own.
+            context: headers and key, as `encode_context` makes them.
+            numbered: the ack is to tell the sequence, if the server of this session can.
 
         Raises:
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
+            NotSupportedError: the server of this session does not know headers and keys, and would drop them.
         """
+        if context and not self._knows_context:
+            raise NotSupportedError(NO_CONTEXT)
         subject, name = self._names.get(channel) or self._name(channel)
         frame = encode_publish(
             subject,
@@ -79,6 +110,7 @@ class PublishPath:
             reply.encode("utf-8", "surrogateescape"),
             data,
             self._conn_id,
+            context + self._numbered if numbered else context,
         )
         max_payload = self.link.max_payload
         if len(frame) > max_payload and len(frame) - frame.index(b"\r\n") - 4 > max_payload:
@@ -116,9 +148,10 @@ class Publisher:
         self._path: PublishPath | None = None  # None while there is no session
         prefix = fresh_id()
         self._guids: Iterator[str] = (f"{prefix}{number:x}" for number in count(1))
-        self._pending: dict[bytes, PendingPublish] = {}  # guid -> publish, oldest deadline first
+        self._pending: dict[bytes, PendingPublish] = {}  # guid -> publish, in the order of publishing
         self._room_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf  # loop time of the earliest deadline; without a timer: never
         self._untaken: set[bytes] = set()  # guids that will be sent again
 
     @property
@@ -141,21 +174,34 @@ class Publisher:
         if final or not self._republish:
             pending, self._pending = self._pending, {}
             for guid, publish in pending.items():
-                _tell(publish.on_ack, guid, error)
+                _tell(publish.on_ack, guid, 0, error)
         self._wake()
         if path is not None:
             await path.close()
 
     def send_again(self) -> None:
-        """After a new session or a NATS reconnect: with `republish`, send publishes without ack again, with the same guids."""
+        """After a new session or a NATS reconnect: with `republish`, send publishes without ack again, with the same guids,
+        headers and keys. What the new server cannot take fails."""
         path = self._path
         if not self._republish or path is None:
             return
-        pending, self._pending = self._pending, {}
+        pending = list(self._pending.items())
         deadline = asyncio.get_running_loop().time() + self._ack_timeout_s
-        for guid, publish in pending.items():
-            self._pending[guid] = publish._replace(deadline=deadline)
-            path.link.send(path.encode(guid, *publish.again))
+        for guid, publish in pending:
+            if not publish.timed:
+                self._pending[guid] = publish._replace(deadline=deadline)
+            self._send(path, guid, publish)
+
+    def _send(self, path: PublishPath, guid: bytes, publish: PendingPublish) -> None:
+        """Send a publish without ack again; what cannot be sent on this path fails."""
+        try:
+            frame = path.encode(guid, *publish.again)
+        except StanClientError as error:
+            self._pending.pop(guid, None)
+            _tell(publish.on_ack, guid, 0, error)
+            self._wake()
+        else:
+            path.link.send(frame)
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
@@ -169,24 +215,45 @@ class Publisher:
         self._room_waiters.append(waiter)
         await waiter
 
-    def publish(self, channel: str, data: bytes, reply: str, on_ack: OnAck) -> str:
+    def publish(
+        self,
+        channel: str,
+        data: bytes,
+        reply: str,
+        on_ack: OnAck,
+        context: bytes = b"",
+        *,
+        numbered: bool = False,
+        timeout_s: float | None = None,
+    ) -> str:
         """Send one message; returns its guid. The caller waits for a session and room beforehand.
+
+        Args:
+            channel: its name.
+            data: the message.
+            reply: a subject of the program's own.
+            on_ack: told the outcome.
+            context: headers and key, as `encode_context` makes them.
+            numbered: *on_ack* is told the sequence, if the server can tell it.
+            timeout_s: seconds until *on_ack* is told that no ack came; None: as long as all others.
 
         Raises:
             TooManyInFlightError: no room, or no session at the moment.
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
+            NotSupportedError: there is a context, and the server does not know headers and keys.
         """
         path = self._path
         if path is None or len(self._pending) >= self._in_flight_max:
             raise TooManyInFlightError
         name = next(self._guids)
         guid = name.encode()
-        frame = path.encode(guid, channel, data, reply)
-        loop = asyncio.get_running_loop()
-        self._pending[guid] = PendingPublish(loop.time() + self._ack_timeout_s, on_ack, (channel, data, reply))
+        frame = path.encode(guid, channel, data, reply, context, numbered)
+        timed = timeout_s is not None
+        deadline = asyncio.get_running_loop().time() + (self._ack_timeout_s if timeout_s is None else timeout_s)
+        self._pending[guid] = PendingPublish(deadline, on_ack, (channel, data, reply, context, numbered), timed)
         path.link.send(frame)
-        if self._timer is None:
-            self._timer = loop.call_later(self._ack_timeout_s, self._expire)
+        if deadline < self._timer_at:
+            self._watch(deadline)
         return name
 
     # --- acks ------------------------------------------------------------------------------------------------------
@@ -197,13 +264,13 @@ class Publisher:
                 self._note_untaken()
                 continue
             try:
-                guid, error, _ = decode_puback(frame.payload)
+                guid, error, sequence = decode_puback(frame.payload)
             except ValueError:
                 log.warning("%s", BadAckError())
                 continue
             publish = self._pending.pop(guid, None)
             if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
-                _tell(publish.on_ack, guid, ServerError(text_of(error)) if error else None)
+                _tell(publish.on_ack, guid, sequence, ServerError(text_of(error)) if error else None)
         self._wake()
 
     def _note_untaken(self) -> None:
@@ -224,22 +291,26 @@ class Publisher:
         path = self._path
         if path is None:
             return
-        for guid, publish in self._pending.items():
+        for guid, publish in list(self._pending.items()):
             if guid in untaken:
-                path.link.send(path.encode(guid, *publish.again))
+                self._send(path, guid, publish)
+
+    def _watch(self, at: float) -> None:
+        """Set the timer to a loop time."""
+        self.stop()
+        self._timer, self._timer_at = asyncio.get_running_loop().call_at(at, self._expire), at
 
     def _expire(self) -> None:
-        """Fail publishes whose deadline has passed, and set the timer to the deadline of the oldest one that remains."""
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        while self._pending:
-            guid, publish = next(iter(self._pending.items()))
-            if publish.deadline > now:
-                self._timer = loop.call_at(publish.deadline, self._expire)
-                break
-            del self._pending[guid]
-            _tell(publish.on_ack, guid, PublishAckTimeoutError())
+        """Fail publishes whose deadline has passed, and set the timer to the earliest deadline of those that remain."""
+        self.stop()
+        now = asyncio.get_running_loop().time()
+        for guid in [guid for guid, publish in self._pending.items() if publish.deadline <= now]:
+            late = self._pending.pop(guid, None)
+            if late is not None:  # else an on_ack before has ended it
+                _tell(late.on_ack, guid, 0, PublishAckTimeoutError())
+        earliest = min((publish.deadline for publish in self._pending.values()), default=math.inf)
+        if earliest < self._timer_at:
+            self._watch(max(earliest, now + EXPIRE_PAUSE_S))
         self._wake()
 
     def _wake(self) -> None:
@@ -253,12 +324,12 @@ class Publisher:
         """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._timer_at = None, math.inf
 
 
-def _tell(on_ack: OnAck, guid: bytes, error: StanClientError | None) -> None:
+def _tell(on_ack: OnAck, guid: bytes, sequence: int, error: StanClientError | None) -> None:
     try:
-        on_ack(guid.decode(), error)
+        on_ack(published(guid, sequence), error)
     except Exception:
         log.exception("on_ack of publish %s failed", guid.decode())
 

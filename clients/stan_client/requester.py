@@ -8,6 +8,7 @@ without ids, which is not repeated after a silence because it may have been stor
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from copy import copy
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -42,6 +43,12 @@ class Requester:
         self._ready = ready
         self._prefix = f"{extension_subject(cluster_id)}."
         self.patience_s = patience_s
+
+    def within(self, patience_s: float) -> "Requester":
+        """Return a requester with another patience, in seconds, that shares all else with this one."""
+        other = copy(self)
+        other.patience_s = patience_s
+        return other
 
     async def ask(
         self, kind: str, request: Message, answer: type[A], *, repeat: bool = True, patience_s: float | None = None
@@ -83,12 +90,14 @@ class Requester:
         *,
         enough: Callable[[list[L]], bool] | None = None,
         wait_s: float = 0,
+        patience_s: float | None = None,
     ) -> list[L]:
         """Collect answers of all leaders, newest last, until they cover all groups or *enough* returns True. Errors as of `ask`.
 
         *request* makes the request for a long poll of the given seconds: *wait_s* at first, then what is left of it.
         """
-        attempts = _Attempts(kind, self.patience_s + wait_s)
+        patience_s = (self.patience_s if patience_s is None else patience_s) + wait_s
+        attempts = _Attempts(kind, patience_s)
         found: list[L] = []
         frames: list[Frame] = []
 
@@ -102,7 +111,7 @@ class Requester:
         clock = asyncio.get_running_loop().time
         until = clock() + wait_s
         try:
-            async with asyncio.timeout(self.patience_s + wait_s):
+            async with asyncio.timeout(patience_s):
                 while True:
                     inbox, wait_s = await self._connected(attempts), max(0, until - clock())
                     payload = request(wait_s).SerializeToString()
@@ -128,13 +137,15 @@ class Requester:
         rows: str,
         after: Mapping[str, str],
         enough: Callable[[list[Any]], bool] | None = None,
+        patience_s: float | None = None,
     ) -> dict[Any, Any]:
         """Collect the rows of all pages of all leaders by what *after* has of them: it tells, for each field of the request by
-        which it goes on, the field of a row. *rows*: the answer's field. Errors and *enough* as of `ask_leaders`."""
+        which it goes on, the field of a row. *rows*: the answer's field. *patience_s*: of each page. Errors and *enough* as of
+        `ask_leaders`."""
         key = attrgetter(*after.values())
         found: dict[Any, Any] = {}
         while True:
-            answers = await self.ask_leaders(kind, lambda _: request, answer, enough=enough)
+            answers = await self.ask_leaders(kind, lambda _: request, answer, enough=enough, patience_s=patience_s)
             found |= {key(row): row for one in answers for row in getattr(one, rows)}
             ends = [getattr(one, rows)[-1] for one in answers if one.more and getattr(one, rows)]
             if not ends:

@@ -57,7 +57,8 @@ class RequestMethods:
     """A client's methods that need no registration and do not read messages.
 
     All of them raise ServerError: refused; RequestTimeoutError: no answer in time; MessageTooLargeError: larger than NATS
-    accepts; ConnectionClosedError: the client is closed.
+    accepts; ConnectionClosedError: the client is closed. *timeout_s* of all of them: the patience of each request that the call
+    makes, in seconds; None: the client's.
     """
 
     _requester: Requester
@@ -69,6 +70,7 @@ class RequestMethods:
         pattern: str = "",
         newer_than: Mapping[str, int] | None = None,
         wait_s: float = 0,
+        timeout_s: float | None = None,
     ) -> dict[str, ChannelInfo]:
         """Return the state of channels by name; channels that do not exist are left out.
 
@@ -78,6 +80,7 @@ class RequestMethods:
                 *newer_than*: all channels.
             newer_than: with *wait_s*: answer as soon as one of these channels has a message after the given sequence.
             wait_s: answer after this many seconds in any case; the server may wait less.
+            timeout_s: patience of each request, without *wait_s*.
         """
         newer_than = newer_than or {}
         if not channels and not pattern:
@@ -89,15 +92,17 @@ class RequestMethods:
             return not pattern and {info.name for answer in answers for info in answer.channels}.issuperset(names)
 
         if newer_than and wait_s > 0:
-            answers = await self._wait_for_news(request, newer_than, wait_s)
+            answers = await self._wait_for_news(request, newer_than, wait_s, timeout_s)
             if (covered(answers) or known(answers)) and not any(answer.more for answer in answers):
                 return _by_name(info for answer in answers for info in answer.channels)
         after = {"after": "name"}
-        found = await self._requester.ask_pages("info", request, pb.InfoResponse, "channels", after, known)
+        found = await self._requester.ask_pages(
+            "info", request, pb.InfoResponse, "channels", after, known, patience_s=timeout_s
+        )
         return _by_name(found.values())
 
     async def _wait_for_news(
-        self, request: pb.InfoRequest, newer_than: Mapping[str, int], wait_s: float
+        self, request: pb.InfoRequest, newer_than: Mapping[str, int], wait_s: float, timeout_s: float | None
     ) -> list[pb.InfoResponse]:
         positions = [pb.Position(channel=raw(name), sequence=sequence) for name, sequence in newer_than.items()]
         watched = {raw(name): sequence for name, sequence in newer_than.items()}
@@ -117,19 +122,30 @@ class RequestMethods:
         until = clock() + wait_s
         while True:
             step = min(until - clock(), WAIT_STEP_S)
-            answers = await self._requester.ask_leaders("info", ask, pb.InfoResponse, enough=news, wait_s=max(0, step))
+            answers = await self._requester.ask_leaders(
+                "info", ask, pb.InfoResponse, enough=news, wait_s=max(0, step), patience_s=timeout_s
+            )
             if news(answers) or clock() >= until:
                 return answers
 
-    async def seq_at_time(self, channel: str, time_ns: int) -> int:
+    async def seq_at_time(self, channel: str, time_ns: int, *, timeout_s: float | None = None) -> int:
         """Return the sequence of the first message at or after a time (Unix ns); without one, the sequence after the newest."""
         request = pb.SeqAtTimeRequest(channel=raw(channel), time=time_ns)
-        return (await self._requester.ask("seq_at_time", request, pb.SeqAtTimeResponse)).sequence
+        answer = await self._requester.ask("seq_at_time", request, pb.SeqAtTimeResponse, patience_s=timeout_s)
+        return answer.sequence
 
     # --- many messages at once ---------------------------------------------------------------------------------------
 
     async def publish_batch(
-        self, channel: str, rows: bytes, count: int, *, producer: str = "", version: int = 0, ids: bytes = b""
+        self,
+        channel: str,
+        rows: bytes,
+        count: int,
+        *,
+        producer: str = "",
+        version: int = 0,
+        ids: bytes = b"",
+        timeout_s: float | None = None,
     ) -> BatchAck:
         """Store *count* rows: all or none of them.
 
@@ -140,6 +156,7 @@ class RequestMethods:
             producer: name of the producer of the ids, the scope of deduplication.
             version: of the producer's work; the server remembers the ids of the two newest versions.
             ids: 16 bytes for each row, or none: a row whose id the producer has sent to this channel before is left out.
+            timeout_s: patience of the request.
 
         Raises:
             OutcomeUnknownError: no answer in time, without ids: it is not known whether the rows are stored. With ids the
@@ -148,12 +165,25 @@ class RequestMethods:
         request = pb.BatchRequest(
             channel=raw(channel), count=count, producer=raw(producer), version=version, ids=ids, rows=rows
         )
-        answer = await self._requester.ask("batch", request, pb.BatchResponse, repeat=bool(ids) or not count)
+        answer = await self._requester.ask(
+            "batch", request, pb.BatchResponse, repeat=bool(ids) or not count, patience_s=timeout_s
+        )
         return BatchAck(answer.first_sequence, answer.last_sequence, answer.duplicates)
 
     # --- transactions ------------------------------------------------------------------------------------------------
 
-    async def stage(self, app: str, version: int, txn: str, part: int, channel: str, rows: bytes, count: int) -> None:
+    async def stage(
+        self,
+        app: str,
+        version: int,
+        txn: str,
+        part: int,
+        channel: str,
+        rows: bytes,
+        count: int,
+        *,
+        timeout_s: float | None = None,
+    ) -> None:
         """Store *count* rows, durable and invisible, until `commit` or `abort`, or until the server drops them as too old.
 
         Args:
@@ -164,6 +194,7 @@ class RequestMethods:
             channel: the channel that the rows are for.
             rows: encoded as of publish_batch().
             count: number of rows.
+            timeout_s: patience of the request.
         """
         request = pb.StageRequest(
             app=raw(app),
@@ -174,7 +205,7 @@ class RequestMethods:
             count=count,
             rows=rows,
         )
-        await self._requester.ask("stage", request, pb.StageResponse)
+        await self._requester.ask("stage", request, pb.StageResponse, patience_s=timeout_s)
 
     async def commit(
         self,
@@ -191,7 +222,7 @@ class RequestMethods:
             app: as staged.
             version: as staged.
             txns: for each channel the txns in the order of their rows, each with the number of its parts there.
-            timeout_s: patience of each channel's commit, in seconds; the client's by default.
+            timeout_s: patience of each channel's commit, and of recording it.
         """
 
         async def commit(channel: str) -> pb.CommitResponse:
@@ -200,46 +231,48 @@ class RequestMethods:
             return await self._requester.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
 
         answers = await together(commit, txns)
-        await self._requester.ask("finish", pb.FinishRequest(app=raw(app), version=version), pb.FinishResponse)
+        finish = pb.FinishRequest(app=raw(app), version=version)
+        await self._requester.ask("finish", finish, pb.FinishResponse, patience_s=timeout_s)
         return {
             channel: Committed(answer.already, answer.first_sequence, answer.last_sequence)
             for channel, answer in zip(txns, answers, strict=True)
         }
 
-    async def abort(self, txns: Mapping[str, Sequence[str]]) -> None:
+    async def abort(self, txns: Mapping[str, Sequence[str]], *, timeout_s: float | None = None) -> None:
         """Drop the rows staged under these txns of each channel; committed rows stay."""
 
         async def abort(channel: str) -> pb.AbortResponse:
             request = pb.AbortRequest(channel=raw(channel), txns=list(map(raw, txns[channel])))
-            return await self._requester.ask("abort", request, pb.AbortResponse)
+            return await self._requester.ask("abort", request, pb.AbortResponse, patience_s=timeout_s)
 
         await together(abort, txns)
 
-    async def last_committed(self, app: str) -> int:
+    async def last_committed(self, app: str, *, timeout_s: float | None = None) -> int:
         """The newest version that is finished; -1: none."""
         request = pb.LastCommittedRequest(app=raw(app))
-        answer = await self._requester.ask("last_committed", request, pb.LastCommittedResponse)
+        answer = await self._requester.ask("last_committed", request, pb.LastCommittedResponse, patience_s=timeout_s)
         return answer.version if answer.known else -1
 
     # --- named positions ---------------------------------------------------------------------------------------------
 
-    async def cursor_set(self, name: str, positions: Mapping[str, int]) -> None:
+    async def cursor_set(self, name: str, positions: Mapping[str, int], *, timeout_s: float | None = None) -> None:
         """Store for each channel the next sequence that *name* will read, visible to others; 0 removes the position."""
 
         async def note(channel: str) -> pb.CursorSetResponse:
             request = pb.CursorSetRequest(name=raw(name), channel=raw(channel), sequence=positions[channel])
-            return await self._requester.ask("cursor_set", request, pb.CursorSetResponse)
+            return await self._requester.ask("cursor_set", request, pb.CursorSetResponse, patience_s=timeout_s)
 
         await together(note, positions)
 
-    async def cursors(self, name: str = "") -> dict[str, dict[str, Cursor]]:
+    async def cursors(self, name: str = "", *, timeout_s: float | None = None) -> dict[str, dict[str, Cursor]]:
         """The named positions, by name and channel: those of one name, or all."""
         request = pb.CursorsRequest(name=raw(name))
         found: dict[str, dict[str, Cursor]] = {}
         after = {"after_name": "name", "after_channel": "channel"}
-        for cursor in (
-            await self._requester.ask_pages("cursors", request, pb.CursorsResponse, "cursors", after)
-        ).values():
+        rows = await self._requester.ask_pages(
+            "cursors", request, pb.CursorsResponse, "cursors", after, patience_s=timeout_s
+        )
+        for cursor in rows.values():
             of_name = found.setdefault(text_of(cursor.name), {})
             of_name[text_of(cursor.channel)] = Cursor(cursor.sequence, cursor.last_sequence)
         return found

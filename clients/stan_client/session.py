@@ -44,7 +44,7 @@ def fresh_id() -> str:
     return nuid.next().decode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class SessionOptions:
     """The cluster and client ids of a session, its timeout and its pings."""
 
@@ -111,19 +111,22 @@ class Session:
             raise ServerError(text_of(answer.error))
         return answer
 
-    async def request(self, subject: bytes, payload: bytes, late: type[RequestTimeoutError]) -> bytes:
-        """Send one request to the server; returns the payload of its answer.
+    async def request(
+        self, subject: bytes, payload: bytes, late: type[RequestTimeoutError], timeout_s: float | None = None
+    ) -> bytes:
+        """Send one request to the server; returns the payload of its answer. It waits *timeout_s* seconds for it; None: as long
+        as the options say.
 
         Raises:
             RequestTimeoutError: of class *late*: no answer in time, no server listens, or NATS is not connected.
         """
-        frame = await self.inbox.ask(subject, payload)
+        frame = await self.inbox.ask(subject, payload, timeout_s)
         if frame is None or frame.nobody:
             raise late
         return frame.payload
 
-    async def close(self) -> None:
-        """Close the registration at the server; the session ends even if an error is raised.
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Close the registration at the server; the session ends even if an error is raised. *timeout_s*: as of `request`.
 
         Raises:
             CloseRequestTimeoutError: no answer.
@@ -133,7 +136,7 @@ class Session:
         request = wire.CloseRequest(client_id=self.options.client_id.encode())
         try:
             payload = await self.request(
-                self.answer.close_requests, request.SerializeToString(), CloseRequestTimeoutError
+                self.answer.close_requests, request.SerializeToString(), CloseRequestTimeoutError, timeout_s
             )
             error = wire.CloseResponse.FromString(payload).error
             if error:

@@ -17,6 +17,7 @@ from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import decode_message
 from stan.protocol.proto import wire_pb2 as wire
+from stan_client.deadlines import deadline, left_s
 from stan_client.errors import (
     BadSubscriptionError,
     ConnectionClosedError,
@@ -87,8 +88,9 @@ class Subscription(AsyncIterator[Message]):
 
     # --- made, and made again --------------------------------------------------------------------------------------
 
-    async def make(self, session: Session) -> None:
-        """Subscribe on *session*; called by the client at the beginning and after each loss of its session.
+    async def make(self, session: Session, timeout_s: float | None = None) -> None:
+        """Subscribe on *session*; called by the client at the beginning and after each loss of its session. *timeout_s*: as of
+        Session.request.
 
         Raises:
             SubscribeRequestTimeoutError: no answer; a close request was sent in case the server has made the subscription.
@@ -103,7 +105,9 @@ class Subscription(AsyncIterator[Message]):
         self._made_at_ns = self._made_at_ns or time.monotonic_ns()
         await path.listen(self._take)
         try:
-            answer = await session.request(session.answer.sub_requests, request, SubscribeRequestTimeoutError)
+            answer = await session.request(
+                session.answer.sub_requests, request, SubscribeRequestTimeoutError, timeout_s
+            )
         except SubscribeRequestTimeoutError:
             self._disown(session, path)
             await path.close()
@@ -256,25 +260,31 @@ class Subscription(AsyncIterator[Message]):
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
-    async def close(self) -> None:
-        """End the subscription; a durable one can be resumed later.
+    async def close(self, *, timeout_s: float | None = None) -> None:
+        """End the subscription; a durable one can be resumed later. *timeout_s*: seconds that the whole call takes at most; None:
+        for the answer the client's `connect_timeout_s`.
 
         Raises:
             BadSubscriptionError: closed before. ConnectionClosedError: the client is closed.
             UnsubscribeRequestTimeoutError: no answer; close() may be called again. ServerError: the server refuses.
         """
-        await self._leave(unsubscribe=False)
+        await self._leave(timeout_s, unsubscribe=False)
 
-    async def unsubscribe(self) -> None:
-        """End the subscription; of a durable, the server also forgets its position. Errors as of close()."""
-        await self._leave(unsubscribe=True)
+    async def unsubscribe(self, *, timeout_s: float | None = None) -> None:
+        """End the subscription; of a durable, the server also forgets its position. Timeout and errors as of close()."""
+        await self._leave(timeout_s, unsubscribe=True)
 
-    async def _leave(self, *, unsubscribe: bool) -> None:
+    async def _leave(self, timeout_s: float | None, *, unsubscribe: bool) -> None:
         if self._client.closed:
             raise ConnectionClosedError
         if self._queue.closed:
             raise BadSubscriptionError
-        session = await self._client.ready()
+        until = deadline(timeout_s)
+        try:
+            async with asyncio.timeout_at(until):
+                session = await self._client.ready()
+        except TimeoutError:
+            raise UnsubscribeRequestTimeoutError from None
         path = self._path  # read here: a new session has brought another one
         if path is None:
             raise BadSubscriptionError
@@ -288,7 +298,9 @@ class Subscription(AsyncIterator[Message]):
             inbox=path.ack_inbox,
             durable_name=self.options.durable.encode(),
         )
-        answer = await session.request(subject, request.SerializeToString(), UnsubscribeRequestTimeoutError)
+        answer = await session.request(
+            subject, request.SerializeToString(), UnsubscribeRequestTimeoutError, left_s(until)
+        )
         error = wire.SubscriptionResponse.FromString(answer).error
         if error:
             raise ServerError(text_of(error))

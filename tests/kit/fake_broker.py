@@ -23,6 +23,7 @@ from nats.errors import NoRespondersError, NoServersError
 from nats.errors import TimeoutError as NatsTimeoutError
 
 from stan import errors
+from stan.protocol.features import Feature
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.ports import free_port
 
@@ -103,6 +104,7 @@ class FakeBroker:
         self.mute: set[str] = set()  # of "connect", "ping", "pub", "sub", "unsub", "subclose", "close": not answered
         self.refuse: dict[str, str] = {}  # kind -> error text
         self.protocol = 1
+        self.features = Feature.CONTEXT  # told to clients that connect; Feature(0): a server of the original
         self._nats = NatsClient()
         self._url = ""
         self._presence = f"_FAKE.{id(self):x}"
@@ -175,6 +177,7 @@ class FakeBroker:
             unsub_requests=b"_STAN.unsub." + cid,
             close_requests=b"_STAN.close." + cid,
             protocol=self.protocol,
+            features=self.features,
         )
         if self.protocol:
             response.sub_close_requests = b"_STAN.subclose." + cid
@@ -209,18 +212,23 @@ class FakeBroker:
         if client is None or (publish.conn_id and client.conn_id != publish.conn_id):
             await self._answer("pub", msg, wire.PubAck(guid=publish.guid, error=errors.INVALID_PUBLISH.encode()))
             return
+        sequence = 0
         if "pub" not in self.refuse:
             log = self.channels.setdefault(publish.subject.decode(), [])
             stored = wire.MsgProto(
                 sequence=len(log) + 1, subject=publish.subject, reply=publish.reply, data=publish.data
             )
             stored.timestamp = time.time_ns()
+            if self.features & Feature.CONTEXT:
+                stored.headers.extend(publish.headers)
+                stored.key = publish.key
+                sequence = stored.sequence if publish.numbered else 0
             log.append(stored)
             for subscription in self.subscriptions:
                 await self._deliver(subscription)
         if "pub" in self.mute:
             return
-        ack = wire.PubAck(guid=publish.guid, error=self.refuse.get("pub", "").encode())
+        ack = wire.PubAck(guid=publish.guid, error=self.refuse.get("pub", "").encode(), sequence=sequence)
         await self._nats.publish(msg.reply, ack.SerializeToString())
 
     async def _deliver(self, subscription: FakeSubscription, *, again: bool = False) -> None:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from stan_client import Client, Message, StanClientError, everything
+from stan_client import Client, Message, Published, StanClientError, everything
 
 from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 from stan.cli.support.local_cluster import LocalCluster, group_of
@@ -90,7 +90,7 @@ class FailoverLoad:
         number = self.ledger.published
         self._unsettled[number] = time.monotonic_ns()
 
-        def on_ack(guid: str, error: StanClientError | None) -> None:
+        def on_ack(guid: Published, error: StanClientError | None) -> None:
             settle(guid, error)
             now, published = time.monotonic_ns(), self._unsettled.pop(number)
             if error is not None:

@@ -20,7 +20,7 @@ class Client(FetchMethods):
         self.server = server
         self.told = []
 
-    async def info(self, *, newer_than, wait_s):
+    async def info(self, *, newer_than, wait_s, timeout_s):
         assert newer_than == {"ch": 0}
         await eventually(lambda: self.server.uid)
         return {}

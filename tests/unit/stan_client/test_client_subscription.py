@@ -41,7 +41,7 @@ class Session:
         self.options = SimpleNamespace(client_id="me")
         self.requests = []
 
-    async def request(self, subject, payload, _late):
+    async def request(self, subject, payload, _late, _timeout_s=None):
         self.requests.append((subject, payload))
         await asyncio.sleep(0)
         return wire.SubscriptionResponse(ack_inbox=self.ack_inbox).SerializeToString()

@@ -1,0 +1,99 @@
+"""A message before it is stored: what a program may publish besides the data, how that is encoded, and what publishing returns.
+
+Promises that a key or headers which no server takes are refused before anything is sent, with an error that names the bound.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX
+from stan.protocol.kernel.client import encode_more
+from stan_client.errors import InvalidHeadersError, InvalidKeyError
+
+Headers = Mapping[str, str | bytes]
+"""Values by name; text is sent as UTF-8."""
+
+NOTHING: Final[Headers] = MappingProxyType({})
+
+
+class NewMessage(NamedTuple):
+    """A message that is to be published: data, headers, key and reply subject."""
+
+    data: bytes
+    headers: Headers = NOTHING
+    key: str | bytes = ""  # empty: none
+    reply: str = ""  # a subject of the program's own; the server passes it on
+
+    def with_headers(self, headers: Headers) -> "NewMessage":
+        """Return this message with further headers; of two with one name the given one counts."""
+        return self._replace(headers={**self.headers, **headers})
+
+
+class Published(str):
+    """What publishing returns: the guid of the message, which also tells the message's `sequence`.
+
+    It is text, because for many years publish() has returned the guid alone: programs that print it, compare it or keep it as a
+    key of a dict go on as before. `sequence` is the message's place in its channel, from 1 on; None if the message is not
+    stored, if the server does not tell, or if nobody asked for it (publish_many).
+    """
+
+    __slots__ = ("sequence",)
+
+    sequence: int | None
+
+
+def published(guid: bytes, sequence: int) -> Published:
+    """Make what publishing returns; *sequence* 0: not told."""
+    told = Published(guid, "utf-8")
+    told.sequence = sequence or None
+    return told
+
+
+def encode_context(headers: Headers | None, key: str | bytes) -> bytes:
+    """Encode what travels with the data, for `PublishPath.encode`; b"" if there is nothing.
+
+    Raises:
+        InvalidHeadersError: a name that is not text, or is empty; a value that is neither text nor bytes; or more than
+            HEADERS_BYTES_MAX bytes as encoded. InvalidKeyError: not text or bytes, or more than KEY_BYTES_MAX bytes.
+    """
+    if not headers and not key:
+        return b""
+    encoded = encode_more(_pairs(headers), b"", numbered=False) if headers else b""
+    if len(encoded) > HEADERS_BYTES_MAX:
+        raise InvalidHeadersError(
+            f"stan: headers of {len(encoded)} bytes as encoded; a message has at most {HEADERS_BYTES_MAX}"
+        )
+    name = _encoded_key(key)
+    return encoded + encode_more((), name, numbered=False) if name else encoded
+
+
+def _pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
+    pairs = []
+    for name, value in headers.items():
+        if not isinstance(name, str) or not name:
+            raise InvalidHeadersError(f"stan: the name of a header is text that is not empty, not {name!r}")
+        if not isinstance(value, str | bytes):
+            raise InvalidHeadersError(f"stan: the value of header {name!r} is text or bytes, not {value!r}")
+        try:
+            pairs.append((_bytes_of(name), _bytes_of(value)))
+        except UnicodeEncodeError:
+            raise InvalidHeadersError(f"stan: header {name!r} cannot be encoded as UTF-8") from None
+    return pairs
+
+
+def _encoded_key(key: str | bytes) -> bytes:
+    if not isinstance(key, str | bytes):
+        raise InvalidKeyError(f"stan: a key is text or bytes, not {key!r}")
+    try:
+        encoded = _bytes_of(key)
+    except UnicodeEncodeError:
+        raise InvalidKeyError("stan: the key cannot be encoded as UTF-8") from None
+    if len(encoded) > KEY_BYTES_MAX:
+        raise InvalidKeyError(f"stan: a key of {len(encoded)} bytes; a message's has at most {KEY_BYTES_MAX}")
+    return encoded
+
+
+def _bytes_of(text: str | bytes) -> bytes:
+    """Text as bytes; surrogates are the bytes that were not UTF-8 in a message that came."""
+    return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text
