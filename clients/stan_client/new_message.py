@@ -35,19 +35,12 @@ class Published(str):
 
     It is text, because for many years publish() has returned the guid alone: programs that print it, compare it or keep it as a
     key of a dict go on as before. `sequence` is the message's place in its channel, from 1 on; None if the message is not
-    stored, if the server does not tell, or if nobody asked for it (publish_many).
+    stored, if the server does not tell, or if nobody asked for it (publish_many). The client makes it.
     """
 
     __slots__ = ("sequence",)
 
     sequence: int | None
-
-
-def published(guid: bytes, sequence: int) -> Published:
-    """Make what publishing returns; *sequence* 0: not told."""
-    told = Published(guid, "utf-8")
-    told.sequence = sequence or None
-    return told
 
 
 def encode_context(headers: Headers | None, key: str | bytes) -> bytes:

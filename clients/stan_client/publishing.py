@@ -27,7 +27,7 @@ from stan_client.errors import (
     StanClientError,
     TooManyInFlightError,
 )
-from stan_client.new_message import Published, published
+from stan_client.new_message import Published
 from stan_client.session import Session, fresh_id, text_of
 
 log = logging.getLogger("stan_client")
@@ -328,8 +328,10 @@ class Publisher:
 
 
 def _tell(on_ack: OnAck, guid: bytes, sequence: int, error: StanClientError | None) -> None:
+    told = Published(guid, "utf-8")
+    told.sequence = sequence or None
     try:
-        on_ack(published(guid, sequence), error)
+        on_ack(told, error)
     except Exception:
         log.exception("on_ack of publish %s failed", guid.decode())
 

@@ -2,9 +2,11 @@
 
 import pytest
 import stan_client
+from stan_client import NewMessage
 
 from stan import errors
 from stan.cli.bench.bench_broker import own_broker
+from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX
 from tests.kit.fake_broker import eventually
 
 
@@ -47,3 +49,66 @@ async def test_whole_life_of_a_client_with_the_real_broker(url) -> None:
             await stan_client.connect("test-cluster", "me", servers=url)
         with pytest.raises(stan_client.ServerError, match=errors.INVALID_SUBJECT):
             await client.subscribe("a..b")
+
+
+async def test_headers_key_and_sequence_round_trip_with_the_real_broker(url) -> None:
+    """Delivery, redelivery, fetch, read, and what the server would refuse is refused before."""
+    headers, stored = {"trace": "a1", "raw": b"\xff"}, {"trace": b"a1", "raw": b"\xff"}
+    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+        told = [await client.publish("ch", b"%d" % number, headers=headers, key="customer 7") for number in range(3)]
+        assert [one.sequence for one in told] == [1, 2, 3]
+        assert await client.publish_many("ch", [b"plain", NewMessage(b"own", {"a": "1"}, key=b"\xff")]) == 2
+
+        durable = await client.subscribe("ch", durable="d", start=stan_client.everything(), manual_acks=True)
+        first = await anext(durable)
+        await durable.close()
+        durable = await client.subscribe("ch", durable="d", manual_acks=True)
+        again = await anext(durable)
+        assert (again.sequence, again.redelivered) == (1, True)
+        for message in (first, again):
+            assert (message.headers, message.key) == (stored, b"customer 7")
+
+        expected = [(stored, b"customer 7")] * 3 + [({}, b""), ({"a": b"1"}, b"\xff")]
+        assert [(message.headers, message.key) for message in await client.fetch("ch")] == expected
+        assert [(message.headers, message.key) async for message in client.read("ch")] == expected
+
+        most = {"a": b"v" * (HEADERS_BYTES_MAX - 16)}
+        with pytest.raises(stan_client.InvalidHeadersError):
+            await client.publish("ch", b"x", headers={"a": b"v" * HEADERS_BYTES_MAX})
+        largest = await client.publish("ch", b"x", headers=most, key="k" * KEY_BYTES_MAX)
+        assert largest.sequence == 6
+        (message,) = await client.fetch("ch", start=stan_client.from_sequence(6))
+        assert (message.headers, len(message.key)) == (most, KEY_BYTES_MAX)
+
+
+async def test_a_correlation_id_goes_with_the_messages_of_the_real_broker(url) -> None:
+    """Publish, handle, publish, redelivery; and the line of the log and the time of each."""
+    ids: list[str] = []
+    times: list[tuple[str, str, bool]] = []
+
+    async def forward(message: stan_client.Message) -> None:
+        ids.append(stan_client.correlation_id.get())
+        await client.publish("out", message.data)
+        if not message.redelivered:
+            raise RuntimeError("once more")
+
+    middleware = [
+        stan_client.Correlation(),
+        stan_client.Retry(),
+        stan_client.Log(),
+        stan_client.Timing(lambda kind, channel, seconds, error: times.append((kind, channel, error is None))),
+    ]
+    async with await stan_client.connect("test-cluster", "me", servers=url, middleware=middleware) as client:
+        await client.subscribe("in", forward, ack_wait_s=1)
+        await client.publish("in", b"one")
+        await eventually(lambda: len(times) == 5)
+        sent = [message.headers["stan-correlation-id"].decode() for message in await client.fetch("out")]
+        (begun,) = [message.headers["stan-correlation-id"].decode() for message in await client.fetch("in")]
+    assert sent == ids == [begun, begun]
+    assert sorted(times) == [
+        ("handle", "in", False),
+        ("handle", "in", True),
+        ("publish", "in", True),
+        ("publish", "out", True),
+        ("publish", "out", True),
+    ]
