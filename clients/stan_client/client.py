@@ -300,9 +300,20 @@ class Client(Connected):
         key: str | bytes = "",
         timeout_s: float | None = None,
         on_ack: OnAck | None = None,
+        numbered: bool = False,
     ) -> str:
-        """Publish without waiting; returns the message's guid. *on_ack* is called exactly once, with the guid, which tells the
-        sequence by then, and None or the error; *timeout_s* seconds later at the latest. No middleware runs around it.
+        """Publish without waiting; returns the message's guid. No middleware runs around it.
+
+        Args:
+            channel: its name.
+            data: the message.
+            reply: a subject of the program's own, which the server passes on.
+            headers: as of publish().
+            key: as of publish().
+            timeout_s: seconds until *on_ack* is called with PublishAckTimeoutError at the latest. None: `ack_timeout_s`.
+            on_ack: is called exactly once, with the guid and None or the error.
+            numbered: the guid that *on_ack* gets tells the `sequence`, too, as what publish() returns; at full speed this costs
+                some CPU here and in the server, so it is asked for.
 
         Raises:
             TooManyInFlightError: the window is full or the session is being recovered: `await client.room()` first.
@@ -312,7 +323,6 @@ class Client(Connected):
         if self._closed:
             raise ConnectionClosedError from self._reason
         context = encode_context(headers, key) if headers or key else b""
-        numbered = on_ack is not None
         return self._publisher.publish(
             channel, data, reply, on_ack or self._log_failure, context, numbered=numbered, timeout_s=timeout_s
         )

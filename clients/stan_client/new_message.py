@@ -35,7 +35,7 @@ class Published(str):
 
     It is text, because for many years publish() has returned the guid alone: programs that print it, compare it or keep it as a
     key of a dict go on as before. `sequence` is the message's place in its channel, from 1 on; None if the message is not
-    stored, if the server does not tell, or if nobody asked for it (publish_many). The client makes it.
+    stored, if the server does not tell, or if nobody asked for it (publish_many, publish_async without `numbered`).
     """
 
     __slots__ = ("sequence",)

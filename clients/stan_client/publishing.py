@@ -33,8 +33,8 @@ from stan_client.session import Session, fresh_id, text_of
 log = logging.getLogger("stan_client")
 
 OnAck = Callable[[Published, StanClientError | None], None]
-"""Called once per message with its guid, which tells the sequence, and None or the error; in the turn that read the ack: must be
-short."""
+"""Called once per message with its guid, which tells the sequence if that was asked for, and None or the error; in the turn that
+read the ack: must be short."""
 
 PUBLISHES_PER_TURN_MAX: Final = 1024
 """Messages encoded by publish_many before the event loop gets its turn (and the socket its bytes)."""

@@ -48,14 +48,22 @@ async def test_headers_and_key_arrive_and_the_ack_tells_the_sequence(client, bro
     assert stored(broker, "ch")[2] == (b"one", STORED, b"customer 7", b"")
 
 
-async def test_publish_async_takes_them_and_tells_the_sequence_with_the_ack(client, broker) -> None:
+async def test_publish_async_takes_them_and_tells_the_sequence_if_asked_to(client, broker) -> None:
     told: list[tuple[str, int | None]] = []
-    guid = client.publish_async(
-        "ch", b"one", headers=HEADERS, key=b"k", on_ack=lambda guid, _error: told.append((guid, guid.sequence))
-    )
-    await eventually(lambda: told)
-    assert told == [(guid, 1)]
-    assert stored(broker, "ch") == [(b"one", STORED, b"k", b"")]
+    guids = [
+        client.publish_async(
+            "ch",
+            b"one",
+            headers=HEADERS,
+            key=b"k",
+            on_ack=lambda guid, _error: told.append((guid, guid.sequence)),
+            numbered=numbered,
+        )
+        for numbered in (True, False)
+    ]
+    await eventually(lambda: len(told) == 2)
+    assert told == [(guids[0], 1), (guids[1], None)]
+    assert stored(broker, "ch") == [(b"one", STORED, b"k", b"")] * 2
 
 
 async def test_publish_many_takes_data_alone_and_messages(client, broker) -> None:
