@@ -34,6 +34,7 @@ from stan_client.positions import Start, new_only
 from stan_client.publishing import PUBLISHES_PER_TURN_MAX, OnAck, Publisher, PublishManyResult
 from stan_client.session import Session, SessionOptions, check_cluster_id
 from stan_client.subscription import Subscription
+from stan_client.waiters import Waiters
 
 log = logging.getLogger("stan_client")
 
@@ -79,7 +80,7 @@ class Client(Connected):
         )
         self._chain = Chain(options.middleware)
         self._recovery: asyncio.Task[None] | None = None
-        self._ready_waiters: list[asyncio.Future[None]] = []
+        self._ready_waiters = Waiters()
         self._closed = False
         self._reason: StanClientError | None = None
 
@@ -160,7 +161,7 @@ class Client(Connected):
             try:
                 if await self._begin_again():
                     log.info("session of %s is there again", self.client_id)
-                    self._wake()
+                    self._ready_waiters.wake()
                     return
                 refusals = 0
             except ServerError as refusal:
@@ -207,18 +208,10 @@ class Client(Connected):
                 raise ConnectionClosedError from self._reason
             if self._session is not None:
                 return self._session
-            waiter = asyncio.get_running_loop().create_future()
-            self._ready_waiters.append(waiter)
-            await waiter
+            await self._ready_waiters.wait()
 
     async def _inbox(self) -> Inbox:
         return (await self.ready()).inbox
-
-    def _wake(self) -> None:
-        waiters, self._ready_waiters = self._ready_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
 
     # --- publishing ------------------------------------------------------------------------------------------------
 
@@ -554,7 +547,7 @@ class Client(Connected):
             await subscription.end(error if self._reason is not None else None)
         await self._publisher.detach(error, final=True)
         self._publisher.stop()
-        self._wake()
+        self._ready_waiters.wake()
 
     async def __aenter__(self) -> "Client":
         return self

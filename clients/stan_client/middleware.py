@@ -37,6 +37,7 @@ from stan_client.errors import (
     TooManyInFlightError,
 )
 from stan_client.messages import Callback, Message
+from stan_client.new_message import Headers, Published
 from stan_client.session import fresh_id, text_of
 
 CORRELATION_HEADER: Final = "stan-correlation-id"
@@ -71,7 +72,16 @@ class MiddlewareClient(Protocol):
     def client_id(self) -> str:
         """The id under which the client is registered."""
 
-    async def publish(self, channel: str, data: bytes) -> str:
+    async def publish(
+        self,
+        channel: str,
+        data: bytes,
+        *,
+        reply: str = "",
+        headers: Headers | None = None,
+        key: str | bytes = "",
+        timeout_s: float | None = None,
+    ) -> Published:
         """Publish a message, through all middleware again."""
 
 
@@ -148,7 +158,7 @@ class RetryBudget:
     def take(self) -> bool:
         """Use one retry; False if the budget is spent for now."""
         slot = self._slot()
-        if self._retries >= max(self._least, self._share * self._publishes):
+        if self._retries + 1 > max(self._least, self._share * self._publishes):
             return False
         slot[2] += 1
         self._retries += 1

@@ -29,6 +29,7 @@ from stan_client.errors import (
 )
 from stan_client.new_message import Published
 from stan_client.session import Session, fresh_id, text_of
+from stan_client.waiters import Waiters
 
 log = logging.getLogger("stan_client")
 
@@ -149,7 +150,7 @@ class Publisher:
         prefix = fresh_id()
         self._guids: Iterator[str] = (f"{prefix}{number:x}" for number in count(1))
         self._pending: dict[bytes, PendingPublish] = {}  # guid -> publish, in the order of publishing
-        self._room_waiters: list[asyncio.Future[None]] = []
+        self._room_waiters = Waiters()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf  # loop time of the earliest deadline; without a timer: never
         self._untaken: set[bytes] = set()  # guids that will be sent again
@@ -165,7 +166,7 @@ class Publisher:
         sid = await session.link.listen(ack_inbox, self._take)
         self._path = PublishPath(session, ack_inbox, sid)
         self.send_again()
-        self._wake()
+        self._room_waiters.wake()
 
     async def detach(self, error: StanClientError, *, final: bool) -> None:
         """Handle the loss of the session: publishes without ack fail with *error*, unless `republish` is on and another session
@@ -175,7 +176,7 @@ class Publisher:
             pending, self._pending = self._pending, {}
             for guid, publish in pending.items():
                 _tell(publish.on_ack, guid, 0, error)
-        self._wake()
+        self._room_waiters.wake()
         if path is not None:
             await path.close()
 
@@ -199,7 +200,7 @@ class Publisher:
         except StanClientError as error:
             self._pending.pop(guid, None)
             _tell(publish.on_ack, guid, 0, error)
-            self._wake()
+            self._room_waiters.wake()
         else:
             path.link.send(frame)
 
@@ -211,9 +212,7 @@ class Publisher:
 
     async def wait_for_room(self) -> None:
         """Wait until the window or the session has changed; the caller checks `free` again."""
-        waiter = asyncio.get_running_loop().create_future()
-        self._room_waiters.append(waiter)
-        await waiter
+        await self._room_waiters.wait()
 
     def publish(
         self,
@@ -271,7 +270,7 @@ class Publisher:
             publish = self._pending.pop(guid, None)
             if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
                 _tell(publish.on_ack, guid, sequence, ServerError(text_of(error)) if error else None)
-        self._wake()
+        self._room_waiters.wake()
 
     def _note_untaken(self) -> None:
         """Handle "no responders" from NATS: a publish had no receiver, so no server runs at the moment. NATS does not report
@@ -311,14 +310,7 @@ class Publisher:
         earliest = min((publish.deadline for publish in self._pending.values()), default=math.inf)
         if earliest < self._timer_at:
             self._watch(max(earliest, now + EXPIRE_PAUSE_S))
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._room_waiters:
-            waiters, self._room_waiters = self._room_waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+        self._room_waiters.wake()
 
     def stop(self) -> None:
         """Cancel the timer."""

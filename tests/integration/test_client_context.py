@@ -198,6 +198,7 @@ async def test_calls_with_a_timeout_do_not_wait_longer_for_a_session_that_is_los
         await client.subscribe("other", timeout_s=0.05)
     with pytest.raises(stan_client.UnsubscribeRequestTimeoutError):
         await subscription.close(timeout_s=0.05)
+    assert len(client._ready_waiters) == len(client._publisher._room_waiters) == 0, "who gives up leaves nothing behind"
 
 
 # --- middleware ------------------------------------------------------------------------------------------------------
