@@ -151,7 +151,7 @@ class NilMessageError(StanClientError):
 
 
 class NotSupportedError(StanClientError):
-    """The server is too old for this request, or does not know headers and keys; `Client.publish` sends nothing then."""
+    """The server is too old for this request, or does not know the headers and keys of a publish, which is not sent to it."""
 
     text = "stan: not supported by server"
 

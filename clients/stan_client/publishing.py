@@ -49,7 +49,7 @@ EXPIRE_PAUSE_S: Final = 0.01
 CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
 
-NO_CONTEXT: Final = "stan: headers and keys are not supported by the server; nothing was sent to it"
+NO_CONTEXT: Final = "stan: headers and keys are not supported by the server, which would drop them"
 
 
 class PendingPublish(NamedTuple):
