@@ -155,7 +155,8 @@ class RestoreRequests:
     def _rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         request: admin.RestoreRowsRequest = accepted.request
         count = sum(run.count for run in request.runs)
-        error = refusal(request.channel, request.rows, count, self.context.nats.payload_bytes_max) or _disorder(request)
+        payload_max, at_level = self.context.nats.payload_bytes_max, self.context.meta.level
+        error = refusal(request.channel, request.rows, count, payload_max, at_level) or _disorder(request)
         if error:
             accepted.refuse(error)
             return

@@ -87,7 +87,11 @@ class Batching:
         )
         here = self.context.kept(accepted.number, Batches)
         error = _refusal(batch) or refusal(
-            batch.channel, batch.rows, batch.number, self.context.message_payload_max(batch.channel)
+            batch.channel,
+            batch.rows,
+            batch.number,
+            self.context.message_payload_max(batch.channel),
+            self.context.meta.level,
         )
         if error:
             batch.refuse(error)

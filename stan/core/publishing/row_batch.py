@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
-from stan import errors, limits
+from stan import errors, level, limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.protocol.channels import is_channel_name
 from stan.protocol.kernel import rows as kernel
@@ -42,15 +42,22 @@ class RowBatch:
     """The rows are stored before others, also in a reserved channel: they are what it is reserved for."""
 
 
-def refusal(channel: bytes, rows: bytes, count: int, payload_max: int) -> str:
-    """Return why rows cannot be stored in *channel*, whatever its state; "" if they can."""
+def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_level: int) -> str:
+    """Return why rows cannot be stored in *channel*, whatever its state; "" if they can.
+
+    Args:
+        channel: its name.
+        rows: as the request carries them.
+        count: of rows, as the request tells it.
+        payload_max: largest payload of a message to a subscriber, in bytes.
+        cluster_level: the cluster's level (stan.level).
+    """
     if not is_channel_name(channel):
         return errors.INVALID_SUBJECT
     if not count:
         return errors.INVALID_BATCH
-    wrong = kernel.check_rows(rows, count)
-    if wrong >= 0:
-        return errors.INVALID_ROWS.format(wrong)
+    if error := _fault(rows, count, cluster_level):
+        return error
     room = payload_max - MESSAGE_ROOM - len(channel)
     if len(rows) > room:
         at = 0
@@ -61,6 +68,21 @@ def refusal(channel: bytes, rows: bytes, count: int, payload_max: int) -> str:
             at += _LENGTH.size + size
     if sealed_size(channel, len(rows), count) > limits.ROWS_BYTES_MAX:
         return errors.TOO_MANY_ROWS
+    return ""
+
+
+def _fault(rows: bytes, count: int, cluster_level: int) -> str:
+    """Return what is wrong with a row; "" if all are well-formed, and nodes of the versions before, too, would store them."""
+    wrong = kernel.check_rows(rows, count)
+    if wrong >= 0:
+        return errors.INVALID_ROWS.format(wrong)
+    if cluster_level < level.DELIVERY:
+        # A leader of a version before levels takes a key for damage: who leads would decide what is stored.
+        found = kernel.columns(rows, count, keys=True).keys
+        ends = memoryview(found[0] if found else b"").cast("i")[1:]
+        for row, end in enumerate(ends):
+            if end:
+                return errors.KEY_NEEDS_LEVEL.format(row, level.DELIVERY, cluster_level)
     return ""
 
 

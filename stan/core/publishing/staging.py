@@ -69,7 +69,8 @@ class Staging:
         context = self.context
         request = accepted.request
         names = _is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
-        error = refusal(request.channel, request.rows, request.count, context.message_payload_max(request.channel))
+        payload_max = context.message_payload_max(request.channel)
+        error = refusal(request.channel, request.rows, request.count, payload_max, context.meta.level)
         if error or not names:
             accepted.refuse(error if names else errors.INVALID_TRANSACTION)
         elif (here := self._here(accepted.number)).opening >= limits.COMMITS_WAITING_MAX:

@@ -4,6 +4,8 @@ import pytest
 
 from stan import level
 from stan.protocol.features import Feature
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness
 
@@ -70,3 +72,57 @@ def test_features_are_told_at_the_clusters_level(harness) -> None:
     assert harness.connect("new").features == Feature.CONTEXT
     harness.broker.context.meta.info.level = level.OLDEST
     assert harness.connect("newer").features == 0
+
+
+ROWS = [
+    wire.MsgProto(data=b"plain", headers=[wire.Header(key=b"trace", value=b"1")]),
+    wire.MsgProto(data=b"keyed", key=b"customer 7"),
+]
+
+
+def rows_of(*rows):
+    return b"".join(len(body).to_bytes(4, "little") + body for body in (row.SerializeToString() for row in rows))
+
+
+def batch_of(*rows):
+    return "batch", ext.BatchRequest(channel=b"foo", count=len(rows), rows=rows_of(*rows)), ext.BatchResponse
+
+
+def stage_of(*rows):
+    named = {"app": b"app", "txn": b"of %d" % len(rows), "channel": b"foo"}
+    return "stage", ext.StageRequest(**named, count=len(rows), rows=rows_of(*rows)), ext.StageResponse
+
+
+def restore_of(*rows):
+    runs = [admin.RestoredRun(first_sequence=5, count=len(rows), timestamp=7)]
+    request = admin.RestoreRowsRequest(version=1, channel=b"foo", restore=b"r", runs=runs, rows=rows_of(*rows))
+    return "admin.restore_rows", request, admin.ChangeResponse
+
+
+def ask(harness, kind, request, response):
+    return harness.ask(f"_STAN.x.test-cluster.{kind}", request, response).error.decode()
+
+
+@pytest.mark.parametrize("asking", [batch_of, stage_of, restore_of])
+def test_rows_with_keys_wait_for_a_level_that_all_nodes_know(harness, asking) -> None:
+    if asking is restore_of:
+        begin = admin.RestoreChannelRequest(version=1, channel=b"foo", restore=b"r", first_sequence=5)
+        assert ask(harness, "admin.restore_channel", begin, admin.ChangeResponse) == ""
+    harness.broker.context.meta.info.level = level.OLDEST
+    why = "stan: row 1 has a key: keys need level 2 of the cluster, which is at level 1"
+    assert ask(harness, *asking(*ROWS)) == why
+    assert ask(harness, *asking(*ROWS[:1])) == ""
+    harness.broker.context.meta.info.level = level.DELIVERY
+    assert ask(harness, *asking(*ROWS)) == ""
+
+
+def test_headers_and_keys_of_rows_are_stored_whichever_way_they_come(harness) -> None:
+    assert ask(harness, *batch_of(*ROWS)) == ""
+    assert ask(harness, *stage_of(*ROWS)) == ""
+    of_txn = ext.CommitRequest(channel=b"foo", app=b"app", txns=[ext.Txn(txn=b"of 2", parts=1)])
+    assert ask(harness, "commit", of_txn, ext.CommitResponse) == ""
+    harness.subscribe("foo", "in", seq=1)
+    told = [wire.MsgProto.FromString(said.payload) for said in harness.hear("in")]
+    assert [(one.data, one.key, list(one.headers)) for one in told] == [
+        (row.data, row.key, list(row.headers)) for row in ROWS * 2
+    ]
