@@ -45,6 +45,10 @@ DASHBOARD_MESSAGES_MAX = 200
 """Messages in one answer."""
 DASHBOARD_PREVIEW_BYTES = 8 * KiB
 """Bytes of a message that are shown until a browser requests all of it."""
+DASHBOARD_HEADERS_MAX = 20
+"""Of a message shown in the list of messages; the number of others is told."""
+DASHBOARD_TEXT_CHARS = 256
+"""Of a key or a header shown in the list of messages, in characters."""
 DASHBOARD_FETCHES_MAX = 16
 """Requests for messages made to answer one of the pages."""
 DASHBOARD_SAMPLES_MAX = 150

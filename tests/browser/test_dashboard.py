@@ -10,6 +10,7 @@ import stan_client
 
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from tests.browser.chromium import Page, browser
 from tests.kit.dashboard import served_aside
 from tests.kit.fake_cluster import SECOND, FakeCluster
@@ -37,7 +38,10 @@ def filled() -> FakeCluster:
     fake.add_durable(b"orders", b"audit", client=b"audit-1", waiting=17)
     stuck = {"waiting": 90, "pending": 10, "oldest_pending": now - 300 * SECOND, "last_ack": now - 240 * SECOND}
     fake.add_durable(b"orders", b"billing", client=b"billing-1", **stuck)
-    fake.add_message(HOSTILE, b"<script>window.hacked=1</script>")
+    header = wire.Header(key=b"<b onclick=window.hacked=1>", value=b"<img src=x onerror=window.hacked=1>")
+    fake.add_message(
+        HOSTILE, b"<script>window.hacked=1</script>", key=b"<svg onload=window.hacked=1>", headers=[header]
+    )
     fake.add_durable(HOSTILE, b"</td><svg onload=window.hacked=1>", client=b"<b>me</b>", waiting=1)
     fake.clients.append(admin.ClientStatus(client_id=b"<b>me</b>", ping_interval_s=5, ping_max_out=3))
     fake.clients.append(admin.ClientStatus(client_id=b"billing-1", failing=True))
@@ -175,6 +179,9 @@ def test_names_and_payloads_that_are_markup_are_shown_and_not_executed(page):
     page.sees("</td><svg onload=window.hacked=1>", "tbody")
     page.click("tbody a", "<img")
     page.sees("<script>window.hacked=1</script>", ".payload")
+    page.sees("key <svg onload=window.hacked=1>", ".message .key")
+    page.sees("<b onclick=window.hacked=1>", ".message .headers dt")
+    page.sees("<img src=x onerror=window.hacked=1>", ".message .headers dd")
     page.sees("onerror=window.hacked=1&quot;'\"", "h1")
     for hash_ in (
         "#/",

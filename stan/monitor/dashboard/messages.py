@@ -1,7 +1,7 @@
 """The messages of a channel for the browser: the newest, those from a sequence or a time on, or one message in full.
 
 Payloads are any bytes, so they are sent as base64, and only their first DASHBOARD_PREVIEW_BYTES until the page asks for one in
-full.
+full. Of a key and of headers, too, only the beginning is sent.
 """
 
 import base64
@@ -81,5 +81,16 @@ def _shown(message: wire.MsgProto) -> Json:
         "data": base64.b64encode(data).decode(),
         "whole": len(data) == len(message.data),
         "reply": shown(message.reply),
-        "headers": [[shown(header.key), shown(header.value)] for header in message.headers],
+        "key": _short(message.key),
+        "headers": [
+            [_short(header.key), _short(header.value)] for header in message.headers[: limits.DASHBOARD_HEADERS_MAX]
+        ],
+        "more_headers": max(0, len(message.headers) - limits.DASHBOARD_HEADERS_MAX),
     }
+
+
+def _short(raw: bytes) -> str:
+    """Return the beginning of a text, with an ellipsis if there is more."""
+    text = shown(raw)
+    room = limits.DASHBOARD_TEXT_CHARS
+    return text if len(text) <= room else f"{text[:room]}…"

@@ -15,6 +15,7 @@ from stan import limits
 from stan.config import MonitorConfig
 from stan.monitor.dashboard import api
 from stan.monitor.guard import TOKEN_HEADER
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.dashboard import served
 from tests.kit.fake_cluster import SECOND, FakeCluster
 
@@ -190,6 +191,21 @@ async def test_large_message_comes_in_part_and_whole_when_asked_for(fake, page):
         assert answer.headers["Content-Disposition"].startswith("attachment")
         assert answer.headers["Content-Type"] == "application/octet-stream"
     await page.get("payload?name=big&sequence=9", 404)
+
+
+async def test_key_and_headers_are_told_and_bounded(fake, page):
+    fake.add_message(b"orders", b"plain")
+    short = wire.Header(key=b"trace", value=b"\xff1")
+    fake.add_message(b"orders", b"keyed", key="größe".encode(), headers=[short])
+    long = wire.Header(key=b"n" * 1000, value="ü".encode() * 1000)
+    fake.add_message(b"orders", b"much", key=b"k" * 1024, headers=[long] * 100)
+    plain, keyed, much = (await page.get("messages?name=orders"))["messages"]
+    assert (plain["key"], plain["headers"], plain["more_headers"]) == ("", [], 0)
+    assert (keyed["key"], keyed["headers"], keyed["more_headers"]) == ("größe", [["trace", "�1"]], 0)
+    at_most = limits.DASHBOARD_TEXT_CHARS
+    assert much["key"] == "k" * at_most + "…"
+    assert much["headers"] == [["n" * at_most + "…", "ü" * at_most + "…"]] * limits.DASHBOARD_HEADERS_MAX
+    assert much["more_headers"] == 100 - limits.DASHBOARD_HEADERS_MAX
 
 
 async def test_clients_cluster_options_and_durables(fake, page):

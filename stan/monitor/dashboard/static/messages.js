@@ -49,10 +49,12 @@ export function messages(key, context, changed) {
 
   const line = (message, name) => h("li", { class: "message", "data-key": message.sequence, "data-sequence": message.sequence },
     h("div", { class: "about" }, h("a", { href: `#/channel/${key}?seq=${message.sequence}`, title: "Address of this message" }, `#${number(message.sequence)}`), h("time", { class: "muted" }, moment(message.time)), h("span", { class: "muted" }, size(message.size)),
+      message.key && h("span", { class: "key" }, `key ${message.key}`),
       message.reply && h("span", { class: "muted" }, `reply ${message.reply}`),
       !message.whole && h("a", { href: address("payload", { name: key, sequence: message.sequence }) }, "load all of it"),
       mayAct() && h("button", { type: "button", class: "small", onclick: () => remove(message.sequence, name) }, "Delete…")),
-    message.headers.length > 0 && h("dl", { class: "headers" }, message.headers.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)])),
+    message.headers.length > 0 && h("dl", { class: "headers" }, message.headers.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)]),
+      message.more_headers > 0 && [h("dt", {}, "…"), h("dd", {}, `${number(message.more_headers)} more`)]),
     payload(message));
 
   function payload(message) {
