@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from stan.cli.commands.archive import read_index
 from stan.cli.main import app
 from stan.protocol.proto import admin_pb2 as pb
-from tests.kit.batches import rows_of
+from tests.kit.batches import full_messages, rows_of, rows_of_messages
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer
 
@@ -42,6 +42,7 @@ def stan(server, *arguments):
 async def _fill(server) -> None:
     async with stan_client.Direct(server.url, server.cluster_id) as direct:
         await direct.publish_batch("orders", rows_of([b"%d" % n for n in range(1, COUNT + 1)]), COUNT)
+        await direct.publish_batch("full", rows_of_messages(full_messages(300)), 300)
         await direct.publish_batch("emptied", rows_of([b"x"] * 7), 7)
         await direct.admin.purge("emptied")
         await direct.admin.purge("orders", up_to=10)
@@ -86,8 +87,15 @@ async def positions(server) -> list[tuple]:
         ]
 
 
+def records(server, channel):
+    """The bytes of all messages as they are stored."""
+    with BlockingClient(server.url, server.cluster_id) as client:
+        return b"".join(bytes(answer.records) for answer in client.read_range(channel, 1, 1 << 60))
+
+
 def same(one, another) -> None:
     """Two servers hold the same."""
+    assert records(another, "full") == records(one, "full")
     assert stored(another, "orders") == stored(one, "orders")
     assert stored(another, "single") == stored(one, "single")
     assert stored(another, "emptied") == []

@@ -8,7 +8,9 @@ from stan_client.blocking import BlockingClient
 from typer.testing import CliRunner
 
 from stan.cli.main import app
-from tests.kit.batches import rows_of
+from stan.protocol.fetches import messages
+from stan.protocol.proto import wire_pb2 as wire
+from tests.kit.batches import full_messages, rows_of, rows_of_messages
 from tests.kit.server import StanServer
 
 PAYLOADS = [b"one", "zwei ü".encode(), b"\xff\x00binary", b"", b"x" * 5000] * 100
@@ -48,6 +50,53 @@ def test_what_is_exported_is_imported(server, stan, tmp_path) -> None:
     assert read(server, "in") == list(enumerate(PAYLOADS, 1))
 
 
+def records_of(server, channel):
+    """Messages as they are stored, without what an import makes new."""
+    found = []
+    with BlockingClient(server.url, server.cluster_id) as client:
+        for answer in client.read_range(channel, 1, 1 << 60):
+            found += [wire.MsgProto.FromString(body) for body in messages(answer.records, answer.runs)]
+    for message in found:
+        message.ClearField("timestamp")
+        message.ClearField("subject")
+    return found
+
+
+def test_keys_and_headers_go_out_and_come_in_again(server, stan, tmp_path) -> None:
+    sent = full_messages(50)
+    with BlockingClient(server.url, server.cluster_id) as client:
+        client.publish_batch("full", rows_of_messages(sent), len(sent))
+    done = stan("export", "full", str(tmp_path / "full.jsonl"))
+    assert done.exit_code == 0, done.output
+    lines = [json.loads(line) for line in (tmp_path / "full.jsonl").read_text("utf-8").splitlines()]
+    assert "key" not in lines[0]
+    assert "headers" not in lines[0]
+    assert lines[7]["key"] == "customer 7"
+    assert lines[7]["headers"] == [["trace", "tü"], ["trace", {"base64": "/wA="}], ["", ""]]
+    assert (lines[8]["key_base64"], "key" in lines[8]) == ("AP4=", False)
+    done = stan("import", "full.again", str(tmp_path / "full.jsonl"))
+    assert done.exit_code == 0, done.output
+    assert records_of(server, "full.again") == records_of(server, "full")
+
+
+def test_what_sub_and_get_write_is_imported(server, stan, tmp_path) -> None:
+    headers = [wire.Header(key=b"trace", value=b"\xff"), wire.Header(key=b"user", value=b"me")]
+    sent = [wire.MsgProto(data=b"1", key=b"k", headers=headers), wire.MsgProto(data=b"2", key=b"\xff", reply=b"r")]
+    with BlockingClient(server.url, server.cluster_id) as client:
+        client.publish_batch("shown", rows_of_messages(sent), len(sent))
+    for number, told in enumerate(
+        (
+            stan("sub", "shown", "--from", "first", "--count", "2", "--json"),
+            stan("channel", "get", "shown", "--seq", "1-2", "--json"),
+        )
+    ):
+        assert told.exit_code == 0, told.output
+        assert json.loads(told.stdout.splitlines()[0])["headers"] == [["trace", {"base64": "/w=="}], ["user", "me"]]
+        done = stan("import", f"shown.{number}", input=told.stdout)
+        assert done.exit_code == 0, done.output
+        assert records_of(server, f"shown.{number}") == records_of(server, "shown")
+
+
 def test_lines_are_imported_and_a_range_is_exported_to_stdout(server, stan) -> None:
     done = stan("import", "lines", "--as", "lines", input="a\nb\n\nc")
     assert done.exit_code == 0, done.output
@@ -56,7 +105,10 @@ def test_lines_are_imported_and_a_range_is_exported_to_stdout(server, stan) -> N
     assert done.stdout == "b\n\n"
 
 
-WRONG = ("[1]", '{"data": 4}', '{"data": "x", "data_base64": ""}', "nonsense", "{}")
+WRONG = (
+    *("[1]", '{"data": 4}', '{"data": "x", "data_base64": ""}', '{"data_base64": null}', "nonsense", "{}"),
+    *('{"data": "", "key": 7}', '{"data": "", "headers": [["k", {}]]}', json.dumps({"data": "", "key": "k" * 1025})),
+)
 
 
 @pytest.mark.parametrize("wrong", WRONG)

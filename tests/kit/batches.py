@@ -15,8 +15,31 @@ def records(uid, base, count, size=20):
 
 def rows_of(payloads):
     """Rows as requests carry them, one for each of *payloads*."""
-    rows = [wire.MsgProto(data=payload).SerializeToString() for payload in payloads]
+    return rows_of_messages([wire.MsgProto(data=payload) for payload in payloads])
+
+
+def rows_of_messages(messages):
+    """Rows as requests carry them, one for each MsgProto."""
+    rows = [message.SerializeToString() for message in messages]
     return b"".join(len(row).to_bytes(4, "little") + row for row in rows)
+
+
+def full_messages(count):
+    """*count* messages of which each has data, and some a reply, some a key, some headers, also of bytes that are no text."""
+    headers = (
+        wire.Header(key=b"trace", value=b"t\xc3\xbc"),
+        wire.Header(key=b"trace", value=b"\xff\x00"),
+        wire.Header(),
+    )
+    return [
+        wire.MsgProto(
+            data=b"%d" % at,
+            reply=b"answers" if at % 2 else b"",
+            key=(b"", b"customer %d" % at, b"\x00\xfe")[at % 3],
+            headers=headers[: at % 4],
+        )
+        for at in range(count)
+    ]
 
 
 def batch(uid, base, count, timestamp=0, first=0, size=20):

@@ -85,7 +85,9 @@ class FakeDirect:
         return {name: SimpleNamespace(first=1, last=10) for name in channels}
 
     async def fetch(self, channel: str, *, start: Any, count: int) -> list[stan_client.Message]:
-        return [stan_client.Message(start.sequence, channel, "", b'{"a": 1}', 1_700_000_000_000_000_000)][:count]
+        headers = ((b"trace", b"1"), (b"raw", b"\xff"))
+        data, at = b'{"a": 1}', 1_700_000_000_000_000_000
+        return [stan_client.Message(start.sequence, channel, "", data, at, headers=headers, key=b"k\x1b[2J")][:count]
 
 
 def channel(name: str = "orders", **told: Any) -> pb.ChannelStatus:

@@ -221,7 +221,7 @@ async def _put_back(
 def _requests(answer: FetchResponse, room: int) -> Iterator[tuple[list[pb.RestoredRun], bytes]]:
     """The messages of an answer as runs and rows that fit into *room* bytes."""
     count = sum(run.count for run in answer.runs)
-    found = columns(answer.records, count, headers=True)
+    found = columns(answer.records, count, headers=True, keys=True)
     runs = [pb.RestoredRun(first_sequence=r.first_sequence, count=r.count, timestamp=r.timestamp) for r in answer.runs]
     pending = [(runs, 0, count)]
     while pending:
@@ -233,6 +233,7 @@ def _requests(answer: FetchResponse, room: int) -> Iterator[tuple[list[pb.Restor
             size,
             replies=(found.reply_offsets, found.replies, first),
             headers=(found.headers or [])[first : first + size],
+            keys=found.keys and (*found.keys, first),
         )
         weight = len(rows) + sum(run.ByteSize() + 4 for run in part)
         if weight <= room or size == 1:

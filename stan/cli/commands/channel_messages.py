@@ -8,6 +8,7 @@ from typing import Annotated, Final, NamedTuple
 
 import stan_client
 import typer
+from stan_client.session import text_of
 
 from stan import units
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed
@@ -16,7 +17,7 @@ from stan.cli.support.options import injected
 from stan.cli.support.output import clean, write
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.session import is_unknown, no_channel, session
-from stan.units import format_time
+from stan.units import counted, format_time
 
 SHAPES: Final = ("text", "json", "base64", "hex", "raw")
 
@@ -114,7 +115,9 @@ def _show(message: stan_client.Message, shape: str) -> None:
     elif out.is_terminal:
         when = format_time(message.timestamp_ns)
         reply = f", reply {clean(message.reply)}" if message.reply else ""
-        head = f"#{message.sequence:,}  {when}  {len(message.data):,} bytes{reply}"
+        key = f", key {clean(text_of(message.key))}" if message.key else ""
+        headers = f", {counted(len(message.headers), 'header')}" if message.headers else ""
+        head = f"#{message.sequence:,}  {when}  {len(message.data):,} bytes{key}{headers}{reply}"
         write([head, *_payload(message.data, shape)])
     else:
         write(_payload(message.data, shape))

@@ -1,7 +1,8 @@
 """`stan export` and `stan import`: one channel as lines that other programs read and write.
 
-    jsonl    {"sequence": 7, "time_ns": 1795300000000000000, "data": "text"} a line; `data_base64` if it is no UTF-8, `reply` and
-             `headers` (pairs of texts) if there are any; to import, `data` or `data_base64` is enough
+    jsonl    {"sequence": 7, "time_ns": 1795300000000000000, "data": "text"} a line; `data_base64` if it is no UTF-8; if there are
+             any, `reply`, `key` (or `key_base64`) and `headers`: pairs of a name and a text, or {"base64": ...};
+             to import, `data` or `data_base64` is enough
     lines    the payloads alone, each a line
 
 An import makes new messages, with new sequences and times: what keeps them is a backup. Promises: what an import says is stored
@@ -20,11 +21,14 @@ from typing import Annotated, Any, BinaryIO, Final, NamedTuple
 
 import stan_client
 import typer
+from stan_client.session import text_of
 
+from stan import limits
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, run
 from stan.cli.support.options import injected
 from stan.cli.support.progress import bar
+from stan.cli.support.proto_json import tell_bytes, told_headers
 from stan.cli.support.session import is_unknown, no_channel, session
 from stan.protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
 from stan.units import counted
@@ -34,7 +38,7 @@ PATIENCE_S: Final = 60.0
 REQUEST_ROOM: Final = 2048
 """Bytes of a request beside its channel and its rows."""
 ROW_ROOM: Final = 64
-"""Bytes of a row beside its payload, its reply and its headers: lengths, tags, its id, what subscribers get with it."""
+"""Bytes of a row beside its payload, its reply, its key and its headers: lengths, tags, its id, what subscribers get with it."""
 REQUEST_ROWS_MAX: Final = 10_000
 LINE_BYTES_MAX: Final = 1 << 27
 
@@ -107,19 +111,14 @@ def _lines(found: stan_client.Fetched, shape: str) -> Iterator[bytes]:
     headers = columns(found.records, found.count, headers=True).headers or []
     for message, pairs in zip(messages, headers, strict=True):
         told: dict[str, Any] = {"sequence": message.sequence, "time_ns": message.timestamp_ns}
-        try:
-            told["data"] = message.data.decode()
-        except UnicodeDecodeError:
-            told["data_base64"] = base64.b64encode(message.data).decode()
+        tell_bytes(told, "data", message.data)
         if message.reply:
             told["reply"] = message.reply
+        if message.key:
+            tell_bytes(told, "key", message.key)
         if pairs:
-            told["headers"] = [[_text(key), _text(value)] for key, value in pairs]
+            told["headers"] = told_headers((text_of(name), value) for name, value in pairs)
         yield json.dumps(told, ensure_ascii=False).encode("utf-8", "surrogateescape") + b"\n"
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")
 
 
 # --- import -----------------------------------------------------------------------------------------------------------------
@@ -129,13 +128,15 @@ class ImportRow(NamedTuple):
     """One message to be stored."""
 
     data: bytes
-    reply: bytes
-    headers: Headers
+    reply: bytes = b""
+    headers: Headers = ()
+    key: bytes = b""
 
     @property
     def size(self) -> int:
         """Bytes of a request that it needs, at most."""
-        return len(self.data) + len(self.reply) + sum(len(k) + len(v) + ROW_ROOM for k, v in self.headers) + ROW_ROOM
+        headers = sum(len(name) + len(value) + ROW_ROOM for name, value in self.headers)
+        return len(self.data) + len(self.reply) + len(self.key) + headers + ROW_ROOM
 
 
 class LineError(Exception):
@@ -221,18 +222,31 @@ def _source(file: Path | None) -> Iterator[BinaryIO]:
 def _row(line: bytes, shape: str) -> ImportRow | None:
     """The message of a line; None for an empty one between JSON. Raises LineError."""
     if shape == "lines":
-        return ImportRow(line.removesuffix(b"\n"), b"", ())
+        return ImportRow(line.removesuffix(b"\n"))
     if not line.strip():
         return None
     try:
-        said = json.loads(line)
+        said = json.loads(line.decode("utf-8", "surrogateescape"))
         if not isinstance(said, dict) or ("data" in said) == ("data_base64" in said):
             raise LineError("a line is an object with either data or data_base64")
-        data = _bytes(said["data"]) if "data" in said else base64.b64decode(said["data_base64"], validate=True)
-        headers = tuple((_bytes(key), _bytes(value)) for key, value in said.get("headers", ()))
-        return ImportRow(data, _bytes(said.get("reply", "")), headers)
-    except (ValueError, TypeError, RecursionError) as error:
+        headers = tuple((_bytes(name), _value(value)) for name, value in said.get("headers", ()))
+        row = ImportRow(_told(said, "data"), _bytes(said.get("reply", "")), headers, _told(said, "key"))
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise LineError(str(error) or type(error).__name__) from None
+    if len(row.key) > limits.KEY_BYTES_MAX:
+        raise LineError(f"a key of {len(row.key):,} bytes; a key has at most {limits.KEY_BYTES_MAX:,}")
+    return row
+
+
+def _told(said: dict[str, Any], name: str) -> bytes:
+    """The bytes that an object tells under *name* or *name*_base64; b"": neither."""
+    coded = f"{name}_base64"
+    return base64.b64decode(said[coded], validate=True) if coded in said else _bytes(said.get(name, ""))
+
+
+def _value(said: object) -> bytes:
+    """The value of a header."""
+    return base64.b64decode(said["base64"], validate=True) if isinstance(said, dict) else _bytes(said)
 
 
 def _bytes(text: object) -> bytes:
@@ -253,7 +267,8 @@ def _packed(pending: list[ImportRow]) -> bytes:
     offsets, data = column([row.data for row in pending])
     replies = (*column([row.reply for row in pending]), 0) if any(row.reply for row in pending) else None
     headers = [row.headers for row in pending] if any(row.headers for row in pending) else None
-    return pack_rows(offsets, data, 0, len(pending), replies=replies, headers=headers)
+    keys = (*column([row.key for row in pending]), 0) if any(row.key for row in pending) else None
+    return pack_rows(offsets, data, 0, len(pending), replies=replies, headers=headers, keys=keys)
 
 
 def _check(channel: str, shape: str) -> None:

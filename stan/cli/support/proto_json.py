@@ -4,7 +4,7 @@ So the names stay as long as the protocol's do. Optional fields that are not set
 """
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -22,15 +22,36 @@ def document_of(message: Any) -> dict[str, Any]:
 
 
 def message_document(message: Message, more: dict[str, Any]) -> dict[str, Any]:
-    """A message of a channel as a JSON document: `data` if the payload is UTF-8, else `data_base64`."""
+    """A message of a channel as a JSON document: `data` if the payload is UTF-8, else `data_base64`, and so `key`."""
     shown = {"sequence": message.sequence, "channel": message.channel, "timestamp_ns": message.timestamp_ns, **more}
     if message.reply:
         shown["reply"] = message.reply
-    try:
-        shown["data"] = message.data.decode()
-    except UnicodeDecodeError:
-        shown["data_base64"] = base64.b64encode(message.data).decode()
+    if message.key:
+        tell_bytes(shown, "key", message.key)
+    if message.headers:
+        shown["headers"] = told_headers(message.headers.items())
+    tell_bytes(shown, "data", message.data)
     return shown
+
+
+def tell_bytes(document: dict[str, Any], name: str, raw: bytes) -> None:
+    """Put bytes into a document under *name* if they are UTF-8, else in base64 under *name*_base64."""
+    try:
+        document[name] = raw.decode()
+    except UnicodeDecodeError:
+        document[f"{name}_base64"] = base64.b64encode(raw).decode()
+
+
+def told_headers(pairs: Iterable[tuple[str, bytes]]) -> list[list[Any]]:
+    """Headers as pairs of name and value: a text, or {"base64": ...} of bytes that are not UTF-8."""
+    return [[name, _text_or_base64(value)] for name, value in pairs]
+
+
+def _text_or_base64(raw: bytes) -> str | dict[str, str]:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(raw).decode()}
 
 
 @lru_cache(maxsize=64)

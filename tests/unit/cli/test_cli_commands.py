@@ -8,6 +8,7 @@ import typer
 from stan_client.admin import Nodes
 from typer.testing import CliRunner
 
+from stan.cli.commands import channel_messages
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
 from stan.cli.support import args, session
 from stan.cli.support.options import Confirmation, View
@@ -162,9 +163,20 @@ def test_get_shows_a_message_as_asked():
     assert stan("channel", "get", "orders", "--seq", "3", "--as", "json").stdout == '{\n  "a": 1\n}\n'
     assert stan("channel", "get", "orders", "--seq", "3", "--as", "base64").stdout == "eyJhIjogMX0=\n"
     assert stan("channel", "get", "orders", "--seq", "3", "--as", "raw").stdout == '{"a": 1}'
-    assert json.loads(stan("channel", "get", "orders", "--seq", "3", "--json").stdout)["sequence"] == 3
+    told = json.loads(stan("channel", "get", "orders", "--seq", "3", "--json").stdout)
+    assert (told["sequence"], told["key"]) == (3, "k\x1b[2J")
+    assert told["headers"] == [["trace", "1"], ["raw", {"base64": "/w=="}]]
     for wrong in (("--seq", "0"), ("--seq", "5-3"), ("--seq", "1", "--newest", "1"), ("--as", "xml")):
         assert stan("channel", "get", "orders", *wrong).exit_code == 2
+
+
+def test_get_tells_key_and_headers_to_people(monkeypatch):
+    monkeypatch.setattr(type(channel_messages.out), "is_terminal", True)
+    assert (
+        stan("channel", "get", "orders", "--seq", "3")
+        .stdout.splitlines()[0]
+        .endswith("8 bytes, key k\\x1b[2J, 2 headers")
+    )
 
 
 def test_durable_moves_back_an_hour(servers):

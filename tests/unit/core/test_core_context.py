@@ -7,6 +7,7 @@ from stan.protocol.features import Feature
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
+from tests.kit.batches import rows_of_messages
 from tests.kit.core_harness import CoreHarness
 
 
@@ -80,22 +81,18 @@ ROWS = [
 ]
 
 
-def rows_of(*rows):
-    return b"".join(len(body).to_bytes(4, "little") + body for body in (row.SerializeToString() for row in rows))
-
-
 def batch_of(*rows):
-    return "batch", ext.BatchRequest(channel=b"foo", count=len(rows), rows=rows_of(*rows)), ext.BatchResponse
+    return "batch", ext.BatchRequest(channel=b"foo", count=len(rows), rows=rows_of_messages(rows)), ext.BatchResponse
 
 
 def stage_of(*rows):
     named = {"app": b"app", "txn": b"of %d" % len(rows), "channel": b"foo"}
-    return "stage", ext.StageRequest(**named, count=len(rows), rows=rows_of(*rows)), ext.StageResponse
+    return "stage", ext.StageRequest(**named, count=len(rows), rows=rows_of_messages(rows)), ext.StageResponse
 
 
 def restore_of(*rows):
     runs = [admin.RestoredRun(first_sequence=5, count=len(rows), timestamp=7)]
-    request = admin.RestoreRowsRequest(version=1, channel=b"foo", restore=b"r", runs=runs, rows=rows_of(*rows))
+    request = admin.RestoreRowsRequest(version=1, channel=b"foo", restore=b"r", runs=runs, rows=rows_of_messages(rows))
     return "admin.restore_rows", request, admin.ChangeResponse
 
 
