@@ -21,11 +21,12 @@ class StanDataSource(DataSource):
         return "stan"
 
     def schema(self) -> "StructType":
-        """Return all columns of a read, `headers` only with includeHeaders. Raises OptionsError."""
+        """Return all columns of a read, `headers` and `key` only with includeHeaders and includeKey. Raises OptionsError."""
         from pyspark_stan.options import source_options
         from pyspark_stan.schema import full_schema
 
-        return full_schema(headers=source_options(self.options).headers)
+        found = source_options(self.options)
+        return full_schema(headers=found.headers, key=found.key)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return the reader of `spark.read`. Raises OptionsError."""

@@ -26,11 +26,12 @@ class Decoder:
     def __init__(self, schema: "StructType") -> None:
         self._schema = to_arrow_schema(schema, timezone="UTC")  # Spark compares the schema of the first batch with it
         self._headers = "headers" in schema.names
+        self._key = "key" in schema.names
 
     def batch(self, found: "Fetched") -> pa.RecordBatch:
         """Return the messages of an answer as one record batch. Raises ValueError: they are damaged."""
         count = found.count
-        parts = columns(found.records, count, headers=self._headers)
+        parts = columns(found.records, count, headers=self._headers, keys=self._key)
         arrays = [
             pa.repeat(pa.scalar(found.channel, field.type), count)
             if field.name == "channel"
@@ -54,11 +55,19 @@ def _value(parts: Columns, count: int, kind: pa.DataType) -> pa.Array:
 
 
 def _reply(parts: Columns, count: int, kind: pa.DataType) -> pa.Array:
-    if not parts.replies:
+    return _null_if_empty(parts.reply_offsets, parts.replies, count, kind)
+
+
+def _key(parts: Columns, count: int, kind: pa.DataType) -> pa.Array:
+    offsets, keys = parts.keys or (b"", b"")
+    return _null_if_empty(offsets, keys, count, kind)
+
+
+def _null_if_empty(offsets: bytes, values: bytes, count: int, kind: pa.DataType) -> pa.Array:
+    if not values:
         return pa.nulls(count, kind)
-    offsets = pa.py_buffer(parts.reply_offsets)
-    texts = pa.Array.from_buffers(kind, count, [None, offsets, pa.py_buffer(parts.replies)])
-    return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(texts), 0), pa.scalar(None, kind), texts)
+    found = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
+    return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(found), 0), pa.scalar(None, kind), found)
 
 
 def _headers(parts: Columns, _count: int, kind: pa.DataType) -> pa.Array:
@@ -77,4 +86,5 @@ _ARRAYS: Final[dict[str, Callable[[Columns, int, pa.DataType], pa.Array]]] = {
     "value": _value,
     "reply": _reply,
     "headers": _headers,
+    "key": _key,
 }

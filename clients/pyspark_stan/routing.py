@@ -6,7 +6,7 @@ headers, or need ids.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, NamedTuple
@@ -16,13 +16,15 @@ import pyarrow.compute as pc
 
 from pyspark_stan.identity import ContentIds, ids_of_column
 from pyspark_stan.sink_options import SinkOptions
-from stan.limits import CHANNEL_NAME_BYTES_MAX
+from stan.limits import CHANNEL_NAME_BYTES_MAX, KEY_BYTES_MAX
 from stan.protocol.channels import is_channel_name
 from stan.protocol.kernel.rows import ID_BYTES, Headers, pack_rows
 from stan.types import MiB
 
 ROW_OVERHEAD: Final = 16
 """Largest number of bytes of a row's lengths and tags, with a reply."""
+KEY_OVERHEAD: Final = 4
+"""Largest number of bytes of a key's length and tag."""
 HEADER_OVERHEAD: Final = 20
 """Largest number of bytes of a header's lengths and tags."""
 REQUEST_OVERHEAD: Final = 1024
@@ -79,6 +81,7 @@ class _Lot(NamedTuple):
     value: pa.Array
     reply: pa.Array | None
     headers: list[Headers] | None
+    key: pa.Array | None
     ids: pa.Array | None
 
 
@@ -114,7 +117,8 @@ class Router:
             columns = {name: column.filter(pc.invert(bad)) for name, column in columns.items()}
         for channel, mine in self._by_channel(columns):
             headers = _pairs(mine["headers"]) if "headers" in mine else None
-            yield from self._pile(channel, _Lot(mine["value"], mine.get("reply"), headers, mine.get("id")))
+            lot = _Lot(mine["value"], mine.get("reply"), headers, mine.get("key"), mine.get("id"))
+            yield from self._pile(channel, lot)
         self._rows_before += batch.num_rows
         if self._pending > PENDING_BYTES_MAX:
             yield from self.rest()
@@ -135,6 +139,8 @@ class Router:
             wanted["channel"] = "channel"
         if options.include_reply:
             wanted["reply"] = "reply"
+        if options.include_key:
+            wanted["key"] = "key"
         found = {name: _binary(batch.column(column)) for name, column in wanted.items() if column}
         if options.include_headers:
             found["headers"] = batch.column("headers")
@@ -163,12 +169,14 @@ class Router:
 
     def _faults(self, columns: dict[str, pa.Array], count: int) -> list[tuple[str, pa.Array]]:
         """Return (reason, mask of the faulty rows) for each kind of fault; empty if all rows are valid."""
-        value, channel, ident = columns["value"], columns.get("channel"), columns.get("id")
+        value, channel, ident, key = columns["value"], columns.get("channel"), columns.get("id"), columns.get("key")
         masks = [("value is null", value.is_null())] if value.null_count else []
         if channel is not None:
             masks += _channel_faults(channel)
         if ident is not None and ident.null_count:
             masks.append((f"{self._options.id_column} is null", ident.is_null()))
+        if key is not None and (pc.max(pc.binary_length(key)).as_py() or 0) > KEY_BYTES_MAX:
+            masks.append((f"key of more than {KEY_BYTES_MAX} bytes", pc.greater(pc.binary_length(key), KEY_BYTES_MAX)))
         if count:
             sizes = self._sizes(columns)
             if (pc.max(sizes).as_py() or 0) > self._room:
@@ -177,9 +185,9 @@ class Router:
 
     def _sizes(self, columns: dict[str, pa.Array]) -> pa.Array:
         """Return the largest size of each packed row in bytes, including the name of its channel."""
-        fixed = ROW_OVERHEAD + ID_BYTES + len(self._options.channel.encode())
+        fixed = ROW_OVERHEAD + ID_BYTES + len(self._options.channel.encode()) + ("key" in columns) * KEY_OVERHEAD
         sizes = pc.add(pc.cast(pc.binary_length(columns["value"]), pa.int64()), fixed)
-        for name in ("reply", "channel"):
+        for name in ("reply", "key", "channel"):
             if name in columns:
                 sizes = pc.add(sizes, pc.cast(pc.fill_null(pc.binary_length(columns[name]), 0), pa.int64()))
         if "headers" in columns:
@@ -210,8 +218,8 @@ class Router:
                 yield from self._pile(options.dead_letter, self._dead_letter(columns, row, reason))
 
     def _dead_letter(self, columns: dict[str, pa.Array], row: int, reason: str) -> _Lot:
-        """Return a faulty row for the dead-letter channel: its value cut to the size that fits, and headers with the reason, the
-        channel and the full size."""
+        """Return a faulty row for the dead-letter channel: its value cut to the size that fits, its key, and headers with the
+        reason, the channel and the full size."""
         value = columns["value"][row].as_py() or b""
         channel = columns["channel"][row].as_py() or b"" if "channel" in columns else self._options.channel.encode()
         told: list[tuple[bytes, bytes]] = [
@@ -220,11 +228,15 @@ class Router:
             (b"stan-bytes", b"%d" % len(value)),
         ]
         kept = list(_pairs(columns["headers"].slice(row, 1))[0]) if "headers" in columns else []
-        room = self._room - ROW_OVERHEAD - ID_BYTES - len(self._options.dead_letter.encode())
+        key = columns["key"].slice(row, 1) if "key" in columns else None
+        key_size = pc.binary_length(key)[0].as_py() or 0 if key is not None else 0
+        if key_size > KEY_BYTES_MAX:
+            key, key_size = None, 0
+        room = self._room - ROW_OVERHEAD - ID_BYTES - KEY_OVERHEAD - key_size - len(self._options.dead_letter.encode())
         if _header_size([*kept, *told]) > room // 2:
             kept = []
         room -= _header_size([*kept, *told])
-        return _Lot(pa.array([value[:room]], pa.binary()), None, [[*kept, *told]], None)
+        return _Lot(pa.array([value[:room]], pa.binary()), None, [[*kept, *told]], key, None)
 
     # --- requests --------------------------------------------------------------------------------------------------------
 
@@ -254,6 +266,7 @@ class Router:
                     end - at,
                     replies=None if lot.reply is None else (*_buffers(lot.reply), lot.reply.offset + at),
                     headers=None if lot.headers is None else lot.headers[at:end],
+                    keys=None if lot.key is None else (*_buffers(lot.key), lot.key.offset + at),
                 )
                 before = pile.size
                 pile.add(packed, end - at, ids[ID_BYTES * at : ID_BYTES * end])
@@ -272,12 +285,13 @@ class Router:
         if self._ids is None:
             return b""
         values = lot.value.to_pylist()
-        if lot.reply is not None or lot.headers is not None:
+        if lot.reply is not None or lot.headers is not None or lot.key is not None:
             replies = lot.reply.to_pylist() if lot.reply is not None else [None] * len(values)
             headers = lot.headers if lot.headers is not None else [()] * len(values)
+            keys = [(key,) for key in lot.key.to_pylist()] if lot.key is not None else [()] * len(values)
             values = [
-                b"%d %b%r" % (len(value), value, (reply, head))
-                for value, reply, head in zip(values, replies, headers, strict=True)
+                b"%d %b%r" % (len(value), value, (reply, head, *key))
+                for value, reply, head, key in zip(values, replies, headers, keys, strict=True)
             ]
         return self._ids.of(channel, values)
 
@@ -285,12 +299,15 @@ class Router:
 def _weights(lot: _Lot, offsets: pa.Buffer, *, with_ids: bool) -> Callable[[int], int]:
     """Return a function: row number -> largest packed size, in bytes, of all rows before it."""
     places = memoryview(offsets).cast("B").cast(_I32)[lot.value.offset :]
-    each = ROW_OVERHEAD + (ID_BYTES if with_ids else 0)
-    if lot.reply is None and lot.headers is None:
+    each = ROW_OVERHEAD + (ID_BYTES if with_ids else 0) + (KEY_OVERHEAD if lot.key is not None else 0)
+    sizes: list[Iterable[int | None]] = [
+        pc.binary_length(texts).to_pylist() for texts in (lot.reply, lot.key) if texts is not None
+    ]
+    if lot.headers is not None:
+        sizes.append(map(_header_size, lot.headers))
+    if not sizes:
         return lambda row: places[row] + each * row
-    replies = pc.binary_length(lot.reply).to_pylist() if lot.reply is not None else [0] * len(lot.value)
-    headers = map(_header_size, lot.headers) if lot.headers is not None else [0] * len(lot.value)
-    extra = list(accumulate(((one or 0) + two for one, two in zip(replies, headers, strict=True)), initial=0))
+    extra = list(accumulate((sum(size or 0 for size in row) for row in zip(*sizes, strict=True)), initial=0))
     return lambda row: places[row] + each * row + extra[row]
 
 

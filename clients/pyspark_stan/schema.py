@@ -23,12 +23,15 @@ COLUMNS: Final[dict[str, DataType]] = {
     "value": BinaryType(),
     "reply": StringType(),  # null: none
     "headers": ArrayType(HEADER),  # empty: none
+    "key": BinaryType(),  # null: none
 }
+NULLABLE: Final = ("reply", "key")
 
 
-def full_schema(*, headers: bool) -> StructType:
-    """Return the columns of a read for which the user gives no schema."""
-    return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if headers or name != "headers"])
+def full_schema(*, headers: bool, key: bool) -> StructType:
+    """Return the columns of a read for which the user gives no schema; *headers*, *key*: whether these are wanted."""
+    asked = {"headers": headers, "key": key}
+    return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if asked.get(name, True)])
 
 
 def check_schema(schema: StructType) -> None:
@@ -44,8 +47,8 @@ def check_schema(schema: StructType) -> None:
             complaints.append(f"schema: no column {field.name}; there are {', '.join(COLUMNS)}")
         elif field.dataType != kind:
             complaints.append(f"schema: {field.name} is {kind.simpleString()}, not {field.dataType.simpleString()}")
-        elif field.name == "reply" and not field.nullable:
-            complaints.append("schema: reply is null where there is none")
+        elif field.name in NULLABLE and not field.nullable:
+            complaints.append(f"schema: {field.name} is null where there is none")
     if len(set(schema.names)) < len(schema.names):
         complaints.append("schema: a column comes twice")
     if complaints:

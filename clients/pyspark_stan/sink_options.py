@@ -51,6 +51,7 @@ class SinkOptions:
     on_error: OnError
     dead_letter: str  # channel for rows that cannot be published
     include_headers: bool = option("includeHeaders", False)
+    include_key: bool = option("includeKey", False)
     include_reply: bool = option("includeReply", False)
 
 
@@ -156,8 +157,10 @@ def _check_columns(take: OptionReader, found: SinkOptions, schema: StructType) -
         _check_column(take, schema, "channel", (StringType,), "string", missing)
     if found.include_reply:
         _check_column(take, schema, "reply", _TEXT, "string or binary", "includeReply: there is no column reply")
+    kinds = (*_TEXT, *_NUMBER)
+    if found.include_key:
+        _check_column(take, schema, "key", kinds, "binary, string, long or int", "includeKey: there is no column key")
     if found.id_column:
-        kinds = (*_TEXT, *_NUMBER)
         _check_column(take, schema, found.id_column, kinds, "binary, string, long or int", "")
     if found.include_headers:
         if "headers" not in schema.names:

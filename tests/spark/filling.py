@@ -15,7 +15,7 @@ def column(values):
     return Struct(f"<{len(ends)}i").pack(*ends), b"".join(values)
 
 
-def fill(client, channel, values, *, replies=None, headers=None):
+def fill(client, channel, values, *, replies=None, headers=None, keys=None):
     """Publish *values*, in order."""
     limit = client.max_payload // 2
     at = 0
@@ -30,6 +30,7 @@ def fill(client, channel, values, *, replies=None, headers=None):
             end - at,
             replies=(*column(replies[at:end]), 0) if replies else None,
             headers=headers[at:end] if headers else None,
+            keys=(*column(keys[at:end]), 0) if keys else None,
         )
         client.publish_batch(channel, rows, end - at)
         at = end

@@ -24,12 +24,11 @@ class Channel:
         """Newest sequence ever."""
         return max(self.messages, default=self.first - 1)
 
-    def add(self, data, timestamp=None, reply="", headers=()):
+    def add(self, data, timestamp=None, reply="", headers=(), key=b""):
         """One more."""
         sequence = self.last + 1
-        message = MsgProto(
-            sequence=sequence, data=data, reply=reply.encode(), timestamp=timestamp or sequence * 1_000_000_000
-        )
+        at = timestamp or sequence * 1_000_000_000
+        message = MsgProto(sequence=sequence, data=data, reply=reply.encode(), timestamp=at, key=key)
         for key, value in headers:
             message.headers.add(key=key.encode(), value=value)
         self.messages[sequence] = message

@@ -200,6 +200,48 @@ def test_replies_of_a_slice_and_of_a_second_request_are_those_of_their_rows(clie
     assert [(m.data, m.reply) for m in client.channels["a"]] == [(b"%d" % n, b"to.%d" % n) for n in range(5, 20)]
 
 
+KEYED = StructType().add("value", StringType()).add("key", BinaryType())
+
+
+def keyed(*rows):
+    return pa.record_batch({"value": pa.array([row[0] for row in rows]), "key": pa.array([row[1] for row in rows])})
+
+
+def test_keys_are_written_when_asked_for(client):
+    batch = keyed(*[(str(number), b"k%d" % number if number % 3 else None) for number in range(20)])
+    at_least_once(KEYED, channel="plain").write(iter([batch]))
+    at_least_once(KEYED, channel="a", includekey="true", batchrows="3").write(iter([batch.slice(5)]))
+    numbers = StructType().add("value", StringType()).add("key", LongType())
+    told = pa.record_batch({"value": pa.array(["x"]), "key": pa.array([-7])})
+    at_least_once(numbers, channel="b", includekey="true").write(iter([told]))
+
+    assert {m.key for m in client.channels["plain"]} == {b""}
+    assert [(m.data, m.key) for m in client.channels["a"]] == [
+        (b"%d" % number, b"k%d" % number if number % 3 else b"") for number in range(5, 20)
+    ]
+    assert [m.key for m in client.channels["b"]] == [b"-7"]
+
+
+def test_keys_count_when_requests_are_cut(client):
+    client.max_payload = 5_000
+    at_least_once(KEYED, channel="a", includekey="true").write(iter([keyed(*[("x", b"k" * 1024)] * 9)]))
+
+    assert len(client.channels["a"]) == 9  # and the fake refuses requests that are too large
+    assert client.asked["batch"] == 3
+
+
+def test_key_that_is_too_long_is_a_fault_and_another_goes_to_the_dead_letters_too(client, task):
+    rows = keyed(("1", b"k" * 1024), ("2", b"k" * 1025), (None, b"why"))
+    told = {"channel": "a", "includekey": "true"}
+    with pytest.raises(RowError, match="row 1 of its partition: key of more than 1024 bytes"):
+        at_least_once(KEYED, **told).write(iter([rows.slice(0, 2)]))
+    (message,) = run_batch(task, stream(KEYED, onerror="deadLetter:dead", **told), 0, [rows])
+
+    assert client.data("a") == [b"1"]
+    assert sorted((m.data, m.key) for m in client.channels["dead"]) == [(b"", b"why"), (b"2", b"")]
+    assert message.dead == 2
+
+
 def test_headers_count_when_requests_are_cut(client):
     client.max_payload = 20_000
     schema = StructType().add("value", BinaryType()).add("headers", PAIRS)
@@ -354,6 +396,16 @@ def test_idempotent_headers_are_part_of_the_row(client, task):
     )
     task(batch=0)
     writer = stream(schema, channel="a", delivery="idempotent", includeheaders="true")
+    writer.write(iter([batch.slice(0, 2)]))
+    again = writer.write(iter([batch.slice(1, 2)]))
+
+    assert (len(client.channels["a"]), again.duplicates) == (3, 1)
+
+
+def test_idempotent_keys_are_part_of_the_row(client, task):
+    batch = keyed(("x", b"1"), ("x", b"2"), ("x", None))
+    task(batch=0)
+    writer = stream(KEYED, channel="a", delivery="idempotent", includekey="true")
     writer.write(iter([batch.slice(0, 2)]))
     again = writer.write(iter([batch.slice(1, 2)]))
 
@@ -597,6 +649,7 @@ def test_everything_that_is_wrong_is_told_at_once():
         ({}, StructType().add("value", BinaryType()).add("channel", LongType()), "channel: the column is bigint"),
         ({"channel": "a", "includeheaders": "true"}, ROUTED, "includeHeaders: there is no column headers"),
         ({"channel": "a", "includereply": "true"}, ROUTED, "includeReply: there is no column reply"),
+        ({"channel": "a", "includekey": "true"}, ROUTED, "includeKey: there is no column key"),
         (
             {"channel": "a", "includeheaders": "true"},
             StructType().add("value", BinaryType()).add("headers", ArrayType(StringType())),

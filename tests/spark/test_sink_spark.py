@@ -90,23 +90,24 @@ def test_a_batch_that_spark_repeats_is_there_as_often_as_its_delivery_says(
     assert values(client, target) == sorted(copies * rows)
 
 
-def test_rows_choose_channels_and_carry_headers_and_replies(client, put, channel, source, broker, tmp_path):
+def test_rows_choose_channels_and_carry_headers_replies_and_keys(client, put, channel, source, broker, tmp_path):
     name = put(b"0", b"1", b"2", b"3")
     head = fn.struct(fn.lit("n").alias("key"), fn.col("value").cast("binary").alias("value"))
     frame = source(name).select(
         fn.concat(fn.lit(f"{channel}.odd."), fn.col("value").cast("int") % 2).alias("channel"),
         fn.concat(fn.lit("reply."), "value").alias("reply"),
         fn.array(head).alias("headers"),
+        fn.when(fn.col("value").cast("int") > 1, fn.col("value").cast("int")).alias("key"),
         "value",
     )
-    options = {"servers": broker.url, "includeHeaders": "true", "includeReply": "true"}
+    options = {"servers": broker.url, "includeHeaders": "true", "includeReply": "true", "includeKey": "true"}
     finish(frame.writeStream.format("stan").options(**options), tmp_path)
 
     fetched = client.fetch_batch(f"{channel}.odd.1", start=everything())
     found = [MsgProto.FromString(each) for each in _records(fetched.records)]
-    assert [(m.data, m.reply, m.headers[0].key, m.headers[0].value) for m in found] == [
-        (b"1", b"reply.1", b"n", b"1"),
-        (b"3", b"reply.3", b"n", b"3"),
+    assert [(m.data, m.reply, m.headers[0].key, m.headers[0].value, m.key) for m in found] == [
+        (b"1", b"reply.1", b"n", b"1", b""),
+        (b"3", b"reply.3", b"n", b"3", b"3"),
     ]
 
 

@@ -103,11 +103,21 @@ def test_replies_are_null_where_there_is_none(broker):
     assert [row["reply"] for row in rows_of(batch())] == [None] * 5 + ["inbox"]
 
 
+def test_keys_are_a_column_if_they_are_asked_for(broker):
+    broker["orders"].add(b"six", key=b"\x00k")
+    broker["orders"].add(b"seven")
+    assert "key" not in rows_of(batch(includeHeaders="true"))[5]
+    assert [row["key"] for row in rows_of(batch(includeKey="true"))] == [None] * 5 + [b"\x00k", None]
+    alone = StructType().add("key", BinaryType()).add("sequence", LongType())
+    assert rows_of(batch(alone))[5] == {"key": b"\x00k", "sequence": 6}
+
+
 @pytest.mark.parametrize("headers", [True, False])
-def test_batches_have_the_schema_that_spark_compares_with(broker, headers):
-    reader = batch(includeHeaders=str(headers).lower())
+@pytest.mark.parametrize("key", [True, False])
+def test_batches_have_the_schema_that_spark_compares_with(broker, headers, key):
+    reader = batch(full_schema(headers=headers, key=key))
     found = next(reader.read(reader.partitions()[0]))
-    assert found.schema.equals(to_arrow_schema(full_schema(headers=headers), timezone="UTC"))
+    assert found.schema.equals(to_arrow_schema(full_schema(headers=headers, key=key), timezone="UTC"))
     found.validate(full=True)
 
 
@@ -119,10 +129,10 @@ def test_columns_that_the_user_names(broker):
 def test_columns_that_there_are_not(broker):
     schema = (
         StructType().add("value", StringType()).add("offset", LongType()).add("reply", StringType(), nullable=False)
-    )
+    ).add("key", BinaryType(), nullable=False)
     with pytest.raises(OptionsError) as caught:
         batch(schema)
-    assert len(caught.value.complaints) == 3
+    assert len(caught.value.complaints) == 4
 
 
 # --- batches --------------------------------------------------------------------------------------------------------

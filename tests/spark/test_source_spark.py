@@ -42,8 +42,8 @@ def run(frame, checkpoint, take, **options):
 
 
 def test_a_batch_is_found_by_its_name_and_has_its_columns(client, loaded, channel):
-    fill(client, channel, [b"one", b"two"], replies=[b"", b"inbox"], headers=[[], [(b"k", b"v")]])
-    frame = loaded(channel, includeHeaders="true")
+    fill(client, channel, [b"one", b"two"], replies=[b"", b"inbox"], headers=[[], [(b"k", b"v")]], keys=[b"", b"k 7"])
+    frame = loaded(channel, includeHeaders="true", includeKey="true")
     assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
         ("channel", "string"),
         ("sequence", "bigint"),
@@ -51,10 +51,12 @@ def test_a_batch_is_found_by_its_name_and_has_its_columns(client, loaded, channe
         ("value", "binary"),
         ("reply", "string"),
         ("headers", "array<struct<key:string,value:binary>>"),
+        ("key", "binary"),
     ]
     one, two = frame.orderBy("sequence").collect()
     assert (one.channel, one.sequence, one.value, one.reply, one.headers) == (channel, 1, b"one", None, [])
     assert (two.reply, [tuple(header) for header in two.headers]) == ("inbox", [("k", b"v")])
+    assert (one.key, two.key) == (None, b"k 7")
     assert one.timestamp.year > 2000
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-PASSED_ON = ("id", "headers", "reply")
+PASSED_ON = ("id", "headers", "reply", "key")
 """Columns beside `value` that the sink understands; results in raw form keep them."""
 
 
