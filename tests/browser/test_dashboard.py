@@ -33,7 +33,12 @@ def filled() -> FakeCluster:
     for number in range(120):
         fake.add_channel(b"shop.%d" % number, number)
     for number in range(1, 101):
-        fake.add_message(b"orders", b'{"order":%d,"big":12345678901234567890}' % number)
+        more = (
+            {"key": b"k" * 1000, "headers": [wire.Header(key=b"n" * 300, value=b"v" * 300)] * 30}
+            if number == 99
+            else {}
+        )
+        fake.add_message(b"orders", b'{"order":%d,"big":12345678901234567890}' % number, **more)
     now = time.time_ns()
     fake.add_durable(b"orders", b"audit", client=b"audit-1", waiting=17)
     stuck = {"waiting": 90, "pending": 10, "oldest_pending": now - 300 * SECOND, "last_ack": now - 240 * SECOND}
@@ -101,6 +106,8 @@ def test_channel_is_found_and_its_messages_are_read(page):
     page.click("tbody a", "orders")
     page.until(lambda: page.texts(".message .about a:first-child")[:1] == ["#100"], "the newest comes first")
     assert page.text(".message .payload") == '{"order":100,"big":12345678901234567890}'
+    assert len(page.text(".message .key")) == len("key ") + 256 + len("…")
+    assert page.texts(".message .headers dd")[-1] == "10 more"
     page.click(".views label", "JSON")
     page.until(lambda: page.text(".message .payload") == '{\n  "order": 100,\n  "big": 12345678901234567890\n}')
     page.click("#older")
