@@ -11,8 +11,9 @@ import typer
 from typer.testing import CliRunner
 
 from stan import errors
-from stan.cli.commands.pubsub import parse_start
+from stan.cli.commands.pubsub import parse_headers, parse_start
 from stan.cli.main import app
+from stan.protocol.features import Feature
 from tests.kit.fake_broker import eventually, free_port
 
 
@@ -47,6 +48,34 @@ async def test_pub_argument_is_published_and_told(nats_url, broker) -> None:
     assert broker.publishes[0].reply == b"answer"
     assert "Published 1 message (5 bytes) to ch" in err
     assert broker.clients == {}
+
+
+async def test_pub_headers_and_key_are_published_and_told_by_sub(nats_url, broker) -> None:
+    given = ("--header", "trace=a=b", "--header", "empty=", "--key", "größe")
+    code, _, err = await stan("pub", "ch", "x", "-s", nats_url, "--count", "2", *given)
+
+    assert code == 0, err
+    for publish in broker.publishes:
+        assert [(header.key, header.value) for header in publish.headers] == [(b"trace", b"a=b"), (b"empty", b"")]
+        assert publish.key == "größe".encode()
+    _, out, _ = await stan("sub", "ch", "-s", nats_url, "--from", "first", "--count", "1", "--json")
+    told = json.loads(out)
+    assert (told["headers"], told["key"]) == ([["trace", "a=b"], ["empty", ""]], "größe")
+
+
+async def test_pub_headers_that_a_server_would_drop_are_not_sent(nats_url, broker) -> None:
+    broker.features = Feature(0)
+    code, _, err = await stan("pub", "ch", "x", "-s", nats_url, "--key", "k")
+
+    assert (code, broker.publishes) == (1, [])
+    assert "not supported by the server" in err
+    assert (await stan("pub", "ch", "x", "-s", nats_url))[0] == 0
+
+
+@pytest.mark.parametrize("wrong", [("trace",), ("=x",), ("a=1", "a=2")])
+def test_headers_that_are_none_are_wrong_usage(wrong) -> None:
+    with pytest.raises(typer.BadParameter, match="--header"):
+        parse_headers(list(wrong))
 
 
 async def test_pub_stdin_is_one_message_and_lines_are_many(nats_url, broker) -> None:

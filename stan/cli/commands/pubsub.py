@@ -57,6 +57,8 @@ class PublishJob:
     rate: float
     wait: bool
     reply: str
+    headers: dict[str, bytes]
+    key: bytes
 
 
 @injected
@@ -75,6 +77,11 @@ def pub(
         typer.Option("--sync/--async", help="Wait for the ack of each message before the next; or only at the end."),
     ] = False,
     reply: Annotated[str, typer.Option(help="Reply subject handed to subscribers.")] = "",
+    header: Annotated[
+        list[str] | None,
+        typer.Option("--header", metavar="NAME=VALUE", help="Header of each message; repeat for more."),
+    ] = None,
+    key: Annotated[str, typer.Option(help="Key of each message: what it is about, a customer for example.")] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all went well.")] = False,  # noqa: FBT002
     client_id: ClientId = "",
     *,
@@ -87,9 +94,34 @@ def pub(
         raise typer.BadParameter("MESSAGE, --size, --file and --lines exclude each other.")
     if not any(given) and sys.stdin.isatty():
         raise typer.BadParameter("Give a MESSAGE, --size, --file or --lines, or pipe something in.")
+    headers = parse_headers(header or [])
     payloads = _payloads(message, size, file, lines=lines)
-    job = PublishJob(channel=channel, count=count, rate=rate, wait=wait, reply=reply)
+    job = PublishJob(
+        channel=channel, count=count, rate=rate, wait=wait, reply=reply, headers=headers, key=_bytes_of(key)
+    )
     run(_publish(target, job, payloads, quiet=quiet))
+
+
+def parse_headers(given: list[str]) -> dict[str, bytes]:
+    """The --header options: value by name.
+
+    Raises:
+        typer.BadParameter: one is not NAME=VALUE, or a name comes twice.
+    """
+    found: dict[str, bytes] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"--header: {text!r} is not NAME=VALUE.")
+        if name in found:
+            raise typer.BadParameter(f"--header: {name!r} is given twice.")
+        found[name] = _bytes_of(value)
+    return found
+
+
+def _bytes_of(text: str) -> bytes:
+    """What was typed, byte for byte."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 async def _payloads(message: str | None, size: int | None, file: Path | None, *, lines: bool) -> AsyncIterator[bytes]:
@@ -101,7 +133,7 @@ async def _payloads(message: str | None, size: int | None, file: Path | None, *,
     elif file is not None:
         yield file.read_bytes()  # noqa: ASYNC240 - before anything else happens
     elif message is not None:
-        yield message.encode("utf-8", "surrogateescape")
+        yield _bytes_of(message)
     else:
         yield sys.stdin.buffer.read()
 
@@ -175,7 +207,9 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
                 room = min(await client.room(), PUBLISHES_PER_TURN_MAX)
                 await asyncio.sleep(0)  # acks come in, bytes go out
             tally.sent(data)
-            client.publish_async(job.channel, data, reply=job.reply, on_ack=tally.settle)
+            client.publish_async(
+                job.channel, data, reply=job.reply, headers=job.headers, key=job.key, on_ack=tally.settle
+            )
             room -= 1
             if job.wait:
                 await tally.idle.wait()
