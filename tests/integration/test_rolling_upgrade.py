@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 import tarfile
@@ -24,7 +25,10 @@ PATIENCE_S = 60
 def old_program(tmp_path_factory):
     """The command of the program as of `BEFORE`."""
     tree = tmp_path_factory.mktemp("before")
-    found = subprocess.run(["git", "archive", BEFORE, "stan", "clients"], cwd=ROOT, capture_output=True, check=False)
+    history = os.environ.get("STAN_HISTORY", str(ROOT))
+    found = subprocess.run(
+        ["git", "-C", history, "archive", BEFORE, "stan", "clients"], capture_output=True, check=False
+    )
     if found.returncode:
         pytest.skip(f"the history is not here: {found.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
