@@ -191,7 +191,7 @@ def test_nodes_that_die_are_told_with_since_when_and_a_lost_majority_in_one_sent
     told = time.time()
     (since, *_) = seconds(page.text("#sentence") or page.text(".problems"))
     assert day_second(page, killed) <= since <= day_second(page, told)
-    assert page.text("#health") == "Trouble"
+    page.until(lambda: page.text("#health") == "Trouble")
     page.open("#/cluster")
     page.until(lambda: "does not answer since" in page.text(".node.bad"))
     assert seconds(page.text(".node.bad"))[0] == since
