@@ -256,7 +256,7 @@ class Clients:
             response.ping_requests = self.context.nats.subjects.pings.encode()
             response.ping_interval = request.ping_interval
             response.ping_max_out = request.ping_max_out
-        response.features = features_at(self.context.meta.level)
+            response.features = features_at(self.context.meta.level)
         self.context.respond(reply, response.SerializeToString())
 
     def _refuse(self, reply: bytes, error: str) -> None:
