@@ -16,6 +16,7 @@ from stan.declared_options import option
 from stan.errors import ConfigError, go_quote
 from stan.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
 from stan.permissions import Permissions
+from stan.policies import PolicyRule, policy_complaints
 from stan.types import SECOND
 from stan.units import go_duration
 
@@ -332,6 +333,7 @@ class Config:
     ft_group: str = option("ft_group", "")  # servers that share one store, of which one is active; "": none
     encryption: EncryptionConfig | None = None  # None: messages are stored in clear
     permissions: Permissions | None = None  # None: everybody may do everything
+    policies: tuple[PolicyRule, ...] = ()  # of delivery; those in the metadata come behind
     replace_durable: bool = option("replace_durable", False)
     reply_prefixes: tuple[str, ...] = option("reply_prefixes", ())  # of replies of publishes; each ends with a dot
     pid_file: Path | None = option("pid", None)
@@ -356,6 +358,7 @@ class Config:
             heartbeat=wanted.heartbeat,
             requests=wanted.requests,
             replace_durable=wanted.replace_durable,
+            policies=wanted.policies,
             nats=self.nats if self.nats.urls or wanted.nats.urls else wanted.nats,  # our nats-server is reloaded, too
             log=replace(self.log, debug=wanted.log.debug, trace=wanted.log.trace),
             settings=wanted.settings,
@@ -382,6 +385,7 @@ class Config:
             found += self.encryption.complaints()
         if self.permissions is not None:
             found += self.permissions.complaints()
+        found += policy_complaints(self.policies)
         beat = self.heartbeat
         if beat.interval_ns <= 0 or beat.timeout_ns <= 0 or beat.fail_count < 0:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")

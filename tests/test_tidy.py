@@ -28,6 +28,7 @@ WORDS = {
     "stan.config",
     "stan.patterns",
     "stan.permissions",
+    "stan.policies",
     "stan.remembered",
 }
 LAYERS: tuple[set[str], ...] = (

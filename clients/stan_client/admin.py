@@ -35,6 +35,13 @@ class Nodes(NamedTuple):
     missing: list[str]
 
 
+class PolicyList(NamedTuple):
+    """Policies of delivery, the wider the earlier, and what is in force where a channel was asked about."""
+
+    policies: list[pb.PolicyStatus]
+    in_force: pb.DeliveryPolicy | None
+
+
 class Admin:
     """Administration requests of one client."""
 
@@ -90,6 +97,18 @@ class Admin:
             if not answer.more or not answer.clients:
                 return found
             request.after = answer.clients[-1].client_id
+
+    async def policies(self, channel: str = "", name: str = "", *, pattern: str = "", page: int = 0) -> PolicyList:
+        """Policies of delivery, the wider the earlier: all, those of one *pattern*, or those that concern a *channel* and in it
+        the durable or queue group *name*; for a channel also what is in force."""
+        request = pb.PoliciesRequest(version=1, channel=raw(channel), name=raw(name), pattern=raw(pattern), max=page)
+        found: list[pb.PolicyStatus] = []
+        while True:
+            answer = await self._requester.ask("admin.policies", request, pb.PoliciesResponse)
+            found += answer.policies
+            if not answer.more or not answer.policies:
+                return PolicyList(found, answer.in_force if answer.HasField("in_force") else None)
+            request.after = len(found)
 
     async def nodes(self, *, patience_s: float = NODES_PATIENCE_S) -> Nodes:
         """Collect the status of each node; nodes that do not answer within *patience_s* seconds are `missing`."""
@@ -214,6 +233,14 @@ class Admin:
         """Raise the cluster's level, so that what older versions do not understand may be written; 0: to the highest that all
         nodes know."""
         return await self.change("raise_level", pb.RaiseLevelRequest(version=1, to=to))
+
+    async def set_policy(
+        self, pattern: str, policy: pb.DeliveryPolicy | None = None, *, name: str = ""
+    ) -> pb.ChangeResponse:
+        """Set how messages of the channels that *pattern* covers are delivered, or only those of a durable or queue group *name*.
+        It takes the place of an earlier policy of the same pattern and name; None removes that one."""
+        request = pb.SetPolicyRequest(version=1, pattern=raw(pattern), name=raw(name), policy=policy)
+        return await self.change("set_policy", request)
 
     # --- restoring ----------------------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from stan.core.leader.leadership import Kept
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Subscription
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
+from stan.core.state.policies import Policies
 from stan.errors import go_quote
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.entries import Kind
@@ -189,6 +190,7 @@ class LeadingState:
     replaying: GroupId | None = None  # its buffered frames are replayed; the previous leader may have handled them
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - the replay buffer holds what was read from NATS since then
     faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
+    policies: Policies = field(default_factory=Policies)  # see BrokerContext.policies
 
 
 @dataclass(slots=True)
@@ -230,6 +232,16 @@ class BrokerContext:
     def nuid(self) -> bytes:
         """The unique id of the cluster; b"" while the cluster is not founded."""
         return self.meta.info.nuid if self.meta.info is not None else b""
+
+    @property
+    def policies(self) -> Policies:
+        """The policies of delivery, as the configuration and the metadata have them now."""
+        return self.leading.policies.brought_up_to(self.config.policies, self.meta.info)
+
+    def policies_changed(self) -> None:
+        """The configuration or the metadata have other policies: the groups that this node leads look again."""
+        for _, group in self.leading.led:
+            group.dispatch.policies_changed()
 
     # --- who does what ------------------------------------------------------------------------------------------------
 

@@ -38,6 +38,20 @@ WINDOW_IDS_MAX = 2 * 1024 * 1024
 GROUP_IDS_MAX = 4 * WINDOW_IDS_MAX
 """Ids that one group remembers; they take some 50 bytes of memory each."""
 
+# --- policies of delivery --------------------------------------------------------------------------------------------
+POLICIES_MAX = 1_000
+"""Policies in a configuration, and as many in the metadata."""
+POLICY_COMPLAINTS_MAX = 5
+"""Mistakes told in one answer about a policy."""
+MAX_DELIVER_MAX = 1_000_000
+"""Largest number of deliveries of a message that a policy can name."""
+BACKOFF_PAUSES_MAX = 32
+"""Pauses in one policy."""
+BACKOFF_PAUSE_MAX = 7 * 24 * 3600 * SECOND
+"""Longest of them."""
+MAX_HOLD_MAX = 365 * 24 * 3600 * SECOND
+"""Longest time for which a policy lets an ack wait be put off."""
+
 # --- permissions and complaints ------------------------------------------------------------------------------------
 PERMISSION_RULES_MAX = 10_000
 """Rules of permissions in a configuration."""

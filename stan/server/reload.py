@@ -28,8 +28,10 @@ LIVE: Final = frozenset(
         *("replace_durable", "stan_debug", "stan_trace"),
     }
 )
-"""Settings that a running server takes over, beside the limits of single channels; `Config.reloaded` has them, too."""
+"""Settings that a running server takes over, beside the limits of single channels and the policies; `Config.reloaded` has them,
+too."""
 _OF_CHANNELS = "channels."
+_OF_POLICIES = "policies."
 EXTERNAL: Final = "Reload supported only for embedded NATS Server's configuration"
 
 
@@ -50,7 +52,8 @@ def plan(running: Config, wanted: Config) -> ReloadPlan:
     in_force = dict(old)
     for name in (*new, *(name for name in old if name not in new)):
         # With partitioning, the options of channels decide which server a channel belongs to: these wait for a restart.
-        live = name in LIVE or (name.startswith(_OF_CHANNELS) and not running.partitioning)
+        live = name in LIVE or name.startswith(_OF_POLICIES)
+        live = live or (name.startswith(_OF_CHANNELS) and not running.partitioning)
         before, after = old.get(name), new.get(name)
         if live and after is None:
             del in_force[name]

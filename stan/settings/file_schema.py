@@ -186,7 +186,7 @@ SECTIONS: Final[dict[str, tuple[str, Keys]]] = (
 SHARED_BLOCKS = {"tls": TLS.keys() - {"insecure"}, "cluster": CLUSTER.keys()}
 """Blocks that NATS has as well, with the keys in them that it has not."""
 
-STREAMING = {"streaming", "permissions", *TOP, *SECTIONS} - SHARED_BLOCKS.keys()
+STREAMING = {"streaming", "permissions", "policies", *TOP, *SECTIONS} - SHARED_BLOCKS.keys()
 
 NATS = frozenset(
     """

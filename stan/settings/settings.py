@@ -150,6 +150,7 @@ def _config(values: SettingsReader) -> Config:
         cluster=_cluster(values),
         encryption=_encryption(values),
         permissions=_permissions(values),
+        policies=tuple(values.file.policies),
         notices=tuple(_notices(values)),
     )
 

@@ -7,6 +7,7 @@ from typing import NamedTuple, cast
 
 from stan.config import ChannelOverride, Setting
 from stan.permissions import Permissions
+from stan.policies import PolicyRule
 from stan.settings.file_schema import ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Value
@@ -42,11 +43,12 @@ class FileSettings:
     values: dict[str, Value] = field(default_factory=dict)  # by key of a flag, or of FILE_ONLY
     places: dict[str, KeyPlace] = field(default_factory=dict)
     channels: dict[str, ChannelOverride] = field(default_factory=dict)
-    overrides: list[Setting] = field(default_factory=list)  # the same, to be shown
+    overrides: list[Setting] = field(default_factory=list)  # the same, and the policies, to be shown
     ignored: list[KeyPlace] = field(default_factory=list)  # without effect in this version, and no flag
     complaints: list[str] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     permissions: Permissions | None = None
+    policies: list[PolicyRule] = field(default_factory=list)
     nats: NatsPart = field(default_factory=NatsPart)
 
 

@@ -31,6 +31,7 @@ from stan.settings.nats_conf import ConfError, ConfNode, Document, Moment
 from stan.settings.nats_conf_writer import render
 from stan.settings.nats_users import Login, login_of, with_user
 from stan.settings.permissions import read_permissions
+from stan.settings.policies import PoliciesReader
 from stan.settings.settings_reader import FileSettings, KeyPlace, NatsPart
 from stan.units import go_duration, parse_duration
 
@@ -180,6 +181,9 @@ class _Section:
                 self._found.permissions = read_permissions(node)
                 self._found.places["permissions"] = KeyPlace(name, node.place)
                 continue
+            if name.lower() == "policies":
+                self._policies(node)
+                continue
             section = SECTIONS.get(name.lower())
             if section is None:
                 self._entry(name, node, TOP)
@@ -193,6 +197,13 @@ class _Section:
                     self._channels(_map(each, "per channel limits", self._found))
                 else:
                     self._entry(key, each, keys)
+
+    def _policies(self, node: ConfNode) -> None:
+        read = PoliciesReader()
+        read.read(node)
+        self._found.policies += read.rules
+        self._found.overrides += read.settings
+        self._found.complaints += read.complaints
 
     def _entry(self, name: str, node: ConfNode, keys: Keys) -> None:
         read = self._read(name, node, keys)

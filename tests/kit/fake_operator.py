@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import stan_client
-from stan_client.admin import Nodes
+from stan_client.admin import Nodes, PolicyList
 
 from stan.protocol.proto import admin_pb2 as pb
 
@@ -16,6 +16,7 @@ class FakeAdmin:
         self.all_channels: list[pb.ChannelStatus] = []
         self.all_cursors: list[pb.CursorStatus] = []
         self.all_clients: list[pb.ClientStatus] = []
+        self.all_policies: list[pb.PolicyStatus] = []
         self.all_nodes = Nodes(
             [pb.NodeStatus(groups=[pb.GroupStatus(group=number, role="leader") for number in (0, 1)])], []
         )
@@ -47,6 +48,11 @@ class FakeAdmin:
     async def clients(self, client_id: str = "") -> list[pb.ClientStatus]:
         self._fail()
         return [one for one in self.all_clients if client_id in ("", one.client_id.decode())]
+
+    async def policies(self, channel: str = "", _name: str = "", *, pattern: str = "") -> PolicyList:
+        self._fail()
+        chosen = [one for one in self.all_policies if pattern in ("", one.pattern.decode())]
+        return PolicyList(chosen, chosen[-1].policy if channel and chosen else None)
 
     async def nodes(self, **_: Any) -> Nodes:
         return self.all_nodes

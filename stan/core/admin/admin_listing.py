@@ -282,6 +282,7 @@ class AdminListing:
             first_sequence=index.first_sequence,
             last_sequence=index.last_sequence,
             inbox=settings.inbox,
+            policy=self.context.policies.shown(info.name, cursor.name),
         )
         self._add_runs(shown, owed, windows)
         if live is not None:

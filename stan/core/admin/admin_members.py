@@ -1,8 +1,10 @@
-"""Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed, the level raised."""
+"""Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed, the level raised,
+a policy set."""
 
 from functools import partial
 
 from stan import errors
+from stan.core.admin.policy_requests import PolicyRequests
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
 from stan.core.context import BrokerContext, text
@@ -13,12 +15,13 @@ from stan.errors import ALONE
 
 
 class AdminMembers:
-    """Handles operators' requests about clients and nodes."""
+    """Handles operators' requests about clients, nodes and policies."""
 
     def __init__(self, context: BrokerContext, clients: Clients, nodes: NodeRequests) -> None:
         self.context = context
         self.clients = clients
         self.nodes = nodes
+        self.policies = PolicyRequests(context)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -27,6 +30,7 @@ class AdminMembers:
             "add_node": partial(self._change, add=True),
             "remove_node": partial(self._change, add=False),
             "raise_level": self._raise_level,
+            **self.policies.handlers(),
         }
 
     def _evict_client(self, accepted: AcceptedRequest) -> None:

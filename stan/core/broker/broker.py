@@ -133,12 +133,13 @@ class Broker:
         context.leading.replaying = None
 
     def reconfigure(self, config: Config) -> None:
-        """Apply changed settings: limits, heartbeats, how a second subscription to a durable is handled. Everything else stays
-        as it is."""
+        """Apply changed settings: limits, policies, heartbeats, how a second subscription to a durable is handled. Everything
+        else stays as it is."""
         self.context.config = config
         self.parts.channels.reconfigure()
         self.parts.clients.reconfigure(config.heartbeat)
         self.context.access.rate_limiter.configure(config.requests)
+        self.context.policies_changed()
 
     def _retain(self, now: Nanos) -> None:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)

@@ -42,6 +42,8 @@ class CommittedEntries:
             self.parts.channels.unregistered(applied.deleted.uid)
             self.parts.channel_changes.unregistered(applied.deleted)
             self.parts.long_poll.unregistered(applied.deleted)
+        if applied.policies_changed:
+            self.context.policies_changed()
         self.parts.read_index.applied()
         return applied
 

@@ -24,6 +24,7 @@ class GroupRoles:
             self.parts.channels.registered(info)
         for led, _ in self.context.leading.led:
             self.parts.clients.lead_group(led)
+        self.context.policies_changed()
         self.parts.long_poll.reset()
         self.parts.read_index.applied()
 

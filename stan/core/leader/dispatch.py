@@ -100,6 +100,9 @@ class Dispatch:
                 live.ahead.maybe_sent_until = max(live.ahead.maybe_sent_until, until)
                 self.reports.unconfirmed += (live.cursor.cursor_id, until)
 
+    def policies_changed(self) -> None:
+        """Operators have changed policies of delivery: look up again what is in force for each live cursor."""
+
     def join(self, cursor: Cursor, sub: Subscription) -> None:
         """A subscription came online; `pump` sends to it once the response to its request is on the way."""
         live = self.cursors.by_id.get(cursor.cursor_id)

@@ -154,6 +154,7 @@ _ROWS: Final = (
     _looking("channels", admin.ChannelsRequest, admin.ChannelsResponse, Scope.LEADERS),
     _looking("subscriptions", admin.SubscriptionsRequest, admin.SubscriptionsResponse, Scope.LEADERS),
     _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
+    _looking("policies", admin.PoliciesRequest, admin.PoliciesResponse, Scope.METADATA),
     _looking("nodes", admin.NodesRequest, admin.NodeStatus, Scope.EACH_NODE),
     _looking("options", admin.OptionsRequest, admin.OptionsResponse, Scope.EACH_NODE),
     _looking("verify", admin.VerifyRequest, admin.VerifyResponse, Scope.NAMED_NODE, rated=False),
@@ -178,6 +179,7 @@ _ROWS: Final = (
     _changing("add_node", admin.NodeRequest, Scope.METADATA, event=False),  # these have events of their own
     _changing("remove_node", admin.NodeRequest, Scope.METADATA, event=False),
     _changing("raise_level", admin.RaiseLevelRequest, Scope.METADATA, event=False),
+    _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA),
     _changing("step_down", admin.StepDownRequest, Scope.GROUP, placed_by=attrgetter("group"), event=False),
 )
 

@@ -8,12 +8,17 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stan import level
+from stan.core.state.policies import TOO_MANY, with_policy
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
 from stan.protocol.channels import folded
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 NODES_CHANGED = "the nodes were changed meanwhile"
+LEVEL_TOO_LOW = (
+    f"stan: policies need level {level.DELIVERY} of the cluster; once all nodes run a version that knows it, raise it: "
+    "stan node level --raise"
+)
 
 
 @dataclass(slots=True)
@@ -49,6 +54,7 @@ class MetaResult:
     asked: bool = False  # the gone client closed its connection itself
     beaten: Client | None = None  # the client whose heartbeats fail now, or work again
     raised: int = 0  # the cluster's level, if it is higher now
+    policies_changed: bool = False
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
 
@@ -101,15 +107,23 @@ class MetaMachine:
                 result = self._delete(ChannelUid(change.delete_channel.uid))
             case "heartbeat":
                 result = self._heartbeat(change.heartbeat)
-            case "cluster_info":
-                if self.info is None:
-                    self.info = change.cluster_info
-                    self.dirty_info = True
-            case "nodes":
-                result = self._set_nodes(change.nodes)
-            case "raise_level":
-                result = self._raise(change.raise_level)
+            case "cluster_info" | "nodes" | "raise_level" | "set_policy" as kind:
+                result = self._change_info(kind, change)
         return result
+
+    def _change_info(self, kind: str, change: pb.MetaChange) -> MetaResult:
+        """Apply a change of what is known of the cluster as a whole."""
+        match kind:
+            case "nodes":
+                return self._set_nodes(change.nodes)
+            case "raise_level":
+                return self._raise(change.raise_level)
+            case "set_policy":
+                return self._set_policy(change.set_policy)
+        if self.info is None:
+            self.info = change.cluster_info
+            self.dirty_info = True
+        return MetaResult()
 
     @property
     def nodes(self) -> pb.Nodes:
@@ -127,6 +141,18 @@ class MetaMachine:
         self.info.level = to
         self.dirty_info = True
         return MetaResult(raised=to)
+
+    def _set_policy(self, policy: pb.Policy) -> MetaResult:
+        if self.info is None or self.level < level.DELIVERY:
+            return MetaResult(error=LEVEL_TOO_LOW)
+        changed = with_policy(self.info, policy)
+        if changed is None:
+            return MetaResult(error=TOO_MANY)
+        if changed == self.info:
+            return MetaResult()
+        self.info = changed
+        self.dirty_info = True
+        return MetaResult(policies_changed=True)
 
     def _set_nodes(self, nodes: pb.Nodes) -> MetaResult:
         if self.info is None or nodes.version != self.info.nodes.version + 1 or not nodes.names:

@@ -129,7 +129,7 @@ class SubscriptionsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[CursorStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class CursorStatus(_message.Message):
-    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut")
+    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut", "policy")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +155,7 @@ class CursorStatus(_message.Message):
     PENDING_RUNS_FIELD_NUMBER: _ClassVar[int]
     INBOX_FIELD_NUMBER: _ClassVar[int]
     RUNS_CUT_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
     channel: bytes
     cursor_id: int
     group: int
@@ -180,7 +181,26 @@ class CursorStatus(_message.Message):
     pending_runs: _containers.RepeatedScalarFieldContainer[int]
     inbox: bytes
     runs_cut: bool
-    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ...) -> None: ...
+    policy: DeliveryPolicy
+    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ...) -> None: ...
+
+class DeliveryPolicy(_message.Message):
+    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window")
+    MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    MAX_HOLD_FIELD_NUMBER: _ClassVar[int]
+    ADAPTIVE_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    max_deliver: int
+    backoff: Backoff
+    max_hold: int
+    adaptive_window: bool
+    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ...) -> None: ...
+
+class Backoff(_message.Message):
+    __slots__ = ("pauses",)
+    PAUSES_FIELD_NUMBER: _ClassVar[int]
+    pauses: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, pauses: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
     __slots__ = ("client_id", "subscription_id", "inbox", "max_in_flight", "ack_wait_s", "pending", "last_sent", "stalled", "failing", "oldest_pending")
@@ -231,6 +251,50 @@ class ClientsResponse(_message.Message):
     more: bool
     total: int
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., more: bool = ..., total: _Optional[int] = ...) -> None: ...
+
+class PoliciesRequest(_message.Message):
+    __slots__ = ("version", "pattern", "channel", "name", "after", "max")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    pattern: bytes
+    channel: bytes
+    name: bytes
+    after: int
+    max: int
+    def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., name: _Optional[bytes] = ..., after: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
+
+class PoliciesResponse(_message.Message):
+    __slots__ = ("error", "retry", "policies", "more", "in_force")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    IN_FORCE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    policies: _containers.RepeatedCompositeFieldContainer[PolicyStatus]
+    more: bool
+    in_force: DeliveryPolicy
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., policies: _Optional[_Iterable[_Union[PolicyStatus, _Mapping]]] = ..., more: bool = ..., in_force: _Optional[_Union[DeliveryPolicy, _Mapping]] = ...) -> None: ...
+
+class PolicyStatus(_message.Message):
+    __slots__ = ("pattern", "name", "policy", "configured", "where")
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    CONFIGURED_FIELD_NUMBER: _ClassVar[int]
+    WHERE_FIELD_NUMBER: _ClassVar[int]
+    pattern: bytes
+    name: bytes
+    policy: DeliveryPolicy
+    configured: bool
+    where: bytes
+    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., configured: bool = ..., where: _Optional[bytes] = ...) -> None: ...
 
 class ClientStatus(_message.Message):
     __slots__ = ("client_id", "heartbeat_inbox", "protocol", "ping_interval_s", "ping_max_out", "failing")
@@ -620,6 +684,18 @@ class RaiseLevelRequest(_message.Message):
     version: int
     to: int
     def __init__(self, version: _Optional[int] = ..., to: _Optional[int] = ...) -> None: ...
+
+class SetPolicyRequest(_message.Message):
+    __slots__ = ("version", "pattern", "name", "policy")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    pattern: bytes
+    name: bytes
+    policy: DeliveryPolicy
+    def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ...) -> None: ...
 
 class RestoreChannelRequest(_message.Message):
     __slots__ = ("version", "channel", "restore", "first_sequence", "limits")

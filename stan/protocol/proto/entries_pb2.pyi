@@ -117,7 +117,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "set_policy")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +126,7 @@ class MetaChange(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     RAISE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    SET_POLICY_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
@@ -134,21 +135,46 @@ class MetaChange(_message.Message):
     heartbeat: Heartbeat
     nodes: Nodes
     raise_level: int
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ...) -> None: ...
+    set_policy: Policy
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
-    __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level")
+    __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RAFT_GROUPS_FIELD_NUMBER: _ClassVar[int]
     NUID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
     cluster_id: bytes
     raft_groups: int
     nuid: bytes
     nodes: Nodes
     level: int
-    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ...) -> None: ...
+    policies: _containers.RepeatedCompositeFieldContainer[Policy]
+    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ...) -> None: ...
+
+class Policy(_message.Message):
+    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window")
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
+    BACKOFF_FIELD_NUMBER: _ClassVar[int]
+    MAX_HOLD_FIELD_NUMBER: _ClassVar[int]
+    ADAPTIVE_WINDOW_FIELD_NUMBER: _ClassVar[int]
+    pattern: bytes
+    name: bytes
+    max_deliver: int
+    backoff: Pauses
+    max_hold: int
+    adaptive_window: bool
+    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ...) -> None: ...
+
+class Pauses(_message.Message):
+    __slots__ = ("after",)
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, after: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Nodes(_message.Message):
     __slots__ = ("names", "version", "changed")

@@ -332,3 +332,46 @@ async def test_who_watches_goes_on_when_a_leader_is_slow_to_answer(capsysbinary)
     with pytest.raises(RuntimeError):
         await present(fetch, View(names=True, watch=0.001))()
     assert capsysbinary.readouterr().out == b"a\nb\n"
+
+
+def test_policies_are_listed_shown_set_and_removed(servers):
+    policy = pb.DeliveryPolicy(max_deliver=5, backoff=pb.Backoff(pauses=[10**9, 60 * 10**9]), adaptive_window=True)
+    listed = "max deliver 5, back-off 1s 1m0s, adaptive window"
+    assert "No policies." in stan("policy", "list").output
+    options = ("--max-deliver", "5", "--backoff", "1s,1m", "--window", "adaptive")
+    assert stan("policy", "set", "orders.>", *options, "--durable", "billing", "--yes").exit_code == 0
+    assert servers.admin.asked.pop() == ("set_policy", "orders.>", policy, ("name", "billing"))
+    servers.admin.all_policies = [
+        pb.PolicyStatus(pattern=b">", policy=pb.DeliveryPolicy(max_hold=0), configured=True, where=b"stan.conf:7"),
+        pb.PolicyStatus(pattern=b"orders", name=b"billing", policy=policy),
+    ]
+    assert [one["pattern"] for one in json.loads(stan("policy", "list", "--json").stdout)["policies"]] == [
+        ">",
+        "orders",
+    ]
+    shown = stan("policy", "show", "orders", "--durable", "billing").output
+    assert f"orders billing: {listed} (stan policy set)" in shown
+    assert ">: no max hold (configuration, stan.conf:7)" in shown
+    assert stan("policy", "unset", "orders", "--durable", "billing", "--yes").exit_code == 0
+    assert servers.admin.asked.pop() == ("set_policy", "orders", None, ("name", "billing"))
+    assert "Nobody has set a policy of >." in stan("policy", "unset", ">", "--yes").output  # it is configured
+    servers.admin.all_cursors = [durable(policy=policy)]
+    assert listed in stan("durable", "show", "orders", "billing").output.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ((), "Nothing is set"),
+        (("--max-deliver", "1000001"), "--max-deliver must be between 0 and 1000000, not 1000001."),
+        (("--backoff", "1s,soon"), "--backoff: 'soon' is no duration"),
+        (("--backoff", ",".join(["1s"] * 33)), "--backoff has at most 32 pauses, not 33."),
+        (("--backoff", "8d"), "--backoff: a pause must be between 0 and 168h0m0s, not 192h0m0s."),
+        (("--window", "wide"), "--window: 'wide' is neither adaptive nor fixed."),
+    ],
+)
+def test_a_wrong_policy_is_refused_by_the_name_of_its_option(servers, options, complaint):
+    done = stan("policy", "set", "orders", *options, "--yes")
+    assert done.exit_code == 2
+    assert complaint in done.output
+    assert not servers.admin.asked

@@ -49,6 +49,18 @@ def test_limits_of_single_channels_come_and_go():
     assert found.config.limits == wanted.limits
 
 
+def test_policies_come_and_go_at_once():
+    running = serve("policies { a { max_deliver: 1 } }")
+    wanted = serve('policies { a { max_deliver: 2, durables { d { backoff: ["1s"] } } } }')
+    found = plan(running, wanted)
+    assert found.changed == [
+        "policies.a.max_deliver = 2 (was 1, s.conf:1)",
+        "policies.a.durables.d.backoff = 1s (s.conf:1)",
+    ]
+    assert (found.waiting, found.config.policies) == ([], wanted.policies)
+    assert plan(wanted, serve("")).config.policies == ()
+
+
 def test_nothing_changes_twice():
     running, wanted = serve("hbi: 5s"), serve("hbi: 6s, id: other")
     once = plan(running, wanted)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stan.config import ChannelOverride, ClusterConfig, Config, TlsConfig
+from stan.policies import PolicyRule
 from stan.settings.file_schema import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, SQL, TLS, TOP, Want
 from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.settings import Parsed, parse
@@ -413,3 +414,65 @@ def test_file_of_the_page_about_configuration_is_accepted():
     assert (config.cluster.voters("a"), config.limits.for_channel("orders.x").bytes) == (("a", "b", "c"), 0)
     assert handed(config) == '"port": 4222'
     assert (config.monitor.host, config.monitor.port) == ("127.0.0.1", 8222)
+
+
+POLICIES = """
+policies {
+  "orders.>" { max_deliver: 5, backoff: ["1s", "1m"], max_hold: "10m", window: adaptive }
+  "orders.eu" {
+    durables { billing { max_deliver: 3 } }
+  }
+}
+"""
+
+
+@pytest.mark.parametrize("text", [POLICIES, f"streaming {{ {POLICIES} }}"])
+def test_policies_of_delivery(text):
+    config = serve(text)
+    assert config.policies == (
+        PolicyRule(
+            pattern="orders.>",
+            max_deliver=5,
+            backoff=(SECOND, 60 * SECOND),
+            max_hold=600 * SECOND,
+            adaptive_window=True,
+            where="s.conf:3",
+        ),
+        PolicyRule(pattern="orders.eu", name="billing", max_deliver=3, where="s.conf:5"),
+    )
+    assert config.validate() == []
+    assert [setting for setting in config.shown() if setting.name.startswith("policies.")] == [
+        ("policies.orders.>.max_deliver", "5", "s.conf:3"),
+        ("policies.orders.>.backoff", "1s,1m0s", "s.conf:3"),
+        ("policies.orders.>.max_hold", "10m0s", "s.conf:3"),
+        ("policies.orders.>.window", "adaptive", "s.conf:3"),
+        ("policies.orders.eu.durables.billing.max_deliver", "3", "s.conf:5"),
+    ]
+    assert not any("policies" in notice for notice in config.notices)
+
+
+def test_every_mistake_in_policies_is_told_with_its_line():
+    parsed = understand("""policies {
+  "a..b" { max_deliver: 1000001 }
+  b { max_deliver: often, backoff: [soon],
+    window: wide, max_hold: 5
+    retries: 3
+  }
+  c: 5
+  d { durables { x { durables {} } }
+      backoff: "-1s" }
+}""")
+    assert list(parsed.complaints) == [
+        "s.conf:3: expected max_deliver to be a number",
+        's.conf:3: expected backoff to be a duration such as "10s" or "1h30m"',
+        "s.conf:4: expected window to be adaptive or fixed",
+        's.conf:4: expected max_hold to be a duration such as "10s" or "1h30m"',
+        's.conf:5: a policy has max_deliver, backoff, max_hold, window, durables, not "retries"',
+        's.conf:7: expected the policy of "c" to be a map in braces',
+        's.conf:8: a policy has max_deliver, backoff, max_hold, window, not "durables"',
+    ]
+    assert parsed.config.validate() == [
+        's.conf:2: invalid channel name "a..b"',
+        "s.conf:2: max_deliver must be between 0 and 1000000, not 1000001",
+        "s.conf:8: backoff: a pause must be between 0 and 168h0m0s, not -1s",
+    ]

@@ -1,0 +1,97 @@
+"""Requests about policies of delivery, answered by the leader of the metadata: set one, list them, tell what is in force."""
+
+from stan import errors, limits
+from stan.core.context import BrokerContext, raw, text
+from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
+from stan.core.state.meta import LEVEL_TOO_LOW, MetaResult
+from stan.core.state.policies import row_of, shown_policy
+from stan.level import DELIVERY
+from stan.patterns import valid_name
+from stan.policies import PolicyRule
+from stan.protocol.proto import admin_pb2 as pb
+
+
+def _rule_of(request: pb.SetPolicyRequest) -> PolicyRule:
+    told = request.policy
+    return PolicyRule(
+        pattern=text(request.pattern),
+        name=text(request.name),
+        max_deliver=told.max_deliver if told.HasField("max_deliver") else None,
+        backoff=tuple(told.backoff.pauses) if told.HasField("backoff") else None,
+        max_hold=told.max_hold if told.HasField("max_hold") else None,
+        adaptive_window=told.adaptive_window if told.HasField("adaptive_window") else None,
+    )
+
+
+def _status(rule: PolicyRule) -> pb.PolicyStatus:
+    return pb.PolicyStatus(
+        pattern=raw(rule.pattern),
+        name=raw(rule.name),
+        policy=pb.DeliveryPolicy(
+            max_deliver=rule.max_deliver,
+            backoff=None if rule.backoff is None else pb.Backoff(pauses=rule.backoff),
+            max_hold=rule.max_hold,
+            adaptive_window=rule.adaptive_window,  # type: ignore[arg-type] # None: not set
+        ),
+        configured=bool(rule.where),
+        where=raw(rule.where),
+    )
+
+
+class PolicyRequests:
+    """Handles operators' requests about policies."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        return {"set_policy": self._set, "policies": self._list}
+
+    def _set(self, accepted: AcceptedRequest) -> None:
+        rule = _rule_of(accepted.request)
+        complaints = rule.complaints()
+        if complaints:
+            accepted.refuse(f"stan: {'; '.join(complaints[: limits.POLICY_COMPLAINTS_MAX])}")
+        elif self.context.meta.info is None:
+            accepted.refuse(errors.BUSY, retry=True)
+        elif self.context.meta.level < DELIVERY:
+            accepted.refuse(LEVEL_TOO_LOW)
+        else:
+
+            def done(result: object, error: str) -> None:
+                if not isinstance(result, MetaResult):
+                    accepted.refuse(error or errors.BUSY, retry=True)
+                elif result.error:
+                    accepted.refuse(result.error)
+                else:
+                    accepted.answer(changed=int(result.policies_changed))
+
+            self.context.change_meta(done, set_policy=row_of(rule))
+
+    def _list(self, accepted: AcceptedRequest) -> None:
+        request: pb.PoliciesRequest = accepted.request
+        if (request.channel and not valid_name(text(request.channel), wildcards=False)) or (
+            request.name and not request.channel
+        ):
+            accepted.refuse(errors.INVALID_ADMIN)
+            return
+        policies = self.context.policies
+        response = pb.PoliciesResponse()
+        if request.channel:
+            rules = policies.concerning(request.channel, request.name)
+            response.in_force.CopyFrom(shown_policy(policies.of(request.channel, request.name)))
+        else:
+            rules = [rule for rule in policies.rules if not request.pattern or raw(rule.pattern) == request.pattern]
+        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        page = min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)
+        for rule in rules[request.after : request.after + page]:
+            shown = _status(rule)
+            room -= shown.ByteSize() + ITEM_ROOM
+            if room < 0 and response.policies:
+                break
+            response.policies.append(shown)
+        response.more = request.after + len(response.policies) < len(rules)
+        accepted.answer_with(response)

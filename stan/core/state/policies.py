@@ -1,0 +1,115 @@
+"""Policies of delivery in the replicated metadata, and the policy in force for each cursor.
+
+Those of the configuration are each node's own and come first; those of the metadata, which operators set while the cluster runs,
+come behind them and so have the last word.
+"""
+
+from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
+from stan.limits import POLICIES_MAX
+from stan.policies import PolicyRule, in_order
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+from stan.remembered import Remembered
+from stan.types import Nanos
+
+TOO_MANY = f"stan: there are {POLICIES_MAX} policies already"
+
+
+def rule_of(row: pb.Policy) -> PolicyRule:
+    """A policy of the metadata."""
+    return PolicyRule(
+        pattern=row.pattern.decode("utf-8", "surrogateescape"),
+        name=row.name.decode("utf-8", "surrogateescape"),
+        max_deliver=row.max_deliver if row.HasField("max_deliver") else None,
+        backoff=tuple(row.backoff.after) if row.HasField("backoff") else None,
+        max_hold=row.max_hold if row.HasField("max_hold") else None,
+        adaptive_window=row.adaptive_window if row.HasField("adaptive_window") else None,
+    )
+
+
+def row_of(rule: PolicyRule) -> pb.Policy:
+    """The inverse of `rule_of`."""
+    return pb.Policy(
+        pattern=rule.pattern.encode("utf-8", "surrogateescape"),
+        name=rule.name.encode("utf-8", "surrogateescape"),
+        max_deliver=rule.max_deliver,
+        backoff=None if rule.backoff is None else pb.Pauses(after=rule.backoff),
+        max_hold=rule.max_hold,
+        adaptive_window=rule.adaptive_window,  # type: ignore[arg-type] # None: not set
+    )
+
+
+def with_policy(info: pb.ClusterInfo, policy: pb.Policy) -> pb.ClusterInfo | None:
+    """The metadata with *policy* in place of the one of the same pattern and name, or without either if *policy* sets nothing;
+    None: that is one too many."""
+    key = policy.pattern, policy.name
+    kept = [row for row in info.policies if (row.pattern, row.name) != key]
+    if not rule_of(policy).empty:
+        if len(kept) >= POLICIES_MAX:
+            return None
+        kept.append(policy)
+    changed = pb.ClusterInfo()
+    changed.CopyFrom(info)
+    del changed.policies[:]
+    changed.policies.extend(sorted(kept, key=lambda row: (row.pattern, row.name)))
+    return changed
+
+
+def shown_policy(policy: DeliveryPolicy) -> admin.DeliveryPolicy:
+    """What is in force, all of it set."""
+    return admin.DeliveryPolicy(
+        max_deliver=policy.max_deliver,
+        backoff=admin.Backoff(pauses=policy.backoff),
+        max_hold=policy.max_hold,
+        adaptive_window=policy.adaptive_window,
+    )
+
+
+class Policies:
+    """What is in force, remembered until the configuration or the metadata have other policies."""
+
+    def __init__(self) -> None:
+        self.configured: tuple[PolicyRule, ...] = ()
+        self.info: pb.ClusterInfo | None = None  # the metadata replace it when their policies change
+        self.rules: tuple[PolicyRule, ...] = ()  # the later one has the last word
+        self._known: Remembered[tuple[bytes, bytes], DeliveryPolicy] = Remembered()
+
+    def brought_up_to(self, configured: tuple[PolicyRule, ...], info: pb.ClusterInfo | None) -> "Policies":
+        """These policies, with those that the configuration and the metadata have now."""
+        if configured is not self.configured or info is not self.info:
+            self.configured, self.info = configured, info
+            rows = () if info is None else info.policies
+            self.rules = in_order(configured) + in_order(map(rule_of, rows))
+            self._known.clear()
+        return self
+
+    def of(self, channel: bytes, name: bytes) -> DeliveryPolicy:
+        """The policy in force for the cursor with that name (b"": plain) in a channel. Cost: O(1) when asked again, else
+        O(policies)."""
+        if not self.rules:
+            return DEFAULT
+        key = channel, name
+        found = self._known.get(key)
+        if found is None:
+            found = self._known.remember(key, self._merged(*key), len(channel) + len(name))
+        return found
+
+    def shown(self, channel: bytes, name: bytes) -> admin.DeliveryPolicy | None:
+        """`of` as operators are told; None if nothing else is in force than without policies."""
+        found = self.of(channel, name)
+        return None if found == DEFAULT else shown_policy(found)
+
+    def concerning(self, channel: bytes, name: bytes) -> list[PolicyRule]:
+        """The policies that `of` merges, in this order."""
+        where, who = channel.decode("utf-8", "surrogateescape"), name.decode("utf-8", "surrogateescape")
+        return [rule for rule in self.rules if rule.concerns(where, who)]
+
+    def _merged(self, channel: bytes, name: bytes) -> DeliveryPolicy:
+        max_deliver, backoff = DEFAULT.max_deliver, DEFAULT.backoff
+        max_hold, adaptive = DEFAULT.max_hold, DEFAULT.adaptive_window
+        for rule in self.concerning(channel, name):
+            max_deliver = max_deliver if rule.max_deliver is None else rule.max_deliver
+            backoff = backoff if rule.backoff is None else tuple(map(Nanos, rule.backoff))
+            max_hold = max_hold if rule.max_hold is None else Nanos(rule.max_hold)
+            adaptive = adaptive if rule.adaptive_window is None else rule.adaptive_window
+        return DeliveryPolicy(max_deliver=max_deliver, backoff=backoff, max_hold=max_hold, adaptive_window=adaptive)

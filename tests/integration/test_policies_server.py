@@ -1,0 +1,74 @@
+"""Policies of delivery on a real server: of its file, set by an operator, over a restart, and changed by a reload."""
+
+import signal
+
+import pytest
+import stan_client
+from stan_client import Direct
+
+from stan.protocol.proto import admin_pb2 as pb
+from tests.integration.test_config_file import FromFile
+from tests.kit.server import until
+
+FILE = """
+listen: "127.0.0.1:{port}"
+streaming {{
+  store: FILE
+  dir: {directory}
+  cluster_id: policies
+  policies {{ "orders.>" {{ max_deliver: {most}, backoff: ["1s", "1m"] }} }}
+}}
+"""
+
+
+class WithPolicies(FromFile):
+    """A server whose file has a policy."""
+
+    def __init__(self, directory):
+        super().__init__(directory, "-sc", FILE, most=5)
+        self._file, self._store = directory / "stan.conf", directory / "store"
+
+    def reload(self, most: int) -> None:
+        """Write the file with another policy, and say so."""
+        self._file.write_text(FILE.format(port=self.port, directory=self._store, most=most))
+        self.signal(signal.SIGHUP)
+        until(lambda: f"Reloaded: policies.orders.>.max_deliver = {most} (was 5, " in self.log(), why=self.log)
+
+
+@pytest.fixture
+def server(tmp_path):
+    with WithPolicies(tmp_path) as server:
+        yield server
+
+
+async def in_force(server) -> pb.DeliveryPolicy:
+    """What the durable is told to have."""
+    async with Direct(server.url, "policies") as direct:
+        (cursor,) = await direct.admin.subscriptions("orders.eu", name="billing")
+        return cursor.policy
+
+
+async def test_policies_of_file_and_operator_are_in_force_over_restart_and_reload(server):
+    client = await stan_client.connect("policies", "me", servers=server.url)
+    await client.subscribe("orders.eu", durable="billing")
+    backoff = pb.Backoff(pauses=[10**9, 60 * 10**9])
+    wanted = pb.DeliveryPolicy(max_deliver=5, backoff=backoff, max_hold=0, adaptive_window=False)
+    assert await in_force(server) == wanted
+    async with Direct(server.url, "policies") as direct:
+        policy = pb.DeliveryPolicy(adaptive_window=True, max_hold=10**9)
+        assert (await direct.admin.set_policy("orders.eu", policy, name="billing")).changed == 1
+    wanted.MergeFrom(policy)
+    assert await in_force(server) == wanted
+    await client.close()
+    server.restart()
+    assert await in_force(server) == wanted
+    server.reload(7)
+    wanted.max_deliver = 7
+    assert await in_force(server) == wanted
+    async with Direct(server.url, "policies") as direct:
+        found = await direct.admin.policies("orders.eu", "billing")
+        assert [(one.configured, one.name) for one in found.policies] == [(True, b""), (False, b"billing")]
+        await direct.admin.set_policy("orders.eu", name="billing")
+    assert await in_force(server) == pb.DeliveryPolicy(
+        max_deliver=7, backoff=backoff, max_hold=0, adaptive_window=False
+    )
