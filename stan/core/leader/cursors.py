@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, flat_of
 from stan.core.state.group import Cursor, Subscription
@@ -104,6 +105,7 @@ class LiveCursor:
     scheduled: bool = False  # queued for the next pump
     redelivered: int = 0  # number of redeliveries
     acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
+    policy: DeliveryPolicy = DEFAULT
 
     @property
     def has_unreported(self) -> bool:
