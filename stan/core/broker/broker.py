@@ -161,7 +161,7 @@ class Broker:
     def step_acks(self, batches: Iterable[Acks]) -> None:
         """Acks read from NATS. An ack for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
         context = self.context
-        groups, authorizer, wall = context.groups, context.access.authorizer, context.clock.wall
+        groups, authorizer, clock = context.groups, context.access.authorizer, context.clock
         for acks in batches:
             number = GroupId(acks.group)
             group = groups.get(number)
@@ -173,7 +173,7 @@ class Broker:
                 if found is None or not authorizer.may_ack(acks.user, found[1].sub):
                     continue
             try:
-                dispatch.ack(acks.key, acks.ranges, wall)
+                dispatch.ack(acks.key, acks.ranges, clock.now, clock.wall)
             except Exception as error:  # noqa: BLE001 - the border of the group
                 context.fail(number, error)
 

@@ -48,6 +48,8 @@ def _moved(live: LiveCursor, before: int) -> None:
         ahead.resend.merge(Run(max(sent, to) + 1, ahead.maybe_sent_until))
     for member in live.members:
         member.window.clear()
+        if member.adaptive is not None:
+            member.adaptive.forget_late()
     live.to_redeliver.clear()
     live.unreported.sequences.clear()
     live.batches.clear()

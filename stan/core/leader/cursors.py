@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, flat_of
+from stan.core.leader.adaptive_window import AdaptiveWindow
 from stan.core.state.group import Cursor, Subscription
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND, ChannelUid
@@ -25,11 +26,37 @@ class LiveMember:
     timer_at: int = 0  # Nanos of the armed ack timer; 0 = none
     failed_heartbeat: bool = False
     leaving: bool = False  # the subscription's end is proposed: nothing more is sent
+    adaptive: AdaptiveWindow | None = None  # None: the window is always as large as max in flight
 
     @property
     def open_slots(self) -> int:
         """Messages that may be sent now; 0 means stalled."""
-        return 0 if self.leaving else max(0, self.sub.settings.max_in_flight - self.window.size)
+        if self.leaving:
+            return 0
+        adaptive = self.adaptive
+        if adaptive is not None:
+            return max(0, adaptive.size - adaptive.late - self.window.size)
+        return max(0, self.sub.settings.max_in_flight - self.window.size)
+
+    @property
+    def window_now(self) -> int:
+        """Messages that may be in flight now: max in flight, or what the adaptive window has come to."""
+        return self.sub.settings.max_in_flight if self.adaptive is None else self.adaptive.size
+
+    @property
+    def looked_at(self) -> int:
+        """Nanos at which the member must be looked at: the earliest deadline in its window; 0 = never."""
+        at = self.window.earliest
+        if self.adaptive is not None and self.adaptive.late:
+            at = min(at or self.adaptive.late_until, self.adaptive.late_until)
+        return at
+
+    def follow(self, policy: DeliveryPolicy) -> None:
+        """The policy of the cursor is *policy* now."""
+        if not policy.adaptive_window:
+            self.adaptive = None
+        elif self.adaptive is None:
+            self.adaptive = AdaptiveWindow.open(self.sub.settings.max_in_flight, self.ack_wait_ns)
 
     @property
     def oldest(self) -> int:
@@ -106,6 +133,12 @@ class LiveCursor:
     redelivered: int = 0  # number of redeliveries
     acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
     policy: DeliveryPolicy = DEFAULT
+
+    def follow(self, policy: DeliveryPolicy) -> None:
+        """An operator set or changed the policy; windows that were adaptive already keep their size."""
+        self.policy = policy
+        for member in self.members:
+            member.follow(policy)
 
     @property
     def has_unreported(self) -> bool:
@@ -209,6 +242,7 @@ class LiveCursors:
     def add_member(self, live: LiveCursor, sub: Subscription) -> None:
         """Make the live view of a subscription, as the last member of its cursor."""
         member = LiveMember(sub)
+        member.follow(live.policy)
         live.members.append(member)
         self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
 

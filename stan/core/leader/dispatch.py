@@ -80,6 +80,8 @@ class Dispatch:
                 deadline = max(now, now + member.ack_wait_ns - age)
                 for run in member.sub.pending:
                     member.window.add(Run(run.first, run.last, deadline, 0))
+                if member.adaptive is not None:
+                    member.adaptive.led(now)
                 self._arm(live, member)
 
     def follow(self) -> None:
@@ -178,17 +180,21 @@ class Dispatch:
         for live in self.cursors.by_channel.get(uid, {}).values():
             self._schedule(live)
 
-    def ack(self, key: int, ranges: Iterable[tuple[int, int]], wall: int = 0) -> bool:
-        """Sequences were acked on one ack inbox, at *wall* (Unix ns); False if no online subscription has this inbox."""
+    def ack(self, key: int, ranges: Iterable[tuple[int, int]], now: int, wall: int = 0) -> bool:
+        """Sequences were acked on one ack inbox, at *now* (Nanos) and *wall* (Unix ns); False if no online subscription has this
+        inbox."""
         found = self.cursors.by_ack_key.get(key)
         if found is None:
             return False
         live, member = found
+        adaptive, in_flight = member.adaptive, member.window.size
         for first, last in ranges:
             missing = last - first + 1
             runs = member.window.remove(first, last)
             for begin, end, *_ in runs:
                 missing -= end - begin + 1
+            if adaptive is not None:
+                adaptive.acks(runs, missing, in_flight, now)
             if missing:
                 runs += live.holders(first, last)  # a late ack: another member holds the message, or none
                 if min(last, live.ahead.maybe_sent_until) > live.last_sent:
@@ -252,6 +258,8 @@ class Dispatch:
         self.stops.disconnected = False
         for live, member in list(self.cursors.by_subscription.values()):
             member.window.shift(away_ns)
+            if member.adaptive is not None:
+                member.adaptive.put_off(away_ns)
             member.timer_at = 0
             self._arm(live, member)
             self._schedule(live)
@@ -431,9 +439,10 @@ class Dispatch:
 
     def _arm(self, live: LiveCursor, member: LiveMember) -> None:
         """Arm the member's ack timer, one per member, at or before the earliest deadline in its window."""
-        if not member.timer_at and member.window:
-            member.timer_at = member.window.earliest
-            self.timers.at(member.timer_at, partial(self._ack_wait_over, live, member))
+        if not member.timer_at:
+            member.timer_at = member.looked_at
+            if member.timer_at:
+                self.timers.at(member.timer_at, partial(self._ack_wait_over, live, member))
 
     def _ack_wait_over(self, live: LiveCursor, member: LiveMember, now: Nanos) -> None:
         """Take messages whose ack wait is over back for redelivery (STAN-SPEC 6.6); the pump sends them again. While heartbeats
@@ -441,15 +450,21 @@ class Dispatch:
         if not member.timer_at or member.timer_at > now or self.stops.disconnected or member not in live.members:
             return
         member.timer_at = 0
+        if member.adaptive is not None and member.adaptive.give_up(now):
+            self._schedule(live)
+        taken = []
         for run in member.window.due(now + limits.REDELIVERY_SLACK):
             member.window.remove(run.first, run.last)
             if member.failed_heartbeat and all(m.failed_heartbeat for m in live.members):
                 member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
             else:
                 live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
+                taken.append(run)
                 live.unreported.mark(run.first, run.last)
                 self.reports.mark(live)
                 self._schedule(live)
+        if member.adaptive is not None and taken:
+            member.adaptive.taken_back(taken, now)
         self._arm(live, member)
 
     # --- small parts ------------------------------------------------------------------------------------------------
