@@ -204,9 +204,10 @@ class _CursorSeries:
         self._lag = of("lag_messages", "Messages in the channel that it was never sent")
         self._pending = of("pending_messages", "Messages sent, and not acknowledged")
         self._window = of("window_messages", "Max in flight of its online members")
+        self._window_now = of("window_now_messages", "Messages its online members may have in flight now")
         self._members = of("members", "Subscriptions that are online")
         self._oldest = of("oldest_unacked_seconds", "Age of the oldest message that was sent and not acknowledged")
-        self.families = (self._lag, self._pending, self._window, self._members, self._oldest)
+        self.families = (self._lag, self._pending, self._window, self._window_now, self._members, self._oldest)
 
     def add_all(self, node: BrokerProcess, info: ChannelInfo, group: GroupView, index: Index, now: WallNanos) -> None:
         """Add the series of one channel's named cursors: durables and queue groups."""
@@ -228,7 +229,11 @@ class _CursorSeries:
         unacked = [runs for runs in unacked if runs]
         self._lag.add_metric(label, max(0, index.last_sequence - max(last_sent, index.first_sequence - 1)))
         self._pending.add_metric(label, sum(map(len, unacked)))
-        self._window.add_metric(label, sum(sub.settings.max_in_flight for sub in cursor.members))
+        window = sum(sub.settings.max_in_flight for sub in cursor.members)
+        self._window.add_metric(label, window)
+        self._window_now.add_metric(
+            label, window if live is None else sum(member.window_now for member in live.members)
+        )
         self._members.add_metric(label, len(cursor.members))
         oldest = min((runs.first for runs in unacked), default=0)
         refs = (

@@ -311,6 +311,17 @@ def test_nothing_can_be_changed_unless_it_is_switched_on(page):
         assert page.find(selector) is None
 
 
+def test_a_cursor_whose_window_was_cut_has_a_curve_of_it(driver):
+    fake = filled()
+    slow = fake.add_durable(b"orders", b"slow", client=b"slow-1", pending=3)
+    slow.members[0].window_now = 3
+    with served_aside(fake) as url:
+        page = Page(driver, url).open("#/channel/orders")
+        page.until(lambda: page.find(".bar[aria-label='3 of 10 in flight, window cut to 3']"))
+        page.until(lambda: page.find("[data-key='Adaptive window'] path.line"), "the curve has points")
+        assert page.text("[data-key='Adaptive window'] .legend") == "slow 3"
+
+
 def test_dialogs_say_what_will_happen_and_ask_only_for_what_was_changed(driver):
     from selenium.webdriver.common.keys import Keys  # noqa: PLC0415
 

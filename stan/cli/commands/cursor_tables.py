@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from stan_client.session import text_of
 
-from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window
+from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window, window_now
 from stan.cli.commands.policies import format_policy
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
@@ -64,6 +64,7 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
         ("acked up to", f"{cursor.acked_up_to:,}"),
         ("waiting", f"{cursor.waiting:,} not sent yet"),
         ("unacked", f"{cursor.pending:,} of {window(cursor):,}: {format_runs(list(cursor.pending_runs))}"),
+        ("window now", f"{window_now(cursor):,} of {window(cursor):,}"),
         ("to be sent again", f"{cursor.owed:,}: {format_runs(list(cursor.owed_runs))}"),
         ("oldest unacked", f"sent {format_age(cursor.oldest_pending, now_ns)} ago" if cursor.oldest_pending else NEVER),
         ("last ack", f"{format_age(cursor.last_ack, now_ns)} ago" if cursor.last_ack else "not seen by this leader"),
@@ -74,6 +75,8 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
     for member in cursor.members:
         trouble = [word for word, so in (("window full", member.stalled), ("not answering", member.failing)) if so]
         told = f"{text_of(member.client_id)}: {member.pending:,} of {member.max_in_flight:,} unacked"
+        if member.window_now and member.window_now < member.max_in_flight:
+            trouble.append(f"window cut to {member.window_now:,}")
         rows.append((f"member {member.subscription_id}", ", ".join([told, *trouble])))
     if not cursor.members:
         rows.append(("members", "nobody is online"))

@@ -55,6 +55,11 @@ def window(cursor: pb.CursorStatus) -> int:
     return sum(member.max_in_flight for member in cursor.members) or cursor.max_in_flight
 
 
+def window_now(cursor: pb.CursorStatus) -> int:
+    """How many messages may be unacked at the moment: fewer than `window` while an adaptive window is cut."""
+    return sum(member.window_now or member.max_in_flight for member in cursor.members) or cursor.max_in_flight
+
+
 def state_of(cursor: pb.CursorStatus, now_ns: int) -> str:
     """One of the words above."""
     members = cursor.members
@@ -115,7 +120,7 @@ def why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
         ]
     if all(member.stalled or member.failing for member in cursor.members):
         return _full(cursor, command, at, now_ns)
-    return _flowing(cursor, at, waits, command, now_ns, [*_some_full(cursor), *_some_failing(failing)])
+    return _flowing(cursor, at, waits, command, now_ns, [*_cut(cursor), *_some_full(cursor), *_some_failing(failing)])
 
 
 def _offline(cursor: pb.CursorStatus, waits: str) -> list[str]:
@@ -152,6 +157,7 @@ def _full(cursor: pb.CursorStatus, command: str, at: str, now_ns: int) -> list[s
             f"Messages were sent again {counted(cursor.redelivered, 'time')}: what is not acked within {cursor.ack_wait_s} s "
             "comes again."
         )
+    said += _cut(cursor)
     busiest = max(cursor.members, key=lambda member: member.pending)
     said.append(
         f"See what client {text_of(busiest.client_id)!r} does with message {_oldest(cursor):,} "
@@ -190,6 +196,15 @@ def _flowing(cursor: pb.CursorStatus, at: str, waits: str, command: str, now_ns:
         *more,
         f"To get earlier ones again: {command} move {at} --back 1h",
     ]
+
+
+def _cut(cursor: pb.CursorStatus) -> list[str]:
+    now, most = window_now(cursor), window(cursor)
+    if now >= most:
+        return []
+    wait = format_duration(cursor.ack_wait_s * 1_000_000_000)
+    late = f"acks did not come within the ack wait of {wait}"
+    return [f"Its window is adaptive, and {now:,} of {most:,} messages now: {late}. It grows again as acks come early."]
 
 
 def _some_full(cursor: pb.CursorStatus) -> list[str]:

@@ -308,6 +308,7 @@ class AdminListing:
             subscription_id=sub.subscription_id,
             inbox=sub.settings.inbox,
             max_in_flight=sub.settings.max_in_flight,
+            window_now=member.window_now,
             ack_wait_s=sub.settings.ack_wait_s,
             pending=len(member.window),
             last_sent=reached,

@@ -182,7 +182,10 @@ class Api:
         told["rate"] = told["pace"][-1][1]
         told["durables"] = [
             rows.cursor(one, state_of(one, now, lag_trends.left_s(one)), members=True)
-            | {"trend": [[millis(at), lag] for at, lag in lag_trends.points(one)]}
+            | {
+                "trend": [[millis(at), lag] for at, lag in lag_trends.points(one)],
+                "windows": [[millis(at), window] for at, window in lag_trends.windows(one)],
+            }
             for one in cursors.rows[: limits.DASHBOARD_ROWS_MAX]
         ]
         return told

@@ -81,3 +81,8 @@ def name_of(cursor: admin.CursorStatus) -> bytes:
 
 def _client(cursor: admin.CursorStatus) -> bytes:
     return cursor.client_id or (cursor.members[0].client_id if cursor.members else b"")
+
+
+def window_now(row: admin.CursorStatus) -> int:
+    """Return how many messages the members of a cursor may have in flight now; without a member, how many they might have."""
+    return sum(member.window_now or member.max_in_flight for member in row.members) or row.max_in_flight

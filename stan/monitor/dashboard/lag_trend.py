@@ -1,5 +1,5 @@
-"""The lag of durables and queue groups over time, for charts and for the time until a cursor has caught up. Bounded: the cursors
-that were seen last are kept.
+"""The lag and the window of durables and queue groups over time, for charts and for the time until a cursor has caught up.
+Bounded: the cursors that were seen last are kept.
 """
 
 from collections import OrderedDict, deque
@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from stan import limits
+from stan.monitor.dashboard.cursor_state import window_now
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
@@ -14,11 +15,12 @@ LOOK_BACK: Final = 30 * SECOND
 """The rate at which a lag shrinks is computed from points at most this old."""
 
 Key = tuple[bytes, int]
-Points = deque[tuple[int, int]]
+Points = deque[tuple[int, int, int]]
+"""Time, lag, and window now."""
 
 
 class LagTrends:
-    """The lag of each cursor over time, newest points only. Times are Unix ns."""
+    """The lag and the window of each cursor over time, newest points only. Times are Unix ns."""
 
     def __init__(self) -> None:
         self._points: OrderedDict[Key, Points] = OrderedDict()
@@ -31,13 +33,17 @@ class LagTrends:
             if points is None:
                 points = self._points[key] = deque(maxlen=limits.DASHBOARD_SAMPLES_MAX)
             self._points.move_to_end(key)
-            points.append((now, int(row.waiting)))
+            points.append((now, int(row.waiting), window_now(row)))
             if len(self._points) > limits.DASHBOARD_LAG_TRENDS_MAX:
                 self._points.popitem(last=False)
 
     def points(self, row: admin.CursorStatus) -> list[tuple[int, int]]:
         """Return the points of a cursor: time and lag in messages, oldest first."""
-        return list(self._points.get((row.channel, row.cursor_id), ()))
+        return [(at, lag) for at, lag, _ in self._points.get((row.channel, row.cursor_id), ())]
+
+    def windows(self, row: admin.CursorStatus) -> list[tuple[int, int]]:
+        """Return how many messages the members of a cursor might have in flight: time and messages, oldest first."""
+        return [(at, window) for at, _, window in self._points.get((row.channel, row.cursor_id), ())]
 
     def left_s(self, row: admin.CursorStatus) -> float | None:
         """Return the seconds until the cursor has caught up at its present rate; None if its lag does not shrink or is not

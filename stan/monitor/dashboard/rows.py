@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of
+from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of, window_now
 from stan.monitor.dashboard.formatting import key_of, millis
 from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.node_history import Throughput
@@ -62,6 +62,7 @@ def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False
         "lag": row.waiting,
         "pending": row.pending,
         "window": sum(member.max_in_flight for member in row.members) or row.max_in_flight,
+        "window_now": window_now(row),
         "ack_wait": max([member.ack_wait_s for member in row.members], default=row.ack_wait_s),
         "redelivered": row.redelivered,
         "last_sent": row.last_sent,
@@ -78,6 +79,7 @@ def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False
                 "client": shown(member.client_id),
                 "subscription": str(member.subscription_id),
                 "window": member.max_in_flight,
+                "window_now": member.window_now or member.max_in_flight,
                 "pending": member.pending,
                 "last_sent": member.last_sent,
                 "stalled": member.stalled,

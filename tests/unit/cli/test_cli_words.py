@@ -3,7 +3,7 @@
 import pytest
 
 from stan.cli.commands import cursors
-from stan.cli.commands.cursor_tables import cursors_table, format_runs, why_table
+from stan.cli.commands.cursor_tables import cursor_table, cursors_table, format_runs, why_table
 from stan.cli.support.output import FITTED_MAX, Table, clean, table_lines
 from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
@@ -73,6 +73,25 @@ def test_an_ack_that_came_lately_means_not_stuck():
 def test_some_members_that_are_full_are_named():
     group = durable(kind=pb.QUEUE, queue_group=b"w", name="", members=[member("a", stalled=True), member("b")])
     assert "1 of 2 members have a full window: a." in cursors.why(group, "stan queue", NOW)
+
+
+def test_a_window_that_was_cut_is_told_of():
+    slow = durable(members=[member(window_now=2, pending=2, stalled=True)], pending=2)
+    said = "Its window is adaptive, and 2 of 5 messages now: acks did not come within the ack wait of 30s."
+    assert said in " ".join(cursors.why(slow, "stan durable", NOW))
+    flowing = durable(members=[member(window_now=2, pending=1)], pending=1)
+    assert said in " ".join(cursors.why(flowing, "stan durable", NOW))
+    rows = dict(cursor_table(slow, NOW).rows)
+    assert rows["window now"] == "2 of 5"
+    assert rows["member 9"] == "acct: 2 of 5 unacked, window full, window cut to 2"
+
+
+@pytest.mark.parametrize("told", [0, 5])
+def test_a_window_that_was_not_cut_is_no_news_also_of_a_server_that_does_not_tell(told):
+    well = durable(members=[member(window_now=told, pending=1)], pending=1)
+    assert "adaptive" not in " ".join(cursors.why(well, "stan durable", NOW))
+    rows = dict(cursor_table(well, NOW).rows)
+    assert (rows["window now"], rows["member 9"]) == ("5 of 5", "acct: 1 of 5 unacked")
 
 
 def test_names_of_the_network_cannot_speak_to_the_terminal():

@@ -225,6 +225,17 @@ async def test_clients_cluster_options_and_durables(fake, page):
     assert durables["states"] == {"paused": 1, "catching up": 1}
 
 
+async def test_windows_of_a_channel_s_cursors_are_told_over_time(fake, page):
+    fake.add_durable(b"orders", b"billing")
+    (told,) = (await page.get("channel?name=orders"))["durables"]
+    assert (told["window"], told["window_now"], told["members"][0]["window_now"]) == (10, 10, 10)
+    fake.cursors[0].members[0].window_now = 3
+    (told,) = (await page.get("channel?name=orders"))["durables"]
+    assert (told["window"], told["window_now"], told["members"][0]["window_now"]) == (10, 3, 3)
+    assert {window for _, window in told["windows"][:-1]} == {10}
+    assert told["windows"][-1][1] == 3
+
+
 def fake_client(name):
     from stan.protocol.proto import admin_pb2 as admin  # noqa: PLC0415
 

@@ -73,6 +73,7 @@ def test_trend_tells_how_long_it_takes():
         lag_trends.note([cursor(waiting=lag)], NOW + second * SECOND)
     assert lag_trends.left_s(cursor(waiting=800)) == pytest.approx(80)
     assert [lag for _, lag in lag_trends.points(cursor())] == [1000, 900, 800]
+    assert lag_trends.windows(cursor())[-1] == (NOW + 20 * SECOND, 10)
     assert lag_trends.left_s(cursor()) is None
     lag_trends.note([cursor(waiting=5000)], NOW + 30 * SECOND)
     assert lag_trends.left_s(cursor(waiting=5000)) is None

@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig, StoreLimits
+from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.edge.histogram import Histogram
 from stan.log.types import BatchRef
 from stan.monitor import health
@@ -195,7 +196,7 @@ def test_metrics_of_a_broker_alone():
 
     assert of_cursor("lag_messages") == (28, 0)
     assert of_cursor("pending_messages") == (10, 5)
-    assert of_cursor("window_messages") == (10, 8)
+    assert of_cursor("window_messages") == of_cursor("window_now_messages") == (10, 8)
     assert of_cursor("members") == (1, 2)
     assert of_cursor("oldest_unacked_seconds") == (97, 64)  # 3 and 36 are the oldest
     assert (found["stan_group_leads", "1"], found["stan_group_leader", "1", "a"], found["stan_group_frozen", "1"]) == (
@@ -207,6 +208,19 @@ def test_metrics_of_a_broker_alone():
     assert (found["stan_group_log_entries", "1"], found["stan_group_durable_entries", "1"]) == (7, 5)
     assert found["stan_group_state_differs", "1"] == 0
     assert (found["stan_left_out", "channels"], found["stan_left_out", "durables"]) == (0, 0)
+
+
+def test_window_that_was_cut_is_told():
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", *[b"x"] * 20)
+    harness.subscribe("foo", durable="dur", in_flight=10, wait=1, seq=1)
+    (live,) = next(iter(harness.broker.context.groups.values())).dispatch.cursors.by_id.values()
+    live.follow(DeliveryPolicy(adaptive_window=True))
+    harness.pass_time(1.5)
+    found = scrape(view(node(harness)))
+    of = ("foo", "me", "durable", "dur")
+    assert (found["stan_durable_window_messages", *of], found["stan_durable_window_now_messages", *of]) == (10, 5)
 
 
 def test_offline_durable_is_told_of_too():

@@ -66,6 +66,7 @@ const page = (context, asked) => (data) => {
   const age = data.first_time && data.messages ? (Date.now() - data.first_time) / 1000 : 0;
   const fact = (name, value, extra) => h("div", { class: "fact" }, h("b", {}, value), h("span", { class: "muted" }, name), extra);
   const lags = data.durables.filter((row) => row.trend.length > 1).sort((a, b) => b.lag - a.lag).slice(0, 4);
+  const cut = data.durables.filter((row) => row.windows.length > 1 && row.windows.some(([, window]) => window < row.window)).slice(0, 4);
   return [
     h("section", { class: "facts", "aria-label": "In figures" },
       fact(limits.max_msgs ? `of ${number(limits.max_msgs)} messages` : "messages", number(data.messages), fill(data.messages, limits.max_msgs, "filled by count")),
@@ -75,7 +76,8 @@ const page = (context, asked) => (data) => {
       fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–")),
     h("div", { class: "columns" },
       h("section", { class: "card" }, chart("Published a second", [{ name: "in", points: data.pace }], rate)),
-      h("section", { class: "card" }, chart("Lag", lags.map((row) => ({ name: row.name, points: row.trend })), number))),
+      h("section", { class: "card" }, chart("Lag", lags.map((row) => ({ name: row.name, points: row.trend })), number)),
+      cut.length > 0 && h("section", { class: "card" }, chart("Adaptive window", cut.map((row) => ({ name: row.name, points: row.windows })), number))),
     h("section", { class: "card" }, h("h2", {}, "Who reads it"), data.durables.length
       ? table("Durables, queue groups and subscriptions", mayAct() ? [...OWN, { name: "Change", cell: (row) => deeds(row, () => asked.refresh()) }] : OWN, data.durables, (row) => row.cursor)
       : h("p", { class: "muted" }, "Nobody is subscribed.")),
