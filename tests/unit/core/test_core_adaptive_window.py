@@ -7,6 +7,7 @@ import pytest
 
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.leader.cursors import LiveCursors
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import MILLISECOND, SECOND
 from tests.kit.core_harness import CoreHarness
 
@@ -175,6 +176,42 @@ def test_a_client_that_lost_all_it_had_gets_it_again_after_another_ack_wait(harn
     consumer.run(5)
     assert len({sequence for _, sequence in consumer.handled}) >= 4000
     assert set(range(1, 101)) <= {sequence for _, sequence in consumer.handled}
+
+
+def test_what_a_slow_member_of_a_group_cannot_take_goes_to_the_others(harness):
+    slow = Consumer(harness, in_flight=100, takes=100 * MILLISECOND)
+    slow.subscribe(ADAPTIVE, queue="g")
+    slow.run(3)
+    assert slow.window < 100
+    answer = harness.subscribe("foo", "other", in_flight=1000, wait=1, seq=1, queue="g")
+    other = []
+    for _ in range(400):
+        got = [sequence for sequence, _ in harness.received("other")]
+        if got:
+            other += got
+            harness.ack(answer.ack_inbox, *got)
+        slow.run(0.005)
+    assert set(other) | {sequence for _, sequence in slow.handled} == set(range(1, 10_001))
+    assert max(member.window_now for member in slow.live.members) == 1000
+
+
+def test_the_listing_tells_the_window(harness):
+    consumer = Consumer(harness, in_flight=100)
+    consumer.subscribe(ADAPTIVE)
+
+    def told():
+        request = admin.SubscriptionsRequest(version=1, pattern=b">")
+        (cursor,) = harness.ask(
+            "_STAN.x.test-cluster.admin.subscriptions", request, admin.SubscriptionsResponse
+        ).cursors
+        (member,) = cursor.members
+        return member.window_now, member.max_in_flight
+
+    assert told() == (100, 100)
+    harness.pass_time(1.5)
+    assert told() == (50, 100)
+    consumer.live.follow(DEFAULT)
+    assert told() == (100, 100)
 
 
 def test_an_outage_of_nats_cuts_no_window(harness):
