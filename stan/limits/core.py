@@ -197,6 +197,10 @@ FULL_DISK_RETRY = 1 * SECOND
 # --- subscriptions -------------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND
 """A deadline this close counts as reached, so that one timer serves many messages (STAN-SPEC 6.6)."""
+NAK_PACE = 100 * MILLISECOND
+"""A message that a client has failed with is sent again no sooner than this after it was sent."""
+NAK_DELAY_MAX = 7 * 24 * 3600 * SECOND
+"""Longest pause that a client may ask for before a message is sent again."""
 READ_AHEAD_MESSAGES = 64
 """A cursor with a small window is given this many messages by one read, so that not every ack costs a read."""
 READ_AHEAD_WINDOWS = 4

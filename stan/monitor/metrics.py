@@ -225,7 +225,7 @@ class _CursorSeries:
         if live is None:
             last_sent, unacked = cursor.last_sent, [cursor.to_redeliver, *(sub.pending for sub in cursor.members)]
         else:
-            last_sent, unacked = live.last_sent, [live.to_redeliver, *(member.window for member in live.members)]
+            last_sent, unacked = live.last_sent, [live.owed, *(member.window for member in live.members)]
         unacked = [runs for runs in unacked if runs]
         self._lag.add_metric(label, max(0, index.last_sequence - max(last_sent, index.first_sequence - 1)))
         self._pending.add_metric(label, sum(map(len, unacked)))

@@ -14,9 +14,11 @@ class Feature(IntFlag):
 
     CONTEXT = 1
     """Headers and keys of messages are stored and delivered, and acks tell sequences that are asked for."""
+    VERDICTS = 2
+    """Negative acks, "working", rejections and cumulative acks are understood."""
 
 
-_SINCE: Final = {Feature.CONTEXT: level.DELIVERY}
+_SINCE: Final = {Feature.CONTEXT: level.DELIVERY, Feature.VERDICTS: level.DELIVERY}
 """The level of the cluster from which on each feature is there."""
 
 

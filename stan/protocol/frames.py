@@ -105,6 +105,12 @@ class Acks:
     """The user who acked, as NATS reports; b"" without users."""
 
 
+class Verdicts(NamedTuple):
+    """Frames of acks that say more than "done", on their way to be replayed."""
+
+    frames: list[Frame]
+
+
 @dataclass(slots=True)
 class Scan:
     """Result of one call of the kernel's `scan`, in the order in which it must be handled:

@@ -74,6 +74,19 @@ def user_of(inbox: bytes) -> str:
     return inbox[len(_TO) :].partition(b".")[0].decode("utf-8", "replace") if inbox.startswith(_TO) else ""
 
 
+def acker(ack_inbox: bytes, *, users: bool) -> tuple[bytes, int, int]:
+    """Of a subject on which an ack came: the user, b"" without *users*, and the group and the key of the ack inbox.
+
+    Raises:
+        ValueError: no ack inbox; the kernel passes none on.
+    """
+    user, said = b"", ack_inbox
+    if users:
+        user, _, said = ack_inbox[len(_FROM) :].partition(b".")
+    _, group, key = said.rsplit(b".", 2)
+    return user, int(group), int(key)
+
+
 def unwrap(frame: Frame, subjects: Subjects) -> Frame | None:
     """A request as its user has sent it, its inboxes as the broker reaches them; None if it is not one of a user, or has no reply
     subject: by that it is known from here on whose it is."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from stan.config import ClusterConfig, Config, StoreConfig
+from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
 from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
@@ -110,6 +111,7 @@ class CoreHarness:
     power_lost: bool = False  # at the next restart
     alive: set = field(default_factory=set)  # heartbeat inboxes that answer
     user: str = ""  # as whom it speaks, as NATS tells
+    policy: DeliveryPolicy = DEFAULT  # of all positions
 
     def __post_init__(self):
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
@@ -126,6 +128,7 @@ class CoreHarness:
 
     def _boot(self):
         self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
+        self._heed_policy()
         if not self.logs[0]:
             info = pb.ClusterInfo(cluster_id=b"test-cluster", raft_groups=1, nuid=b"NUID", level=KNOWN)
             self.logs[0].append((1, Kind.META, pb.MetaChange(cluster_info=info).SerializeToString()))
@@ -133,6 +136,17 @@ class CoreHarness:
             for index, kind, body in self.logs[group]:
                 self.broker.replay_entry(group, index, kind, body)
         self.broker.lead(self.now, self.wall, unconfirmed=self.power_lost)
+        self.turn()
+
+    def _heed_policy(self):
+        for group in self.broker.context.groups.values():
+            group.dispatch.policy_of = lambda _cursor: self.policy
+
+    def set_policy(self, **policy):
+        """Another policy is in force for all positions."""
+        self.policy = DeliveryPolicy(**policy)
+        for group in self.broker.context.groups.values():
+            group.dispatch.policies_changed()
         self.turn()
 
     def restart(self):
@@ -344,6 +358,13 @@ class CoreHarness:
         self.broker.step_acks(self._scan(frames).acks)
         self.turn()
 
+    def say(self, ack_inbox, sequence, kind, *, channel=b"foo", **more):
+        """A client says something else about a message than that it is done; *more*: fields of the Ack."""
+        payload = wire.Ack(subject=channel, sequence=sequence, kind=kind, **more).SerializeToString()
+        frame = b"MSG %b 2 %d\r\n%b\r\n" % (self._told(ack_inbox), len(payload), payload)
+        self.broker.step_verdicts(self._scan([frame]).verdicts)
+        self.turn()
+
     def received(self, inbox="inbox"):
         """(sequence, redelivered count) of the messages an inbox got since the last call."""
         return [(m.sequence, m.redelivery_count) for m in (s.message for s in self.hear(inbox))]
@@ -399,6 +420,7 @@ class Node(CoreHarness):
     def _boot(self):
         self.committed = []
         self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
+        self._heed_policy()
         self.gateway = Gateway(self.broker, "_INBOX.NUID.>", lambda *note: self.notes.append(note))
         self.gateway.read_buffer.wake = lambda: None
         self.gateway.connection = Link()
@@ -523,6 +545,10 @@ class Node(CoreHarness):
             payload = wire.Ack(subject=channel, sequence=sequence).SerializeToString()
             frames.append(b"MSG %b 2 %d\r\n%b\r\n" % (ack_inbox, len(payload), payload))
         self.hears(*frames)
+
+    def say(self, ack_inbox, sequence, kind, *, channel=b"foo", **more):
+        payload = wire.Ack(subject=channel, sequence=sequence, kind=kind, **more).SerializeToString()
+        self.hears(b"MSG %b 2 %d\r\n%b\r\n" % (ack_inbox, len(payload), payload))
 
     def meta_says(self, applied):
         """Answer the question of this node how far the metadata is; False if it does not ask."""

@@ -251,9 +251,7 @@ class AdminListing:
         group = self.context.group_of(info)
         index = self.context.indexes(info.group, info.uid)
         live = group.dispatch.cursors.by_id.get(cursor.cursor_id)
-        last_sent, owed = (
-            (cursor.last_sent, cursor.to_redeliver) if live is None else (live.last_sent, live.to_redeliver)
-        )
+        last_sent, owed = (cursor.last_sent, cursor.to_redeliver) if live is None else (live.last_sent, live.owed)
         windows = [] if live is None else [member.window for member in live.members]
         lowest = min((runs.first for runs in (owed, *windows) if runs), default=last_sent + 1)
         durable_name, queue_group = names(cursor)
@@ -290,7 +288,12 @@ class AdminListing:
         return shown
 
     def _add_live(self, shown: pb.CursorStatus, live: LiveCursor) -> None:
-        shown.redelivered, shown.last_ack = live.redelivered, live.acked_at
+        retries, shown.last_ack = live.retries, live.acked_at
+        shown.redelivered, shown.exhausted, shown.delayed = (
+            retries.redelivered,
+            len(retries.exhausted),
+            len(retries.delayed),
+        )
         members = {member.sub.subscription_id: member for member in live.members}
         furthest = max(live.members, key=lambda member: member.window.last)
         for sub in live.cursor.members:  # in the order in which they subscribed

@@ -7,6 +7,7 @@ the end, acks from the beginning).
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from stan.invariant import invariant
@@ -221,6 +222,12 @@ class Runs:
         """first, last, first, last, ... with neighbours joined: the form in entries and rows."""
         return flat_of(run[:2] for run in self._runs)
 
+    def counted(self) -> tuple[list[int], list[int]]:
+        """As `flat`, but only neighbours with the same count are joined, and the count of each run; no counts if all are 0."""
+        if not any(run[3] for run in self._runs):
+            return self.flat(), []
+        return counted_of(self._runs)
+
     def _from(self, sequence: int) -> int:
         """Index of the first run whose last is >= *sequence*."""
         runs = self._runs
@@ -239,12 +246,33 @@ def flat_of(found: Iterable[tuple[int, int]]) -> list[int]:
     return out
 
 
+def counted_of(found: Iterable[Run]) -> tuple[list[int], list[int]]:
+    """first, last, first, last, ... of runs in increasing order, with neighbours of the same count joined, and these counts. One
+    below 0, of a message whose first delivery was taken back, is told as 0."""
+    out: list[int] = []
+    counts: list[int] = []
+    for first, last, _, count in found:
+        told = max(0, count)
+        if out and out[-1] + 1 == first and counts[-1] == told:
+            out[-1] = last
+        else:
+            out += (first, last)
+            counts.append(told)
+    return out, counts
+
+
 def pairs(flat: Iterable[int]) -> Iterator[tuple[int, int]]:
     """(first, last) pairs of the form that `flat` gives."""
     numbers = iter(flat)
     return zip(numbers, numbers, strict=True)
 
 
-def from_flat(flat: Iterable[int]) -> Runs:
-    """The set whose `flat` form is given."""
-    return Runs(Run(first, last) for first, last in pairs(flat))
+def counted_runs(flat: Iterable[int], counts: Iterable[int]) -> Iterator[Run]:
+    """The runs whose `counted` form is given; missing counts are 0."""
+    for (first, last), count in zip(pairs(flat), chain(counts, repeat(0)), strict=False):
+        yield Run(first, last, 0, count)
+
+
+def from_flat(flat: Iterable[int], counts: Iterable[int] = ()) -> Runs:
+    """The set whose `flat` form is given, or the `counted` one."""
+    return Runs(counted_runs(flat, counts))

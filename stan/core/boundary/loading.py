@@ -7,14 +7,16 @@ No request is answered and nothing is delivered here: a group is loaded before t
 from functools import partial
 
 from stan.config import Config
+from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.partition import Partition
 from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Indexes
+from stan.core.boundary.failures import tell_failure
 from stan.core.clients.authorization import PermissionAuthorizer
 from stan.core.context import META_GROUP, Access, BrokerContext, NatsState
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.state.group import GroupMachine, GroupRows
+from stan.core.state.group import Cursor, GroupMachine, GroupRows
 from stan.core.state.meta import MetaMachine, MetaRows
 from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.channels import Subjects
@@ -37,6 +39,12 @@ def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContex
     return context
 
 
+def _policy_of(context: BrokerContext, cursor: Cursor) -> DeliveryPolicy:
+    """The policy in force for a cursor of a channel group."""
+    channel = context.meta.by_uid.get(cursor.uid)
+    return DEFAULT if channel is None else context.policies.of(channel.name, cursor.name)
+
+
 def reset(context: BrokerContext, number: GroupId) -> None:
     """Forget a group's state, which is about to be loaded again; this node does not lead the group."""
     context.leading.faulty.pop(number, None)
@@ -45,7 +53,8 @@ def reset(context: BrokerContext, number: GroupId) -> None:
         return
     machine = GroupMachine(number)
     timers = context.timers.within(partial(context.fail, number))
-    made = ChannelGroup(machine, Dispatch(machine, context.indexes, timers))
+    made = ChannelGroup(machine, Dispatch(machine, context.indexes, timers, partial(tell_failure, context, number)))
+    made.dispatch.policy_of = partial(_policy_of, context)
     old = context.groups.get(number)
     if old is not None:  # numbers continue, so that late answers for the old state are recognised
         made.leadership_epoch, made.dispatch.fetches, made.dispatch.stops.disconnected = (

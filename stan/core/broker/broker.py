@@ -10,7 +10,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
-from stan import limits
+from google.protobuf.message import DecodeError
+
+from stan import level, limits
 from stan.config import Config
 from stan.core.base.ready import Delivery, Fetch, Indexes, Proposal, ReadResult, Ready
 from stan.core.boundary import loading
@@ -27,8 +29,10 @@ from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
 from stan.protocol.entries import STAGING_UID
-from stan.protocol.frames import Acks, Frame, Publishes
+from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.user_subjects import acker
 from stan.types import SECOND, GroupId, Nanos, RaftIndex, WallNanos
 
 Numbers = Iterable[GroupId] | None
@@ -112,7 +116,7 @@ class Broker:
         self.tick(now, wall)
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
 
-    def replay(self, group: GroupId, steps: list[Publishes | Acks | Frame], since: Nanos) -> None:
+    def replay(self, group: GroupId, steps: list[Publishes | Acks | Verdicts | Frame], since: Nanos) -> None:
         """This node leads a group from now on: handle the buffered frames of the group since *since* that the previous leader
         has not handled."""
         context = self.context
@@ -128,6 +132,8 @@ class Broker:
             elif isinstance(step, Acks):
                 if not context.groups[group].dispatch.is_outdated(step.key, context.clock.wall):
                     self.step_acks((step,))
+            elif isinstance(step, Verdicts):
+                self.step_verdicts(step.frames, replayed=True)
             elif step not in done and step not in followed:
                 self.step_frame(step)
         context.leading.replaying = None
@@ -176,6 +182,34 @@ class Broker:
                 dispatch.ack(acks.key, acks.ranges, clock.now, clock.wall)
             except Exception as error:  # noqa: BLE001 - the border of the group
                 context.fail(number, error)
+
+    def step_verdicts(self, frames: Iterable[Frame], *, replayed: bool = False) -> None:
+        """Acks read from NATS that say something else than "done", or that ack more than one message. They are judged like acks.
+        One that cannot be taken changes nothing, and the log says so. *replayed*: the previous leader may have handled them."""
+        context = self.context
+        authorizer, clock = context.access.authorizer, context.clock
+        for frame in frames:
+            user, in_group, key = acker(frame.subject, users=authorizer is not None and authorizer.with_users)
+            number = GroupId(in_group)
+            group = context.groups.get(number)
+            found = None if group is None or not group.leads else group.dispatch.cursors.by_ack_key.get(key)
+            if group is None or found is None or (authorizer and not authorizer.may_ack(user, found[1].sub)):
+                continue
+            if replayed and group.dispatch.is_outdated(key, clock.wall):
+                continue
+            try:
+                if context.meta.level < level.DELIVERY:
+                    refusal = "the cluster's level is too low (stan node level)"
+                else:
+                    refusal = group.dispatch.verdict(key, wire.Ack.FromString(frame.payload), clock.now, clock.wall)
+            except DecodeError:
+                refusal = "it is no Ack"
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                context.fail(number, error)
+                continue
+            if refusal:
+                client = shown(found[1].sub.client_id)
+                context.complain("WRN", f'A verdict of client "{client}" on a message was ignored: {refusal}')
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""

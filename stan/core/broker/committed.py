@@ -42,7 +42,7 @@ class CommittedEntries:
             self.parts.channels.unregistered(applied.deleted.uid)
             self.parts.channel_changes.unregistered(applied.deleted)
             self.parts.long_poll.unregistered(applied.deleted)
-        if applied.policies_changed:
+        if applied.policies_changed or applied.raised:
             self.context.policies_changed()
         self.parts.read_index.applied()
         return applied

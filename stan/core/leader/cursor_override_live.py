@@ -51,6 +51,7 @@ def _moved(live: LiveCursor, before: int) -> None:
         if member.adaptive is not None:
             member.adaptive.forget_late()
     live.to_redeliver.clear()
+    live.retries.clear()
     live.unreported.sequences.clear()
     live.batches.clear()
     live.fetching = ahead.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
@@ -64,7 +65,7 @@ def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
         if last > live.last_sent:
             live.ahead.skip.merge(Run(max(first, live.last_sent + 1), last))
     # Progress entries of the previous epoch may have been ignored meanwhile: report everything again.
-    held = [member.window for member in live.members] + [live.to_redeliver]
+    held = [member.window for member in live.members] + [live.to_redeliver, live.retries.exhausted]
     known = [member.pending for member in live.cursor.members] + [live.cursor.to_redeliver]
     for part in (*held, *known):
         for run in part:
@@ -73,11 +74,18 @@ def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
 
 
 def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
-    for member in live.members:
-        for first, last in runs:
-            for run in member.window.remove(first, last):
-                live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
-                live.unreported.mark(run.first, run.last)
+    """Where deliveries are limited they are counted anew, from the first one on, and at least one is allowed."""
+    limited, exhausted = bool(live.policy.max_deliver), live.retries.exhausted
+    for first, last in runs:
+        found = [run for member in live.members for run in member.window.remove(first, last)]
+        if limited or exhausted.size:
+            found += [*live.to_redeliver.remove(first, last), *exhausted.remove(first, last)]
+        live.retries.forget(first, last)
+        for run in found:
+            live.to_redeliver.add(Run(run.first, run.last, 0, 0 if limited else run.count))
+            live.unreported.mark(run.first, run.last)
+            if limited:
+                live.retries.granted.merge(Run(run.first, run.last))
 
 
 def _copy(runs: Runs) -> Runs:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs, flat_of
+from stan.core.base.runs import Run, Runs, counted_of, flat_of
 from stan.core.leader.adaptive_window import AdaptiveWindow
+from stan.core.leader.retries import Retries
 from stan.core.state.group import Cursor, Subscription
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND, ChannelUid
@@ -117,8 +118,8 @@ class Unreported:
 class LiveCursor:
     """A cursor with at least one online member.
 
-    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows and `to_redeliver` are
-    disjoint.
+    Invariants: C1 last_sent never decreases, unless an operator moves it; G1 the members' windows, `to_redeliver` and
+    `retries.exhausted` are disjoint.
     """
 
     cursor: Cursor
@@ -130,9 +131,9 @@ class LiveCursor:
     batches: deque[ReadResult] = field(default_factory=deque)  # in hand, contiguous, for new messages only
     fetching: int = 0  # number of the Fetch under way; 0 = none
     scheduled: bool = False  # queued for the next pump
-    redelivered: int = 0  # number of redeliveries
     acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
-    policy: DeliveryPolicy = DEFAULT
+    policy: DeliveryPolicy = DEFAULT  # another one only at level DELIVERY
+    retries: Retries = field(default_factory=Retries)
 
     def follow(self, policy: DeliveryPolicy) -> None:
         """An operator set or changed the policy; windows that were adaptive already keep their size."""
@@ -146,12 +147,25 @@ class LiveCursor:
         return bool(self.unreported.sequences) or self.last_sent != self.unreported.last_sent
 
     def holders(self, first: int, last: int) -> list[Run]:
-        """Remove [first, last] from every window and from `to_redeliver`, as an ack counts from any member; returns the removed
-        runs."""
+        """Remove [first, last] from every window, from `to_redeliver` and from the exhausted messages, as an ack counts from any
+        member; returns the removed runs."""
         taken = self.to_redeliver.remove(first, last) if self.to_redeliver else []
         for member in self.members:
             taken += member.window.remove(first, last)
+        taken += self.retries.exhausted.remove(first, last)
+        self.retries.forget(first, last)
         return taken
+
+    def holds(self, sequence: int) -> bool:
+        """True if a message was sent, or may have been, and is not settled."""
+        held = (self.to_redeliver, self.retries.exhausted, *(member.window for member in self.members))
+        return self.last_sent < sequence <= self.ahead.maybe_sent_until or any(sequence in runs for runs in held)
+
+    @property
+    def owed(self) -> Runs:
+        """The messages that were sent, are not acked, and are no member's: to be sent again, or exhausted."""
+        exhausted = self.retries.exhausted
+        return Runs(sorted((*self.to_redeliver, *exhausted))) if exhausted.size else self.to_redeliver
 
     def progress(self) -> pb.Progress:
         """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked."""
@@ -161,12 +175,18 @@ class LiveCursor:
         holders = [(m.sub.subscription_id, m.window) for m in self.members]
         if self.to_redeliver.size:
             holders.append((0, self.to_redeliver))
+        if self.retries.exhausted.size:
+            holders.append((0, self.retries.exhausted))
+        counted = bool(self.policy.max_deliver or self.policy.backoff)
         held: list[tuple[int, int]] = []
         for subscription_id, runs in holders:
             found = runs.shared(touched)
-            if found:
+            if found and counted:
+                numbers, counts = counted_of(run for part in found for run in runs.within(*part))
+                entry.held.add(subscription_id=subscription_id, runs=numbers, counts=counts)
+            elif found:
                 entry.held.add(subscription_id=subscription_id, runs=flat_of(found))
-                held += found
+            held += found
         held.sort()
         entry.acked.extend(_without(touched, held))
         touched.clear()

@@ -7,20 +7,26 @@ messages with a Fetch.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
 from stan import limits
+from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
 from stan.core.base.timers import PartTimers, Timers
 from stan.core.leader.cursor_override_live import adopt_override, follow
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.progress import ProgressReports
+from stan.core.leader.retries import is_last
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
 from stan.types import ChannelUid, Nanos, WallNanos
+
+Tell = Callable[[str, Cursor, Run, bytes], None]
+"""Tells operators of messages that a cursor has given up: `rejected` or `exhausted`, and the reason that a client gave."""
 
 
 @dataclass(slots=True)
@@ -51,8 +57,10 @@ class DeliveryTotals:
 class Dispatch:
     """Delivers the messages of one channel group on its leader; has no cursors on a follower."""
 
-    def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers | PartTimers) -> None:
+    def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers | PartTimers, tell: Tell) -> None:
         self.machine = machine
+        self.tell = tell
+        self.policy_of: Callable[[Cursor], DeliveryPolicy] = _default_policy
         self.indexes = indexes
         self.timers = timers
         self.cursors = LiveCursors()
@@ -79,7 +87,7 @@ class Dispatch:
             for member in live.members:
                 deadline = max(now, now + member.ack_wait_ns - age)
                 for run in member.sub.pending:
-                    member.window.add(Run(run.first, run.last, deadline, 0))
+                    member.window.add(Run(run.first, run.last, deadline, run.count))
                 if member.adaptive is not None:
                     member.adaptive.led(now)
                 self._arm(live, member)
@@ -102,16 +110,14 @@ class Dispatch:
                 live.ahead.maybe_sent_until = max(live.ahead.maybe_sent_until, until)
                 self.reports.unconfirmed += (live.cursor.cursor_id, until)
 
-    def policies_changed(self) -> None:
-        """Operators have changed policies of delivery: look up again what is in force for each live cursor."""
-
     def join(self, cursor: Cursor, sub: Subscription) -> None:
         """A subscription came online; `pump` sends to it once the response to its request is on the way."""
         live = self.cursors.by_id.get(cursor.cursor_id)
         if live is None:
-            to_redeliver = Runs(Run(run.first, run.last) for run in cursor.to_redeliver)
+            to_redeliver = Runs(cursor.to_redeliver)
             ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
             live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
+            live.policy = self.policy_of(cursor)
             adopt_override(live)
             self.cursors.add(live)
         self.cursors.add_member(live, sub)
@@ -129,6 +135,7 @@ class Dispatch:
             return
         for run in member.window:
             live.to_redeliver.merge(Run(run.first, run.last, 0, run.count))
+            live.retries.forget(run.first, run.last)  # a pause ends with the member
         self._schedule(live)
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
@@ -188,6 +195,7 @@ class Dispatch:
             return False
         live, member = found
         adaptive, in_flight = member.adaptive, member.window.size
+        retries = live.retries
         for first, last in ranges:
             missing = last - first + 1
             runs = member.window.remove(first, last)
@@ -201,10 +209,67 @@ class Dispatch:
                     live.ahead.pass_over(max(first, live.last_sent + 1), min(last, live.ahead.maybe_sent_until))
             for begin, end, *_ in runs:
                 live.unreported.mark(begin, end)
+            if retries.delayed.size or retries.working.size:
+                retries.forget(first, last)
         live.acked_at = wall
         self.reports.mark(live)
         self._schedule(live)
         return True
+
+    def verdict(self, key: int, said: wire.Ack, now: Nanos, wall: int) -> str:
+        """A client says something else about a message than that it is done, or acks all up to a message. What is not pending is
+        ignored. Returns why the verdict cannot be taken; "" if it can."""
+        found = self.cursors.by_ack_key.get(key)
+        if found is None:
+            return ""
+        live, member = found
+        sequence = said.sequence
+        if said.cumulative:
+            if live.cursor.kind.shared:
+                return "members of a queue group cannot ack all messages up to one"
+            if said.kind != wire.ACK:
+                return "only acks can be for all messages up to one"
+            self.ack(key, [(1, sequence)], wall)
+        elif said.kind == wire.REJECT:
+            if live.holds(sequence):
+                self.ack(key, [(sequence, sequence)], wall)
+                self.tell("rejected", live.cursor, Run(sequence, sequence), said.reason)
+        elif said.kind not in (wire.NAK, wire.WORKING):
+            return f"no verdict {said.kind} is known"
+        elif sequence in member.window and sequence not in live.retries.delayed:
+            (run,) = member.window.remove(sequence, sequence)
+            if said.kind == wire.NAK:
+                self._failed(live, member, run, said.delay, now)
+            else:
+                member.window.add(live.retries.worked_on(run, live.policy, member.ack_wait_ns, now))
+        return ""
+
+    def _failed(self, live: LiveCursor, member: LiveMember, run: Run, delay: int, now: Nanos) -> None:
+        """A member has failed with a message, *run*, which was taken out of its window: it is sent again after a pause of *delay*
+        ns, 0: as the policy says."""
+        if is_last(live.policy, run.count):
+            live.retries.forget(run.first, run.last)
+            live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
+            live.unreported.mark(run.first, run.last)
+            self.reports.mark(live)
+            self._schedule(live)  # the pump sets it aside
+            return
+        sent_at = run.deadline - member.ack_wait_ns
+        run = live.retries.refused(run, live.cursor.cursor_id, live.policy, sent_at, now, delay)
+        member.window.add(run)
+        if not member.timer_at or run.deadline < member.timer_at:
+            member.timer_at = 0
+            self._arm(live, member)
+
+    def policies_changed(self) -> None:
+        """Other policies may be in force: messages that they allow to be sent again are sent again."""
+        for live in self.cursors.by_id.values():
+            live.follow(self.policy_of(live.cursor))
+            for run in list(live.retries.exhausted):
+                if not is_last(live.policy, run.count):
+                    live.retries.exhausted.remove(run.first, run.last)
+                    live.to_redeliver.add(run)
+            self._schedule(live)
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], now: Nanos) -> list[Delivery]:
         """The answer to a Fetch. Returns redeliveries, made at once; new messages are kept in hand for the next pump."""
@@ -216,6 +281,7 @@ class Dispatch:
         if self.stops.mute or live.cursor.paused:
             return []
         if live.to_redeliver:
+            self._set_aside(live)
             return self._redeliver(live, list(fetch.runs), batches, now)
         if live.batches:
             return []
@@ -322,7 +388,9 @@ class Dispatch:
         oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index is trimmed only after this turn
         self._settle_removed(live, max(index.first_sequence, oldest) - 1)
         if live.to_redeliver.size:
-            return self._fetch_owed(live, ready)
+            self._set_aside(live)
+            if live.to_redeliver.size:
+                return self._fetch_owed(live, ready)
         deleted = self.machine.tombstones.by_channel.get(live.cursor.uid)
         ahead, sent = live.ahead, 0
         while live.last_sent < last:
@@ -386,7 +454,7 @@ class Dispatch:
         totals.out_bytes += len(batch.records) * size // batch.count
         if count:
             totals.redelivered_messages += size
-            live.redelivered += size
+            live.retries.redelivered += size
         inbox, group = member.sub.settings.inbox, self.machine.group
         return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group)
 
@@ -401,6 +469,16 @@ class Dispatch:
         runs = tuple((run.first, run.last) for run in live.to_redeliver.peek(slots)[: limits.BATCHES_PER_READ_MAX])
         ready.fetches.append(self._fetch(live, runs, limits.READ_BYTES_MAX))
         return limits.READ_BYTES_MAX // 4
+
+    def _set_aside(self, live: LiveCursor) -> None:
+        """Messages to redeliver that were delivered as often as the policy allows are not sent any more: the position pauses on
+        them alone, until an operator sends them again or skips them."""
+        for run in live.retries.spent(live.policy, live.to_redeliver):
+            live.to_redeliver.remove(run.first, run.last)
+            live.retries.exhausted.add(run)
+            live.unreported.mark(run.first, run.last)
+            self.reports.mark(live)
+            self.tell("exhausted", live.cursor, run, b"")
 
     def _redeliver(
         self, live: LiveCursor, wanted: list[tuple[int, int]], batches: list[ReadResult], now: Nanos
@@ -433,6 +511,8 @@ class Dispatch:
             size = min(run.last - first + 1, member.open_slots)
             size = min(size, live.share(member, run.last - first + 1)) if len(live.members) > 1 else size
             live.to_redeliver.remove(first, first + size - 1)
+            if live.retries.granted.size:
+                live.retries.granted.remove(first, first + size - 1)
             out.append(self._send(live, member, batch, first, first + size - 1, run.count + 1, now))
             first += size
         return out
@@ -445,7 +525,8 @@ class Dispatch:
                 self.timers.at(member.timer_at, partial(self._ack_wait_over, live, member))
 
     def _ack_wait_over(self, live: LiveCursor, member: LiveMember, now: Nanos) -> None:
-        """Take messages whose ack wait is over back for redelivery (STAN-SPEC 6.6); the pump sends them again. While heartbeats
+        """Take messages whose ack wait is over, or the pause after a failure, back for redelivery (STAN-SPEC 6.6); the pump sends
+        them again. Where the policy wants a pause after the ack wait, they stay pending until that is over, too. While heartbeats
         of all members fail, the messages stay pending and their ack wait starts again."""
         if not member.timer_at or member.timer_at > now or self.stops.disconnected or member not in live.members:
             return
@@ -457,10 +538,17 @@ class Dispatch:
             member.window.remove(run.first, run.last)
             if member.failed_heartbeat and all(m.failed_heartbeat for m in live.members):
                 member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
-            else:
-                live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
-                taken.append(run)
-                live.unreported.mark(run.first, run.last)
+                continue
+            if member.adaptive is not None:  # what a client has failed with, and said so, is not late
+                rested = live.retries.delayed
+                late = rested.missing(run.first, run.last) if rested.size else [(run.first, run.last)]
+                taken += [Run(first, last, run.deadline, run.count) for first, last in late]
+            for part in live.retries.over(run, live.cursor.cursor_id, live.policy, now):
+                if part.deadline:
+                    member.window.add(part)
+                    continue
+                live.to_redeliver.add(part)
+                live.unreported.mark(part.first, part.last)
                 self.reports.mark(live)
                 self._schedule(live)
         if member.adaptive is not None and taken:
@@ -479,10 +567,12 @@ class Dispatch:
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6)."""
-        if live.to_redeliver.size and live.to_redeliver.first <= to:
-            for run in live.to_redeliver.remove(1, to):
-                live.unreported.mark(run.first, run.last)
-            self.reports.mark(live)
+        exhausted = live.retries.exhausted
+        for runs in (live.to_redeliver, exhausted) if exhausted.size else (live.to_redeliver,):
+            if runs.size and runs.first <= to:
+                for run in runs.remove(1, to):
+                    live.unreported.mark(run.first, run.last)
+                self.reports.mark(live)
         self._skip(live, to)
 
     def _fetch_new(self, live: LiveCursor, first: int, last: int, room: int) -> Fetch:
@@ -509,3 +599,7 @@ class Dispatch:
         if to > live.last_sent:
             live.last_sent = to
             self.reports.mark(live)
+
+
+def _default_policy(_cursor: Cursor) -> DeliveryPolicy:
+    return DEFAULT

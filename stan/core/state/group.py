@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
-from stan.core.base.runs import Run, Runs, from_flat, pairs
+from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.limit_overrides import LimitOverrides
@@ -368,9 +368,10 @@ class GroupMachine:
             member = self.subscriptions.by_id.get(held.subscription_id)
             if member is not None and member.cursor_id != cursor.cursor_id:
                 member = None
-            for first, last in pairs(held.runs):
+            for run in counted_runs(held.runs, held.counts):
+                first, last, *_ = run
                 self._take(cursor, first, last)
-                (cursor.to_redeliver if member is None else member.pending).add(Run(first, last))
+                (cursor.to_redeliver if member is None else member.pending).add(run)
                 for gone in self.tombstones.within(cursor.uid, first, last):
                     self._take(cursor, gone.first, gone.last)
             if member is not None:
@@ -456,11 +457,15 @@ class GroupMachine:
         return len(cursor.to_redeliver) + sum(len(member.pending) for member in cursor.members)
 
     def _send_again(self, cursor: Cursor, runs: list[tuple[int, int]]) -> int:
-        for member in cursor.members:
-            for first, last in runs:
-                for run in member.pending.remove(first, last):
-                    cursor.to_redeliver.add(Run(run.first, run.last))
+        """Nobody holds these messages any more, and their deliveries are counted anew."""
+        for first, last in runs:
+            found = cursor.to_redeliver.remove(first, last)
+            for member in cursor.members:
+                if taken := member.pending.remove(first, last):
+                    found += taken
                     self.dirty.subscriptions.add(member.subscription_id)
+            for run in found:
+                cursor.to_redeliver.add(Run(run.first, run.last))
         return sum(run.size for first, last in runs for run in cursor.to_redeliver.within(first, last))
 
     def _drop_cursor(self, cursor: Cursor) -> None:
@@ -554,7 +559,7 @@ class GroupMachine:
         """Remove a member; its pending messages are to be redelivered. The last member's settings stay with the cursor."""
         self._unindex_member(cursor, member)
         for run in member.pending:
-            cursor.to_redeliver.merge(Run(run.first, run.last))
+            cursor.to_redeliver.merge(run)
         if not cursor.members:
             cursor.last_member = LastMember(member.subscription_id, member.settings)
         self.dirty.cursors.add(cursor.cursor_id)

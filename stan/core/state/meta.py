@@ -138,8 +138,10 @@ class MetaMachine:
     def _raise(self, to: int) -> MetaResult:
         if self.info is None or to <= self.level:
             return MetaResult()
-        self.info.level = to
-        self.dirty_info = True
+        raised = pb.ClusterInfo()
+        raised.CopyFrom(self.info)
+        raised.level = to
+        self.info, self.dirty_info = raised, True  # another object: what depends on it looks again
         return MetaResult(raised=to)
 
     def _set_policy(self, policy: pb.Policy) -> MetaResult:

@@ -4,6 +4,7 @@ Those of the configuration are each node's own and come first; those of the meta
 come behind them and so have the last word.
 """
 
+from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
 from stan.policies import PolicyRule, in_order
@@ -66,7 +67,8 @@ def shown_policy(policy: DeliveryPolicy) -> admin.DeliveryPolicy:
 
 
 class Policies:
-    """What is in force, remembered until the configuration or the metadata have other policies."""
+    """What is in force, remembered until the configuration or the metadata have other policies. Below the level that brings
+    policies none is: what they have the leader write, older versions do not understand."""
 
     def __init__(self) -> None:
         self.configured: tuple[PolicyRule, ...] = ()
@@ -78,8 +80,10 @@ class Policies:
         """These policies, with those that the configuration and the metadata have now."""
         if configured is not self.configured or info is not self.info:
             self.configured, self.info = configured, info
-            rows = () if info is None else info.policies
-            self.rules = in_order(configured) + in_order(map(rule_of, rows))
+            if info is None or info.level < level.DELIVERY:
+                self.rules = ()
+            else:
+                self.rules = in_order(configured) + in_order(map(rule_of, info.policies))
             self._known.clear()
         return self
 

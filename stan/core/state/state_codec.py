@@ -15,6 +15,7 @@ from stan.types import ChannelUid
 def cursor_row(cursor: Cursor) -> pb.Cursor:
     """The row of one cursor."""
     last = cursor.last_member
+    to_redeliver, counts = cursor.to_redeliver.counted()
     return pb.Cursor(
         cursor_id=cursor.cursor_id,
         uid=cursor.uid,
@@ -22,7 +23,8 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
         kind=cursor.kind,
         client_id=cursor.client_id,
         last_sent=cursor.last_sent,
-        to_redeliver=cursor.to_redeliver.flat(),
+        to_redeliver=to_redeliver,
+        counts=counts,
         inbox=last.settings.inbox,
         ack_inbox=last.settings.ack_inbox,
         max_in_flight=last.settings.max_in_flight,
@@ -36,6 +38,7 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
 
 def subscription_row(member: Subscription) -> pb.Subscription:
     """The row of one subscription."""
+    pending, counts = member.pending.counted()
     return pb.Subscription(
         subscription_id=member.subscription_id,
         cursor_id=member.cursor_id,
@@ -46,7 +49,8 @@ def subscription_row(member: Subscription) -> pb.Subscription:
         ack_key=member.ack_key,
         max_in_flight=member.settings.max_in_flight,
         ack_wait_s=member.settings.ack_wait_s,
-        pending=member.pending.flat(),
+        pending=pending,
+        counts=counts,
         last_sent=member.last_sent,
         reply=member.reply,
         joined=member.joined,
@@ -63,7 +67,7 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
             name=row.name,
             client_id=row.client_id,
             last_sent=row.last_sent,
-            to_redeliver=from_flat(row.to_redeliver),
+            to_redeliver=from_flat(row.to_redeliver, row.counts),
             last_member=LastMember(row.subscription_id, _settings(row)),
             maybe_sent_until=row.maybe_sent_until,
             start_sequence=row.start_sequence,
@@ -84,7 +88,7 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
                 last_sent=member.last_sent,
                 reply=member.reply,
                 joined=member.joined,
-                pending=from_flat(member.pending),
+                pending=from_flat(member.pending, member.counts),
             ),
         )
         machine.next_id = max(machine.next_id, member.subscription_id + 1)

@@ -27,7 +27,7 @@ from stan.edge.nats.scan_scope import GroupFilter, ScanScope
 from stan.edge.nats.subscriptions import ACK_SID, ASK_SID, FIRST_REQUEST_SID, PUB_SID, REPLY_SID, NatsSubscriptions
 from stan.errors import fault
 from stan.protocol.channels import publication
-from stan.protocol.frames import Acks, Frame, Publishes
+from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.kernel import server as kernel
 from stan.protocol.user_subjects import published
 from stan.types import GroupId, MiB, Nanos
@@ -179,10 +179,12 @@ class Gateway:
                     self.broker.step_publishes(scan.publishes)
                 if scan.acks:
                     self.broker.step_acks(scan.acks)
+                if scan.verdicts:
+                    self.broker.step_verdicts(scan.verdicts)
                 if scan.malformed:
                     self._malformed(scan.malformed)
-                told |= bool(scan.publishes or scan.acks or scan.malformed)
-                matters |= bool(scan.publishes or scan.acks or scan.skipped)
+                told |= bool(scan.publishes or scan.acks or scan.verdicts or scan.malformed)
+                matters |= bool(scan.publishes or scan.acks or scan.verdicts or scan.skipped)
                 for frame in scan.others:
                     self._other(frame)
                     told |= frame.sid not in quiet
@@ -280,7 +282,7 @@ class Gateway:
             return
         view = self.broker.view
         scope, keyed, take, led = self.scope, True, GroupFilter(group, view.group_number), frozenset((group,))
-        steps: list[Publishes | Acks | Frame] = []
+        steps: list[Publishes | Acks | Verdicts | Frame] = []
         forgotten, recent = self.replay_buffer.forgotten(group), Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
         for arrived_at, data in self.replay_buffer.joined(forgotten, recent):
             between_steps()
@@ -291,6 +293,8 @@ class Gateway:
                     break
                 at += scan.consumed
                 steps += scan.acks  # acks are idempotent
+                if scan.verdicts:
+                    steps.append(Verdicts(scan.verdicts))
                 if arrived_at <= forgotten:
                     continue
                 steps += scan.publishes

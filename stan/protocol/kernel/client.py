@@ -7,7 +7,7 @@ environment asks for the plain one. Never holds anything of its own. Modelled on
 from typing import TYPE_CHECKING
 
 from stan.protocol.kernel import client_py
-from stan.protocol.kernel.client_py import encode_more
+from stan.protocol.kernel.client_py import encode_cumulative_ack, encode_more, encode_verdict
 from stan.protocol.kernel.server import choose
 
 __all__ = [
@@ -17,8 +17,10 @@ __all__ = [
     "decode_message",
     "decode_puback",
     "encode_acks",
+    "encode_cumulative_ack",
     "encode_more",
     "encode_publish",
+    "encode_verdict",
     "load_publishes",
     "raw_publishes",
     "split",

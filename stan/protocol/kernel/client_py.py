@@ -6,9 +6,10 @@ Modelled on the server's server_py.py; the load half on what the original's benc
 
 from collections.abc import Iterable
 
+from stan.limits import REASON_BYTES_MAX
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
-from stan.protocol.kernel.wire_py import HEADER_TAG, KEY_TAG, long_text, number, read_fields, read_frame, text
+from stan.protocol.kernel.wire_py import HEADER_TAG, KEY_TAG, long_text, number, read_fields, read_frame, text, varint
 
 KERNEL_VERSION = 2
 """Raised with every change of the contract; a compiled twin with another one is not used."""
@@ -26,6 +27,10 @@ Message = tuple[int, bytes, bytes, bytes, int, bool, int, Headers, bytes]
 _PUBACK_WIRES = {1: 2, 2: 2, 16: 0}
 _NUMBERED = b"\xa8\x01\x01"
 """PubMsg.numbered (21), true."""
+_KIND_TAG, _DELAY_TAG, _REASON_TAG = b"\x80\x01", b"\x88\x01", b"\x9a\x01"
+"""Of the fields kind (16), delay (17) and reason (19) of an Ack."""
+_CUMULATIVE = b"\x90\x01\x01"
+"""Ack.cumulative (18), true."""
 _MESSAGE_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0, 16: 2, 17: 2}
 
 
@@ -165,6 +170,30 @@ def encode_acks(ack_inbox: bytes, channel: bytes, first: int, last: int) -> byte
     """
     head = text(1, channel)
     return b"".join(publication(ack_inbox, head + number(2, sequence)) for sequence in range(first, last + 1))
+
+
+def encode_verdict(
+    ack_inbox: bytes, channel: bytes, sequence: int, kind: int, delay_ns: int = 0, reason: bytes = b""
+) -> bytes:
+    """One `PUB` frame with an Ack that says something else than "done".
+
+    Args:
+        ack_inbox: of the subscription.
+        channel: of the message.
+        sequence: of the message.
+        kind: as in wire.Verdict.
+        delay_ns: the pause that a NAK asks for; 0: as the policy says.
+        reason: of a NAK or REJECT, for people; cut to REASON_BYTES_MAX.
+    """
+    body = text(1, channel) + number(2, sequence)
+    for tag, value in ((_KIND_TAG, kind), (_DELAY_TAG, delay_ns)):
+        body += tag + varint(value) if value else b""
+    return publication(ack_inbox, body + (long_text(_REASON_TAG, reason[:REASON_BYTES_MAX]) if reason else b""))
+
+
+def encode_cumulative_ack(ack_inbox: bytes, channel: bytes, sequence: int) -> bytes:
+    """One `PUB` frame with an Ack of everything that is pending up to *sequence*."""
+    return publication(ack_inbox, text(1, channel) + number(2, sequence) + _CUMULATIVE)
 
 
 def load_publishes(

@@ -129,7 +129,7 @@ class SubscriptionsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[CursorStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class CursorStatus(_message.Message):
-    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut", "policy")
+    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut", "policy", "exhausted", "delayed")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +156,8 @@ class CursorStatus(_message.Message):
     INBOX_FIELD_NUMBER: _ClassVar[int]
     RUNS_CUT_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
     channel: bytes
     cursor_id: int
     group: int
@@ -182,7 +184,9 @@ class CursorStatus(_message.Message):
     inbox: bytes
     runs_cut: bool
     policy: DeliveryPolicy
-    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ...) -> None: ...
+    exhausted: int
+    delayed: int
+    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., exhausted: _Optional[int] = ..., delayed: _Optional[int] = ...) -> None: ...
 
 class DeliveryPolicy(_message.Message):
     __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window")

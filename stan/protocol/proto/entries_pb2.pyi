@@ -37,7 +37,7 @@ class Channel(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "maybe_sent_until", "start_sequence", "override")
+    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "maybe_sent_until", "start_sequence", "override", "counts")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class Cursor(_message.Message):
     MAYBE_SENT_UNTIL_FIELD_NUMBER: _ClassVar[int]
     START_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OVERRIDE_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     cursor_id: int
     uid: int
     name: bytes
@@ -68,7 +69,8 @@ class Cursor(_message.Message):
     maybe_sent_until: int
     start_sequence: int
     override: CursorOverride
-    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., to_redeliver: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., maybe_sent_until: _Optional[int] = ..., start_sequence: _Optional[int] = ..., override: _Optional[_Union[CursorOverride, _Mapping]] = ...) -> None: ...
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., to_redeliver: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., maybe_sent_until: _Optional[int] = ..., start_sequence: _Optional[int] = ..., override: _Optional[_Union[CursorOverride, _Mapping]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CursorOverride(_message.Message):
     __slots__ = ("paused", "epoch", "moved_at", "skipped", "resend", "unsent")
@@ -87,7 +89,7 @@ class CursorOverride(_message.Message):
     def __init__(self, paused: bool = ..., epoch: _Optional[int] = ..., moved_at: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., resend: _Optional[_Iterable[int]] = ..., unsent: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Subscription(_message.Message):
-    __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent", "reply", "joined")
+    __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent", "reply", "joined", "counts")
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +103,7 @@ class Subscription(_message.Message):
     LAST_SENT_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     subscription_id: int
     cursor_id: int
     client_id: bytes
@@ -114,7 +117,8 @@ class Subscription(_message.Message):
     last_sent: int
     reply: bytes
     joined: int
-    def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ...) -> None: ...
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MetaChange(_message.Message):
     __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "set_policy")
@@ -355,12 +359,14 @@ class Progress(_message.Message):
     def __init__(self, cursor_id: _Optional[int] = ..., last_sent: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., acked: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("subscription_id", "runs")
+    __slots__ = ("subscription_id", "runs", "counts")
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
     subscription_id: int
     runs: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class RememberIds(_message.Message):
     __slots__ = ("uid", "producer", "version", "ids", "at")
