@@ -199,7 +199,7 @@ class ClusterWorld(Scene):
         for cursor in machine.cursors.values():
             last = context.indexes(machine.group, cursor.uid).last_sequence
             pending = [m for m in cursor.members if m.pending]
-            if cursor.members and (cursor.last_sent < last or cursor.to_redeliver or pending):
+            if cursor.members and (cursor.last_sent < last or self.is_owed(cursor) or pending):
                 return f"cursor {cursor.name} of {self.channel_of.get(cursor.uid)} is at {cursor.last_sent} of {last}"
         return ""
 

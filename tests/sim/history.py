@@ -66,6 +66,23 @@ class Acked(NamedTuple):
     sequence: int
 
 
+class Failed(NamedTuple):
+    """A client says that it has failed with a message."""
+
+    at: int
+    sub: Sub
+    sequence: int
+    pause: int  # the least that must pass before it is sent again, ns
+
+
+class Working(NamedTuple):
+    """A client says that it works on a message: its ack wait begins anew."""
+
+    at: int
+    sub: Sub
+    sequence: int
+
+
 class Joined(NamedTuple):
     at: int
     sub: Sub
@@ -126,6 +143,7 @@ class History:
         self.leaders = {}  # (group, term) -> node
         self.unled = defaultdict(list)  # group -> [since when nobody leads it, until when], in order
         self.replicas = defaultdict(dict)  # group -> node -> what must be the same on all
+        self.max_deliver = 0  # deliveries that the policy of all positions allows; 0: no limit
         self.told = []  # complaints made on the way
         self.operations = defaultdict(list)  # consumer -> what an operator has asked to be changed about it
         self._leading = {}  # group -> node
@@ -366,11 +384,13 @@ def check_repeats(history):
 
     What an old leader has sent first may arrive after what its successor has sent, flagged, if the old one's link is slow. What
     arrives at a subscription that has ended was on its way, and goes to the next member."""
-    last, left, firsts, ended = {}, defaultdict(int), set(), set()
+    last, left, firsts, ended, failed = {}, defaultdict(int), set(), set(), {}
     for event in history.events:
         if isinstance(event, Ended):
             left[event.sub.consumer] = event.at
             ended.add(event.sub)
+        elif isinstance(event, Failed):
+            failed[event.sub.consumer, event.sequence] = event.at
         elif isinstance(event, Delivered):
             consumer = event.sub.consumer
             before = last.get((consumer, event.sequence))
@@ -388,6 +408,7 @@ def check_repeats(history):
                 somebody_left = left[consumer] >= since - SLACK and left[consumer] > 0
                 somebody_left |= before is not None and before.sub in ended
                 asked_for = history.operated(consumer, since, event.at)
+                asked_for |= failed.get((consumer, event.sequence), 0) >= since - SLACK > 0
                 explained = history.explained_after if before else history.explained
                 faulty = explained(since, event.at, history.members[consumer])
                 if not (waited or somebody_left or asked_for or faulty):
@@ -408,6 +429,8 @@ def check_windows(history):
             for sub in [s for s in held if s and event.group in (None, history.group_of.get(s.channel))]:
                 for sequence in held.pop(sub):
                     owner.pop((sub.consumer, sequence), None)
+        elif isinstance(event, Failed):
+            held[owner.pop((event.sub.consumer, event.sequence), None)].pop(event.sequence, None)
         elif isinstance(event, Acked):
             key = event.sub.consumer, event.sequence
             acked.add(key)
@@ -476,6 +499,7 @@ def check_position(history):
     """C9: an ack that was kept is kept for ever, and who comes back begins no later than at its lowest unacked message. While
     nobody leads, an ack is only in the memory of the nodes that have heard it."""
     acked, sent, waiting, meant = defaultdict(dict), defaultdict(dict), {}, {}
+    exhausted = defaultdict(set)
     for event in history.events:
         if isinstance(event, Acked):
             acked[event.sub.consumer].setdefault(event.sequence, event)
@@ -495,24 +519,30 @@ def check_position(history):
                 channel = event.sub.channel
                 owed = sent[consumer].keys() - acked[consumer].keys()
                 owed = {s for s in owed if not history.gone(channel, s, event.at)}
+                owed -= exhausted[consumer]
                 low = min((s for s in owed if s >= history.first[channel]), default=event.sequence)
                 if event.sequence > low and not history.explained(joined, event.at, (event.sub.member,)):
                     yield f"{consumer}: comes back with {event.sequence}, {low} is unacked"
             sent[consumer][event.sequence] = event.at
+            if event.count + 1 == history.max_deliver:
+                exhausted[consumer].add(event.sequence)
 
 
 def check_at_least_once(history):
     """C10: every position got, and acked, everything from its start to the end; so did whoever was there all the time."""
-    acked, got = defaultdict(set), defaultdict(set)
+    acked, got, sent = defaultdict(set), defaultdict(set), set()
     for event in history.events:
         if isinstance(event, Acked):
             acked[event.sub.consumer].add(event.sequence)
         elif isinstance(event, Delivered):
             got[event.sub].add(event.sequence)
+            sent.add((event.sub.consumer, event.sequence))
     for consumer, channel in history.must_finish.items():
         if history.operations.get(consumer):  # what must be then is looked at by who has asked
             continue
         missing = sorted({sequence for sequence, _ in history.final[channel]} - acked[consumer])
+        if history.max_deliver:  # check_deliveries looks at them
+            missing = [sequence for sequence in missing if (consumer, sequence) not in sent]
         if missing:
             yield f"{consumer}: {len(missing)} never acked, the first is {missing[0]}"
     for sub in {event.sub: None for event in history.events if isinstance(event, Joined)}:
@@ -527,6 +557,75 @@ def check_at_least_once(history):
         ]
         if missing and sub.kind == "plain":
             yield f"{sub}: {len(missing)} never delivered, the first is {missing[0]}"
+
+
+def check_deliveries(history):
+    """C14: no message is delivered more often than the policy allows, its deliveries are counted on, also by the next leader but
+    for what no entry told, and what was never acked was delivered as often as that. After a failure comes the pause."""
+    if not history.max_deliver:
+        return
+    counts, last, failed, left, acked = defaultdict(list), {}, {}, defaultdict(int), set()
+    for event in history.events:
+        if isinstance(event, Ended):
+            left[event.sub.consumer] = event.at
+        elif isinstance(event, Acked):
+            acked.add((event.sub.consumer, event.sequence))
+        elif isinstance(event, Failed):
+            before = last.get((event.sub.consumer, event.sequence))
+            if before is not None and before.sub is event.sub and event.at < before.at + before.sub.ack_wait - SLACK:
+                failed.setdefault((event.sub.consumer, event.sequence), event)  # a pause is not begun anew
+        elif isinstance(event, Delivered):
+            key = consumer, sequence = event.sub.consumer, event.sequence
+            before, failure = last.get(key), failed.pop(key, None)
+            if event.count >= history.max_deliver:
+                yield f"{consumer}: {sequence} delivered with count {event.count}, allowed are {history.max_deliver}"
+            if before is not None and not history.explained_after(before.at, event.at, history.members[consumer]):
+                if event.count <= before.count:
+                    yield f"{consumer}: {sequence} counted {event.count} after {before.count}"
+                early = failure is not None and event.at < failure.at + failure.pause - SLACK
+                if early and left[consumer] < failure.at - SLACK:
+                    yield f"{consumer}: {sequence} came {(event.at - failure.at) / 1e9:.3f}s after it had failed"
+            last[key] = event
+            counts[key].append(event.count)
+    for key in counts.keys() - acked:
+        consumer, sequence = key
+        if consumer not in history.must_finish or sequence not in dict(history.final[history.must_finish[consumer]]):
+            continue
+        first = next(e.at for e in history.events if isinstance(e, Delivered) and (e.sub.consumer, e.sequence) == key)
+        peace = left[consumer] < first - SLACK
+        peace = peace and not history.explained_after(first, last[key].at + SLACK, history.members[consumer])
+        begun = min(counts[key][0], 1)  # one that may have been sent before counts as sent
+        if peace and counts[key] != list(range(begun, history.max_deliver)):
+            yield f"{consumer}: {sequence} was given up after deliveries {counts[key]}"
+
+
+def check_working(history):
+    """C15: who works on a message and says so in time keeps it."""
+    until = {}
+    for event in history.events:
+        if isinstance(event, Working):
+            key = event.sub.consumer, event.sequence
+            sub, end, _ = until.get(key, (None, 0, False))
+            if sub is event.sub and event.at < end - SLACK:
+                until[key] = sub, event.at + sub.ack_wait, True
+            else:
+                until.pop(key, None)
+        elif isinstance(event, (Failed, Acked)):
+            until.pop((event.sub.consumer, event.sequence), None)
+        elif isinstance(event, Ended):
+            for key in [key for key, (sub, *_) in until.items() if sub is event.sub]:
+                del until[key]
+        elif isinstance(event, Delivered):
+            key = consumer, sequence = event.sub.consumer, event.sequence
+            sub, end, worked = until.pop(key, (event.sub, 0, False))
+            since = end - sub.ack_wait
+            if (
+                worked
+                and event.at < end - SLACK
+                and not history.explained_after(since, event.at, history.members[consumer])
+            ):
+                yield f"{consumer}: {sequence} came again to {event.sub.member} while {sub.member} worked on it"
+            until[key] = event.sub, event.at + event.sub.ack_wait, False
 
 
 def check_replicas(history):
@@ -550,6 +649,8 @@ CHECKS = (
     check_first_order,
     check_position,
     check_at_least_once,
+    check_deliveries,
+    check_working,
     check_replicas,
 )
 

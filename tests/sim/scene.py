@@ -18,6 +18,8 @@ NOTICED = 6 * SECOND
 class Scene:
     """One run."""
 
+    subscriber = Subscriber
+
     def __init__(self, seed):
         self.seed = seed
         self.loop = Loop(seed)
@@ -57,6 +59,10 @@ class Scene:
     def acknowledged(self, publish):
         """A publisher has got its ack."""
 
+    def is_owed(self, cursor):
+        """Whether a position has messages that are to be sent again."""
+        return bool(cursor.to_redeliver)
+
     def cursor_of(self, ack_inbox):
         """A name for the position behind an ack inbox."""
         raise NotImplementedError
@@ -84,20 +90,20 @@ class Scene:
             self.add(Publisher(self, f"writer{n}", CHANNELS, pace))
         for n, channel in enumerate(CHANNELS):
             window = draw.choice((1, 2, 4, 9))
-            durable = Subscriber(self, f"dur{n}", channel, f"durable{n}", in_flight=window, restless=restless)
+            durable = self.subscriber(self, f"dur{n}", channel, f"durable{n}", in_flight=window, restless=restless)
             self.add(durable)
             finish[durable.position] = channel
             for m in range(3):
-                member = Subscriber(self, f"grp{n}{m}", channel, f"group{n}", "durable queue", restless=restless)
+                member = self.subscriber(self, f"grp{n}{m}", channel, f"group{n}", "durable queue", restless=restless)
                 member.in_flight = draw.choice((1, 3, 8))
                 self.add(member)
                 finish[member.position] = channel
             if draw.random() < 0.4:
                 start = draw.choice(("first", "new"))
-                self.add(Subscriber(self, f"pln{n}", channel, f"plain{n}", "plain", in_flight=5, start=start))
+                self.add(self.subscriber(self, f"pln{n}", channel, f"plain{n}", "plain", in_flight=5, start=start))
             if draw.random() < 0.3:
                 for m in range(2):
-                    self.add(Subscriber(self, f"que{n}{m}", channel, f"queue{n}", "queue", restless=restless))
+                    self.add(self.subscriber(self, f"que{n}{m}", channel, f"queue{n}", "queue", restless=restless))
         for client in self.clients.values():
             self.loop.after(draw.randint(0, 500) * MILLISECOND, client.start)
 

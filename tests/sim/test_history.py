@@ -4,7 +4,7 @@ import pytest
 
 from stan.types import MILLISECOND, SECOND
 from tests.sim import history as checks
-from tests.sim.history import KEPT_AFTER, Acked, Delivered, Ended, History, Publish, Reset, Sub
+from tests.sim.history import KEPT_AFTER, Acked, Delivered, Ended, Failed, History, Publish, Reset, Sub, Working
 
 MESSAGES = 12
 LATE = 100 * SECOND
@@ -261,6 +261,44 @@ def two_lead_in_one_term(story):
     story.history.leads(SECOND, 1, 5, "n1")
 
 
+@spoils("check_deliveries")
+def a_message_is_delivered_too_often(story):
+    story.history.max_deliver = 2
+    story.drop(Acked, story.durable, MESSAGES)
+    story.deliver(story.durable, MESSAGES, count=1, at=story.at + SECOND)
+    story.deliver(story.durable, MESSAGES, count=2, at=story.at + 2 * SECOND)
+
+
+@spoils("check_deliveries")
+def a_count_begins_again(story):
+    story.history.max_deliver = 3
+    for at in (1, 2):
+        story.deliver(story.durable, MESSAGES, count=1, at=story.at + at * SECOND)
+
+
+@spoils("check_deliveries")
+def a_message_is_given_up_too_early(story):
+    story.history.max_deliver = 2
+    story.drop(Acked, story.durable, MESSAGES)
+
+
+@spoils("check_deliveries")
+def a_failed_message_comes_without_a_pause(story):
+    story.history.max_deliver = 3
+    story.drop(Acked, story.durable, MESSAGES)
+    story.history.events.append(Failed(story.tick(), story.durable, MESSAGES, SECOND))
+    story.deliver(story.durable, MESSAGES, count=1)
+    story.ack(story.durable, MESSAGES)
+
+
+@spoils("check_working")
+def a_message_is_taken_from_whoever_works_on_it(story):
+    story.drop(Acked, story.durable, MESSAGES)
+    story.history.events.append(Working(story.tick(SECOND // 2), story.durable, MESSAGES))
+    story.deliver(story.durable, MESSAGES, count=1, at=story.at + 3 * SECOND // 4)
+    story.ack(story.durable, MESSAGES)
+
+
 def unled_from_the_last_ack(story):
     """Nobody leads from just before it, for 3 s."""
     story.history.leads(SECOND, 1, 5, "n0")
@@ -298,6 +336,16 @@ def test_a_repeat_after_the_ack_wait_is_right():
     story.drop(Acked, story.durable, MESSAGES)
     story.deliver(story.durable, MESSAGES, count=1, at=story.at + SECOND)
     story.ack(story.durable, MESSAGES)
+    assert checks.complaints(story.history) == []
+
+
+def test_a_message_that_was_given_up_after_all_its_deliveries_is_right():
+    story = Story()
+    story.history.max_deliver = 3
+    story.drop(Acked, story.durable, MESSAGES)
+    for count in (1, 2):
+        story.history.events.append(Failed(story.tick(), story.durable, MESSAGES, SECOND // 10))
+        story.deliver(story.durable, MESSAGES, count=count, at=story.tick(SECOND // 10))
     assert checks.complaints(story.history) == []
 
 

@@ -292,7 +292,7 @@ class World(Scene):
                 last = broker.context.indexes(group.machine.group, cursor.uid).last_sequence
                 if (
                     cursor.last_sent < last
-                    or cursor.to_redeliver
+                    or self.is_owed(cursor)
                     or any(m.pending for m in cursor.members)
                     or not cursor.members
                 ):

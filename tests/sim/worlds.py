@@ -18,6 +18,8 @@ WORLDS = {
     "cluster-transactions": ("tests.sim.transaction_worlds", "ClusterTransactions"),
     "operator": ("tests.sim.operators", "NodeOperator"),
     "cluster-operator": ("tests.sim.operators", "ClusterOperator"),
+    "verdicts": ("tests.sim.verdict_worlds", "NodeVerdicts"),
+    "cluster-verdicts": ("tests.sim.verdict_worlds", "ClusterVerdicts"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
     "damage": ("tests.sim.damage_worlds", "NodeDamage"),
     "cluster-damage": ("tests.sim.damage_worlds", "ClusterDamage"),

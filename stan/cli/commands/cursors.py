@@ -69,7 +69,7 @@ def state_of(cursor: pb.CursorStatus, now_ns: int) -> str:
         return SILENT
     if all(member.stalled or member.failing for member in members):
         return _full_state(cursor, now_ns)
-    if cursor.owed:
+    if cursor.owed > cursor.exhausted:
         return OWED
     if cursor.waiting:
         return BEHIND
@@ -98,6 +98,28 @@ def why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
 
     *command*: `stan durable` or `stan queue`, for the next step.
     """
+    given_up = _given_up(cursor, f"{text_of(cursor.channel)} {full_name(cursor)}", command)
+    return [*given_up, *_paused_messages(cursor), *_why(cursor, command, now_ns)]
+
+
+def _given_up(cursor: pb.CursorStatus, at: str, command: str) -> list[str]:
+    if not cursor.exhausted:
+        return []
+    was, them = ("was", "it") if cursor.exhausted == 1 else ("were", "them")
+    said = f"{counted(cursor.exhausted, 'message')} {was} delivered as often as the policy allows, in vain"
+    return [
+        f"{said}, and will not be sent again. All other messages go on.",
+        f"Send {them} again: {command} redeliver {at}; leave {them} out: {command} skip {at} SEQUENCE",
+    ]
+
+
+def _paused_messages(cursor: pb.CursorStatus) -> list[str]:
+    if not cursor.delayed:
+        return []
+    return [f"{counted(cursor.delayed, 'failed message')} wait{'s' * (cursor.delayed == 1)} until a pause is over."]
+
+
+def _why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
     channel, name = text_of(cursor.channel), full_name(cursor)
     at = f"{channel} {name}"
     waits = f"{counted(cursor.waiting, 'message')} not sent yet, {cursor.pending:,} sent and not acked"
@@ -172,8 +194,9 @@ def _oldest(cursor: pb.CursorStatus) -> int:
 
 
 def _flowing(cursor: pb.CursorStatus, at: str, waits: str, command: str, now_ns: int, more: list[str]) -> list[str]:
-    if cursor.owed:
-        said = f"{counted(cursor.owed, 'message')} wait to be sent again, to whichever member has room. {waits}."
+    owed = cursor.owed - cursor.exhausted
+    if owed:
+        said = f"{counted(owed, 'message')} wait to be sent again, to whichever member has room. {waits}."
         return [said, *more, f"Look again in a moment: {command} show {at} --watch"]
     if cursor.waiting:
         return [

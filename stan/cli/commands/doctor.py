@@ -176,6 +176,9 @@ def of_cursors(cursors: list[pb.CursorStatus], now_ns: int) -> Iterator[Finding]
         waits = f"{counted(lag(cursor), 'message')} wait{'s' if lag(cursor) == 1 else ''}"
         step = f"stan {word} why {channel} {full_name(cursor)}" if kind != "plain" else f"stan channel show {channel}"
         who = f"{kind.capitalize()} {full_name(cursor)} of channel {channel}"
+        if cursor.exhausted:
+            given_up = f"{counted(cursor.exhausted, 'message')} delivered as often as the policy allows, in vain"
+            yield Finding(BAD, "given up", f"{who}: {given_up}.", step)
         if state == PAUSED and lag(cursor):
             yield Finding(
                 NOTE, "paused", f"{who} is paused; {waits}.", f"stan {word} resume {channel} {full_name(cursor)}"

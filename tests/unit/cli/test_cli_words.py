@@ -43,6 +43,18 @@ CASES = [
     ),
     (durable(members=[member()]), cursors.BEHIND, "Messages are on their way", "--watch"),
     (durable(members=[member()], owed=2, pending=2), cursors.OWED, "2 messages wait to be sent again", "--watch"),
+    (
+        durable(members=[member()], waiting=0, owed=1, pending=1, exhausted=1),
+        cursors.UNACKED,
+        "1 message was delivered as often as the policy allows, in vain, and will not be sent again",
+        "stan durable redeliver orders acct/billing",
+    ),
+    (
+        durable(members=[member(pending=2)], waiting=0, pending=2, delayed=1),
+        cursors.UNACKED,
+        "1 failed message waits until a pause is over.",
+        "redeliver",
+    ),
     (durable(members=[member(pending=2)], waiting=0, pending=2), cursors.UNACKED, "2 are not acked yet", "redeliver"),
     (durable(members=[member()], waiting=0), cursors.WELL, "It is caught up", "move orders acct/billing --back 1h"),
     (durable(waiting=0, last_sequence=0), cursors.RESTING, "has no messages: there never was one", "stan pub orders"),

@@ -1,0 +1,48 @@
+"""Simulated clients that fail with messages, work on them and reject them: no message is delivered more often than allowed, and
+none is forgotten."""
+
+import os
+from collections import Counter
+
+import pytest
+
+from stan.core.leader.retries import Retries
+from tests.sim.history import Failed, Working
+from tests.sim.verdict_worlds import ClusterVerdicts, NodeVerdicts
+
+SEEDS = int(os.environ.get("STAN_VERDICT_SEEDS", "3"))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(NodeVerdicts, "verdicts"), (ClusterVerdicts, "cluster-verdicts")])
+def test_verdicts_leave_nothing_to_complain_about(kind, name):
+    said = Counter()
+    for seed in range(SEEDS):
+        world = kind(seed)
+        assert world.run() == [], f"replay with: python -m tests.sim --world {name} --seed {seed}"
+        said.update(type(event) for event in world.history.events)
+
+    assert said[Failed] > 20, "the runs did something"
+    assert said[Working] > 20, "the runs did something"
+
+
+def knows_no_pause(monkeypatch):
+    monkeypatch.setattr(
+        Retries, "refused", lambda _self, run, _cursor, _policy, _sent, now, _delay: run._replace(deadline=now)
+    )
+
+
+def ignores_work(monkeypatch):
+    monkeypatch.setattr(Retries, "worked_on", lambda _self, run, *_: run)
+
+
+@pytest.mark.parametrize("mutate", [knows_no_pause, ignores_work])
+def test_a_broken_broker_is_found_out(monkeypatch, mutate):
+    mutate(monkeypatch)
+
+    def found(seed):
+        try:
+            return NodeVerdicts(seed).run()
+        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
+            return [repr(error)]
+
+    assert any(found(seed) for seed in range(6))
