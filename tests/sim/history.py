@@ -579,9 +579,11 @@ def check_deliveries(history):
             before, failure = last.get(key), failed.pop(key, None)
             if event.count >= history.max_deliver:
                 yield f"{consumer}: {sequence} delivered with count {event.count}, allowed are {history.max_deliver}"
-            if before is not None and not history.explained_after(before.at, event.at, history.members[consumer]):
-                if event.count <= before.count:
+            if before is not None and event.count <= before.count and not history.held_back(before.at, event.at):
+                told = min(event.at, before.at + KEPT_AFTER)  # by then the log tells of it
+                if not history.explained_after(before.at, told, history.members[consumer]):
                     yield f"{consumer}: {sequence} counted {event.count} after {before.count}"
+            if before is not None and not history.explained_after(before.at, event.at, history.members[consumer]):
                 early = failure is not None and event.at < failure.at + failure.pause - SLACK
                 if early and left[consumer] < failure.at - SLACK:
                     yield f"{consumer}: {sequence} came {(event.at - failure.at) / 1e9:.3f}s after it had failed"

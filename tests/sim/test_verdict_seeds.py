@@ -6,7 +6,9 @@ from collections import Counter
 
 import pytest
 
+from stan.core.base.runs import Run, Runs
 from stan.core.leader.retries import Retries
+from stan.core.state import group
 from tests.sim.history import Failed, Working
 from tests.sim.verdict_worlds import ClusterVerdicts, NodeVerdicts
 
@@ -25,6 +27,14 @@ def test_verdicts_leave_nothing_to_complain_about(kind, name):
     assert said[Working] > 20, "the runs did something"
 
 
+def forgets_counts(monkeypatch):
+    monkeypatch.setattr(group, "counted_runs", lambda flat, _counts: iter(Runs(_uncounted(flat))))
+
+
+def _uncounted(flat):
+    return [Run(first, last) for first, last in group.pairs(flat)]
+
+
 def knows_no_pause(monkeypatch):
     monkeypatch.setattr(
         Retries, "refused", lambda _self, run, _cursor, _policy, _sent, now, _delay: run._replace(deadline=now)
@@ -35,7 +45,7 @@ def ignores_work(monkeypatch):
     monkeypatch.setattr(Retries, "worked_on", lambda _self, run, *_: run)
 
 
-@pytest.mark.parametrize("mutate", [knows_no_pause, ignores_work])
+@pytest.mark.parametrize("mutate", [forgets_counts, knows_no_pause, ignores_work])
 def test_a_broken_broker_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 

@@ -144,6 +144,18 @@ def test_ack_of_another_user_changes_nothing(harness):
         assert len(pending) == left, user
 
 
+def test_verdict_of_another_user_changes_nothing(harness):
+    harness.as_user("bob").connect("b-1")
+    inbox = harness.subscribe("foo", "in", client_id="b-1").ack_inbox
+    harness.as_user("alice").connect("a-1", conn_id="c")
+    harness.publish("foo", b"x", client_id="a-1", conn_id="c")
+    pending = harness.broker.context.groups[1].dispatch.cursors.by_ack_key[int(inbox.rpartition(b".")[2])][1].window
+    said = inbox.removeprefix(b"_STAN.from.bob.")
+    for user, left in (("alice", 1), ("", 1), ("bob", 0)):
+        harness.as_user(user).say(said, 1, wire.REJECT)
+        assert len(pending) == left, user
+
+
 def test_ack_inboxes_of_users_and_members_keep_their_order(harness):
     harness.as_user("bob").connect("b-1")
     inboxes = [harness.subscribe("foo", f"in.{n}", client_id="b-1", queue="q").ack_inbox for n in range(8)]
