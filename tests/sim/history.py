@@ -520,6 +520,9 @@ def check_position(history):
                 owed = sent[consumer].keys() - acked[consumer].keys()
                 owed = {s for s in owed if not history.gone(channel, s, event.at)}
                 owed -= exhausted[consumer]
+                if history.max_deliver:  # a fault may have swallowed the last delivery
+                    members = history.members[consumer]
+                    owed = {s for s in owed if not history.explained(sent[consumer][s], event.at, members)}
                 low = min((s for s in owed if s >= history.first[channel]), default=event.sequence)
                 if event.sequence > low and not history.explained(joined, event.at, (event.sub.member,)):
                     yield f"{consumer}: comes back with {event.sequence}, {low} is unacked"
@@ -541,8 +544,14 @@ def check_at_least_once(history):
         if history.operations.get(consumer):  # what must be then is looked at by who has asked
             continue
         missing = sorted({sequence for sequence, _ in history.final[channel]} - acked[consumer])
-        if history.max_deliver:  # check_deliveries looks at them
-            missing = [sequence for sequence in missing if (consumer, sequence) not in sent]
+        if history.max_deliver:  # check_deliveries looks at what came; a fault may swallow all deliveries of a message
+            since = {sequence: history.publishes[value].asked_at for sequence, value in history.final[channel]}
+            missing = [
+                sequence
+                for sequence in missing
+                if (consumer, sequence) not in sent
+                and not history.explained(since[sequence], FOREVER, history.members[consumer])
+            ]
         if missing:
             yield f"{consumer}: {len(missing)} never acked, the first is {missing[0]}"
     for sub in {event.sub: None for event in history.events if isinstance(event, Joined)}:
@@ -595,20 +604,23 @@ def check_deliveries(history):
             continue
         first = next(e.at for e in history.events if isinstance(e, Delivered) and (e.sub.consumer, e.sequence) == key)
         peace = left[consumer] < first - SLACK
-        peace = peace and not history.explained_after(first, last[key].at + SLACK, history.members[consumer])
+        peace = peace and not history.explained_after(
+            first, FOREVER, history.members[consumer]
+        )  # it may swallow later ones
         begun = min(counts[key][0], 1)  # one that may have been sent before counts as sent
         if peace and counts[key] != list(range(begun, history.max_deliver)):
             yield f"{consumer}: {sequence} was given up after deliveries {counts[key]}"
 
 
 def check_working(history):
-    """C15: who works on a message and says so in time keeps it."""
+    """C15: who works on a message and says so in time keeps it. No entry tells of that: over a fault the ack wait counts."""
     until = {}
     for event in history.events:
         if isinstance(event, Working):
             key = event.sub.consumer, event.sequence
             sub, end, _ = until.get(key, (None, 0, False))
-            if sub is event.sub and event.at < end - SLACK:
+            in_time = sub is event.sub and event.at < end - SLACK
+            if in_time and not history.explained_after(end - sub.ack_wait, event.at, history.members[sub.consumer]):
                 until[key] = sub, event.at + sub.ack_wait, True
             else:
                 until.pop(key, None)
