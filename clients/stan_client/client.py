@@ -7,6 +7,7 @@ The client never closes a NATS connection that the caller has supplied.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from stan_client.errors import (
     SubscribeRequestTimeoutError,
 )
 from stan_client.inbox import Inbox
-from stan_client.messages import BatchCallback, Callback, Message, SubscriptionOptions
+from stan_client.messages import BatchCallback, Callback, Message, OnError, SubscriptionOptions
 from stan_client.middleware import Chain, Middleware, MiddlewareContext, handled
 from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context
 from stan_client.positions import Start, new_only
@@ -448,6 +449,7 @@ class Client(Connected):
         ack_wait_s: int = 30,
         manual_acks: bool = False,
         batch: bool = False,
+        on_error: OnError = "wait",
         timeout_s: float | None = None,
     ) -> Subscription:
         """Subscribe to a channel; iterate over the result, or give a callback.
@@ -464,10 +466,15 @@ class Client(Connected):
             ack_wait_s: whole seconds after which an unacked message is redelivered, >= 1.
             manual_acks: messages are acked by Message.ack(), not by the subscription.
             batch: call *callback* with lists of messages.
+            on_error: what happens to messages whose callback raises (or a middleware around it), which is logged in any case:
+                "wait": they are not acked, and come again after the ack wait; "nak": they come again after the pause of the
+                operator's delivery policy, or else about at once; "reject": they never come again. The server is told the
+                error's text. A server that knows no negative acks is told nothing: "wait" then.
             timeout_s: seconds that the whole call takes at most. None: for the answer the client's `connect_timeout_s`.
 
         Raises:
             ServerError: refused. SubscribeRequestTimeoutError: no answer. ConnectionClosedError: the client is closed.
+            ValueError: *on_error* is none of these, or there is no callback that could fail.
         """
         options = SubscriptionOptions(
             queue=queue,
@@ -477,6 +484,7 @@ class Client(Connected):
             ack_wait_s=ack_wait_s,
             manual_acks=manual_acks,
             batch=batch,
+            on_error=on_error,
         )
         if self._chain and callback is not None and not batch:
             callback = self._in_chain(cast("Callback", callback))
@@ -510,6 +518,33 @@ class Client(Connected):
             self._subscriptions.remove(subscription)
 
     # --- the end ---------------------------------------------------------------------------------------------------
+
+    async def drain(self, *, timeout_s: float | None = None) -> bool:
+        """Drain all subscriptions, one after the other, wait for the acks of publishes, and close the client. Returns True if all
+        messages that had come were handled and no publish is without an ack. *timeout_s*: seconds after which the client is
+        closed although not all is done; None: never.
+
+        Raises:
+            RuntimeError: called by an async callback of a subscription, for which it would wait. ConnectionClosedError: the
+                client is closed. Else as of close().
+        """
+        if self._closed:
+            raise ConnectionClosedError from self._reason
+        until = deadline(timeout_s)
+        finished = True
+        for subscription in list(self._subscriptions):
+            try:
+                finished &= await subscription.drain(timeout_s=left_s(until))
+            except StanClientError as trouble:  # it has ended meanwhile, or the server does not answer
+                log.warning("subscription to %s not drained: %s", subscription.channel, trouble)
+                finished = False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(until):
+                while self._publisher.in_flight and not self._closed:
+                    await self._publisher.wait_for_room()
+        finished &= not self._publisher.in_flight and not self._closed
+        await self.close()
+        return finished
 
     async def close(self, *, timeout_s: float | None = None) -> None:
         """Close the client: publishes without ack fail, durables stay on the server, iterations end. A second close does nothing.

@@ -150,8 +150,15 @@ class NilMessageError(StanClientError):
     text = "stan: nil message"
 
 
+class NoMessageError(StanClientError, TimeoutError):
+    """No message came in time."""
+
+    text = "stan: no message came in time"
+
+
 class NotSupportedError(StanClientError):
-    """The server is too old for this request, or does not know the headers and keys of a publish, which is not sent to it."""
+    """The server is too old for this request, or does not know the headers and keys of a publish or the negative acks, "working",
+    rejections and cumulative acks of a subscription; nothing was sent to it."""
 
     text = "stan: not supported by server"
 

@@ -1,9 +1,9 @@
-"""A delivered message, and the options under which it is delivered."""
+"""A delivered message, what a program can say about it, and the options under which it is delivered."""
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from stan_client.errors import NilMessageError
 from stan_client.positions import Start, new_only
@@ -12,11 +12,44 @@ from stan_client.session import text_of
 NO_HEADERS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
-class Acker(Protocol):
-    """The part of a subscription that a message uses."""
+OnError = Literal["wait", "nak", "reject"]
+"""What happens to a message whose callback has failed: it waits for its ack wait, or is negatively acked, or rejected."""
 
-    def ack(self, sequence: int) -> None:
-        """Acknowledge one sequence, if the subscription is open and in manual mode."""
+
+class Said(Awaitable[bool]):
+    """What the verdicts of a message return: it can be awaited, which never waits, and need not be. The result is False if the
+    session on which the message came is gone, and with it what was said."""
+
+    def __init__(self, *, noted: bool) -> None:
+        """*noted*: whether it will be sent."""
+        self._noted = noted
+
+    def __await__(self) -> Generator[None, None, bool]:
+        yield from ()
+        return self._noted
+
+
+NOTED: Final = Said(noted=True)
+GONE: Final = Said(noted=False)
+
+
+class Acker(Protocol):
+    """The part of a subscription that a message uses; all methods raise the errors of Message."""
+
+    def ack(self, sequence: int) -> Said:
+        """Acknowledge one sequence."""
+
+    def ack_up_to(self, sequence: int) -> Said:
+        """Acknowledge all that is pending up to a sequence."""
+
+    def nak(self, sequence: int, delay_s: float | None, reason: str) -> Said:
+        """Tell that a message was not handled."""
+
+    def working(self, sequence: int) -> Said:
+        """Tell that a message is still being handled."""
+
+    def reject(self, sequence: int, reason: str) -> Said:
+        """Tell that a message shall never come again."""
 
 
 class Message:
@@ -63,7 +96,10 @@ class Message:
         self.key = key  # b"": none
         self._acker = acker
 
-    def ack(self) -> None:
+    # The verdicts. Servers do not answer them, so no call waits: `message.ack()` and `await message.ack()` do the same, and what
+    # is said leaves at the end of this turn of the event loop.
+
+    def ack(self) -> Said:
         """Acknowledge this message; the ack leaves with all others of this turn. For `manual_acks=True` only.
 
         Raises:
@@ -71,9 +107,46 @@ class Message:
             BadSubscriptionError: the subscription is closed.
             NilMessageError: the message was not delivered by a subscription.
         """
+        return self._said_to().ack(self.sequence)
+
+    def ack_up_to(self) -> Said:
+        """Acknowledge this message and all before it that the subscription has been sent and has not acked.
+
+        Raises:
+            NotSupportedError: the server of the session on which the message came does not know this, and nothing was sent; or
+                the subscription is a member of a queue group, which other members' messages do not concern.
+            ManualAckError, BadSubscriptionError, NilMessageError: as of ack().
+        """
+        return self._said_to().ack_up_to(self.sequence)
+
+    def nak(self, delay_s: float | None = None, reason: str = "") -> Said:
+        """Tell that this message was not handled: it comes again, flagged as redelivered, without waiting for the ack wait.
+
+        Args:
+            delay_s: seconds, >= 0, before which it does not come again; a server bounds them (7 days). None: as the operator's
+                delivery policy says, or else about at once.
+            reason: for people; at most 1 KiB of it is sent.
+
+        Raises:
+            NotSupportedError: the server of the session on which the message came would take it for an ack; nothing was sent.
+            ValueError: *delay_s* is no number of seconds.
+            ManualAckError, BadSubscriptionError, NilMessageError: as of ack().
+        """
+        return self._said_to().nak(self.sequence, delay_s, reason)
+
+    def working(self) -> Said:
+        """Tell that this message is still being handled: its ack wait begins anew (a delivery policy may bound how often). Errors
+        as of nak()."""
+        return self._said_to().working(self.sequence)
+
+    def reject(self, reason: str = "") -> Said:
+        """Tell that this message can never be handled: it is settled, and does not come again. *reason*, errors: as of nak()."""
+        return self._said_to().reject(self.sequence, reason)
+
+    def _said_to(self) -> Acker:
         if self._acker is None:
             raise NilMessageError
-        self._acker.ack(self.sequence)
+        return self._acker
 
     def __repr__(self) -> str:
         again = f" redelivered {self.redelivery_count}" if self.redelivered else ""
@@ -95,3 +168,4 @@ class SubscriptionOptions:
     ack_wait_s: int = 30  # whole seconds until an unacked message is delivered again, >= 1
     manual_acks: bool = False
     batch: bool = False  # the callback takes the list of messages that arrived together
+    on_error: OnError = "wait"  # what happens to messages whose callback has failed

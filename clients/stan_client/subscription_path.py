@@ -1,29 +1,38 @@
 """The path of one subscription on one session: where its messages arrive, and where its acks go.
 
 A subscription that is made again after a loss gets another path. Acks of one turn leave together, as ranges; acks for a path that
-is closed, or that the server has not confirmed, are dropped: the server delivers such messages again.
+is closed, or that the server has not confirmed, are dropped: the server delivers such messages again. VerdictPath (negative
+acks, "working", rejections) and cumulative acks go the same way, behind the acks that were noted before; never to a server that
+would take them for acks.
 """
 
 import asyncio
 
+from stan.protocol.features import Feature
 from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import encode_acks
-from stan_client.connection import Handler, NatsLink
-from stan_client.session import fresh_id
+from stan.protocol.kernel.client import encode_acks, encode_cumulative_ack, encode_verdict
+from stan.protocol.proto import wire_pb2 as wire
+from stan_client.connection import Handler
+from stan_client.errors import NotSupportedError
+from stan_client.session import Session, fresh_id
+
+DELAY_NS_MAX = 2**62
+"""What is sent at most; servers have bounds of their own."""
 
 
 class SubscriptionPath:
     """The inbox of a subscription's messages, the server's ack inbox, and the acks of this turn."""
 
-    def __init__(self, link: NatsLink, name: bytes) -> None:
+    def __init__(self, session: Session, name: bytes) -> None:
         """Make a path that does not listen yet; *name*: of the channel, encoded."""
         self.name = name
+        self.knows_verdicts = bool(session.answer.features & Feature.VERDICTS)
+        self.closed = False
         self.inbox = f"_INBOX.{fresh_id()}"
         self.ack_inbox = b""  # empty until the server has answered
         self.early: list[Frame] = []  # messages that arrived before that answer
-        self._link = link
+        self._link = session.link
         self._sid = 0
-        self._closed = False
         self._unsent_acks: list[int] = []
 
     async def listen(self, handler: Handler) -> None:
@@ -36,10 +45,14 @@ class SubscriptionPath:
         early, self.early = self.early, []
         return early
 
+    async def stop_listening(self) -> None:
+        """Take no more messages; acks can still be sent."""
+        await self._link.unlisten(self._sid)
+
     async def close(self) -> None:
         """Stop listening. A second close does nothing."""
-        if not self._closed:
-            self._closed = True
+        if not self.closed:
+            self.closed = True
             await self._link.unlisten(self._sid)
 
     def ack(self, sequence: int) -> None:
@@ -51,9 +64,38 @@ class SubscriptionPath:
     def send_acks(self) -> None:
         """Send the noted acks now."""
         acks, self._unsent_acks = self._unsent_acks, []
-        if acks and self.ack_inbox and not self._closed:
+        if acks and self.ack_inbox and not self.closed:
             for first, last in _runs(acks):
                 self._link.send(encode_acks(self.ack_inbox, self.name, first, last))
+
+    def say(self, sequence: int, kind: wire.Verdict, delay_s: float | None = None, reason: str = "") -> bool:
+        """Send a verdict about a message; returns False if the path is closed.
+
+        Raises:
+            NotSupportedError: the server would take it for an ack. ValueError: *delay_s* is no number of seconds.
+        """
+        if delay_s is not None and not delay_s >= 0:
+            raise ValueError(f"a delay of {delay_s} seconds")
+        delay_ns = 0 if delay_s is None else max(int(min(delay_s * 1e9, DELAY_NS_MAX)), 1)  # 0: as the policy says
+        said = encode_verdict(self.ack_inbox, self.name, sequence, kind, delay_ns, reason.encode("utf-8", "replace"))
+        return self._send_behind_acks(said)
+
+    def ack_up_to(self, sequence: int) -> bool:
+        """Send a cumulative ack; returns False if the path is closed.
+
+        Raises:
+            NotSupportedError: the server would take it for the ack of one message.
+        """
+        return self._send_behind_acks(encode_cumulative_ack(self.ack_inbox, self.name, sequence))
+
+    def _send_behind_acks(self, frame: bytes) -> bool:
+        if not self.knows_verdicts:
+            raise NotSupportedError
+        if self.closed:
+            return False
+        self.send_acks()
+        self._link.send(frame)
+        return True
 
 
 def _runs(sequences: list[int]) -> list[tuple[int, int]]:

@@ -1,7 +1,8 @@
 """A broker just large enough to test clients: the STAN protocol on nats-py, everything in memory, faults on request.
 
 Promises the message flow of STAN-SPEC 3 to 6 as a client sees it (windows, acks, durables, start positions, replaced clients).
-Never persists, never redelivers by time, knows no queue groups; `mute`, `refuse` and `forget_clients` are the faults.
+Never persists, never redelivers by time (a NAK is only noted), knows no queue groups; `mute`, `refuse` and `forget_clients` are
+the faults.
 """
 
 import asyncio
@@ -100,11 +101,14 @@ class FakeBroker:
         self.subscriptions: list[FakeSubscription] = []
         self.publishes: list[wire.PubMsg] = []
         self.acks: list[tuple[str, int]] = []
+        self.verdicts: list[wire.Ack] = []  # acks of other kinds, and cumulative ones, in the order in which they came
         self.requests: list[tuple[str, object]] = []
         self.mute: set[str] = set()  # of "connect", "ping", "pub", "sub", "unsub", "subclose", "close": not answered
         self.refuse: dict[str, str] = {}  # kind -> error text
         self.protocol = 1
-        self.features = Feature.CONTEXT  # told to clients that connect; Feature(0): a server of the original
+        self.features = (
+            Feature.CONTEXT | Feature.VERDICTS
+        )  # told to clients that connect; Feature(0): a server of the original
         self._nats = NatsClient()
         self._url = ""
         self._presence = f"_FAKE.{id(self):x}"
@@ -249,10 +253,15 @@ class FakeBroker:
 
     async def _on_ack(self, msg: Msg) -> None:
         ack = wire.Ack.FromString(msg.data)
-        self.acks.append((ack.subject.decode(), ack.sequence))
+        done = {ack.sequence}
+        if self.features & Feature.VERDICTS and (ack.kind or ack.cumulative):
+            self.verdicts.append(ack)
+            done = set(range(1, ack.sequence + 1)) if ack.cumulative else done if ack.kind == wire.REJECT else set()
+        else:
+            self.acks.append((ack.subject.decode(), ack.sequence))
         for subscription in self.subscriptions:
             if subscription.ack_inbox == msg.subject:
-                subscription.pending.discard(ack.sequence)
+                subscription.pending -= done
                 await self._deliver(subscription)
 
     async def redeliver(self) -> None:

@@ -7,7 +7,7 @@ from unittest import mock
 from zlib import crc32
 
 from stan.core.base.delivery_policy import DeliveryPolicy
-from stan.core.leader import dispatch
+from stan.core.boundary import loading
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND
 from tests.sim.clients import Subscriber
@@ -75,7 +75,7 @@ class _Verdicts:
         self.history.max_deliver = self.policy.max_deliver
 
     def run(self):
-        with mock.patch.object(dispatch, "_default_policy", return_value=self.policy):
+        with mock.patch.object(loading, "_policy_of", return_value=self.policy):
             return super().run()
 
     def is_owed(self, cursor):

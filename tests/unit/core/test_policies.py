@@ -106,7 +106,7 @@ def test_each_option_is_that_of_the_narrowest_policy_that_sets_it(configured, to
     channel = data.draw(st.sampled_from(["a", "b", "a.b", "a.c", "c.b", "a.b.c", "x"]))
     name = data.draw(st.sampled_from(["", "d", "q", "z"]))
     configured = list({rule.key: rule for rule in configured}.values())
-    info = entries.ClusterInfo(policies=map(row_of, data.draw(st.permutations(told))))
+    info = entries.ClusterInfo(level=level.DELIVERY, policies=map(row_of, data.draw(st.permutations(told))))
     found = (
         Policies()
         .brought_up_to(tuple(data.draw(st.permutations(configured))), info)
@@ -124,13 +124,13 @@ def test_each_option_is_that_of_the_narrowest_policy_that_sets_it(configured, to
 
 
 def test_answers_are_remembered_until_policies_change() -> None:
-    policies, info = Policies(), entries.ClusterInfo()
+    policies, info = Policies(), entries.ClusterInfo(level=level.DELIVERY)
     rules = (PolicyRule(pattern="a", max_deliver=1),)
     assert policies.brought_up_to((), info).of(b"a", b"") is DEFAULT
     first = policies.brought_up_to(rules, info).of(b"a", b"")
     assert first == DeliveryPolicy(max_deliver=1)
     assert policies.brought_up_to(rules, info).of(b"a", b"") is first
-    changed = entries.ClusterInfo(policies=[row_of(PolicyRule(pattern="a", max_deliver=2))])
+    changed = entries.ClusterInfo(level=level.DELIVERY, policies=[row_of(PolicyRule(pattern="a", max_deliver=2))])
     assert policies.brought_up_to(rules, changed).of(b"a", b"").max_deliver == 2
 
 

@@ -4,11 +4,12 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from stan_client.errors import ConnectionClosedError
+from stan_client.errors import ConnectionClosedError, NotSupportedError
 from stan_client.message_queue import QUEUED_WINDOWS_MAX, MessageQueue
 from stan_client.messages import Message, SubscriptionOptions
 from stan_client.subscription import Subscription
 
+from stan.protocol.features import Feature
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
 
@@ -34,10 +35,12 @@ class Link:
 class Session:
     """A session whose server answers every subscription request with one ack inbox."""
 
-    def __init__(self, ack_inbox):
+    def __init__(self, ack_inbox, features=0):
         self.ack_inbox = ack_inbox
         self.link = Link()
-        self.answer = wire.ConnectResponse(sub_requests=b"sub", unsub_requests=b"unsub", sub_close_requests=b"close")
+        self.answer = wire.ConnectResponse(
+            sub_requests=b"sub", unsub_requests=b"unsub", sub_close_requests=b"close", features=features
+        )
         self.options = SimpleNamespace(client_id="me")
         self.requests = []
 
@@ -156,3 +159,72 @@ async def test_closed_queue_gives_nothing_even_if_messages_wait() -> None:
     assert await queue.arrived()
     queue.close(None)
     assert not await queue.arrived()
+
+
+async def test_queue_that_drains_gives_what_is_there_and_then_says_that_it_is_empty() -> None:
+    queue = MessageQueue(2)
+    queue.put([Message(1, "ch")])
+    queue.drain()
+
+    async def take_all():
+        while await queue.arrived():
+            queue.popleft()
+
+    taking = asyncio.create_task(take_all())
+    await queue.drained(taking, None)
+    assert taking.done()
+    assert not queue.closed
+    await queue.drained(taking, None)  # again, and at once
+
+
+async def test_all_that_wait_for_a_message_hear_of_the_end() -> None:
+    queue = MessageQueue(2)
+    waiting = [asyncio.create_task(queue.arrived()) for _ in range(3)]
+    await asyncio.sleep(0)
+    queue.close(None)
+    assert await asyncio.gather(*waiting) == [False] * 3
+
+
+async def test_callback_that_fails_after_a_recovery_judges_nothing_on_the_new_path(caplog) -> None:
+    go = asyncio.Event()
+
+    async def fail(_message):
+        await go.wait()
+        raise LookupError("gone")
+
+    first, second = Session(b"acks.1.1", Feature.VERDICTS), Session(b"acks.1.2", Feature.VERDICTS)
+    _, subscription = await subscribed(first, fail, durable="d", on_error="reject")
+    first.link.handlers[1](delivery(1))
+    await asyncio.sleep(0)
+    await subscription.make(second)
+    go.set()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert (first.link.sent, second.link.sent) == (b"", b"")
+    assert "is not acked and will come again" in caplog.text
+    await subscription.end()
+
+
+async def test_ack_of_a_message_of_an_earlier_path_goes_to_the_newest_one_and_its_verdict_nowhere() -> None:
+    first, second = Session(b"acks.1.1", Feature.VERDICTS), Session(b"acks.1.2", Feature.VERDICTS)
+    _, subscription = await subscribed(first, durable="d", manual_acks=True)
+    first.link.handlers[1](delivery(1))
+    message = await subscription.next(5)
+    await subscription.make(second)
+    assert not await message.reject()
+    assert await message.ack()
+    await asyncio.sleep(0)
+    assert first.link.sent == b""
+    assert second.link.sent.count(b"PUB acks.1.2 ") == 1
+
+
+async def test_what_a_server_knows_is_judged_by_the_session_on_which_the_message_came() -> None:
+    old, new = Session(b"acks.1.1"), Session(b"acks.1.2", Feature.VERDICTS)
+    _, subscription = await subscribed(old, manual_acks=True)
+    old.link.handlers[1](delivery(1))
+    await subscription.make(new)
+    new.link.handlers[1](delivery(2))
+    with pytest.raises(NotSupportedError):
+        (await subscription.next(5)).nak()
+    assert await (await subscription.next(5)).nak()
+    assert (old.link.sent.count(b"PUB "), new.link.sent.count(b"PUB ")) == (0, 1)
