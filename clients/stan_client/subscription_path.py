@@ -1,7 +1,7 @@
 """The path of one subscription on one session: where its messages arrive, and where its acks go.
 
 A subscription that is made again after a loss gets another path. Acks of one turn leave together, as ranges; acks for a path that
-is closed, or that the server has not confirmed, are dropped: the server delivers such messages again. VerdictPath (negative
+is closed, or that the server has not confirmed, are dropped: the server delivers such messages again. Verdicts (negative
 acks, "working", rejections) and cumulative acks go the same way, behind the acks that were noted before; never to a server that
 would take them for acks.
 """
