@@ -74,9 +74,9 @@ class _Verdicts:
         self.policy = DeliveryPolicy(max_deliver=draw.choice((2, 3, 5)), backoff=pauses)
         self.history.max_deliver = self.policy.max_deliver
 
-    def run(self):
+    def run(self, **patience):
         with mock.patch.object(loading, "_policy_of", return_value=self.policy):
-            return super().run()
+            return super().run(**patience)
 
     def is_owed(self, cursor):
         """Whether a position has messages that are to be sent again: exhausted ones are not."""
@@ -84,7 +84,10 @@ class _Verdicts:
 
 
 class NodeVerdicts(_Verdicts, World):
-    """One node."""
+    """One node. Messages rest after each failure, so that it takes a while until the last one is given up."""
+
+    def run(self):
+        return super().run(drain_s=180)
 
 
 class ClusterVerdicts(_Verdicts, ClusterWorld):
