@@ -87,7 +87,11 @@ class Directories:
         if parent:
             self.makedirs(parent)
         if not there:
-            self.mkdir(path)
+            try:
+                self.mkdir(path)
+            except FileExistsError:  # another process has made it meanwhile, if it is one
+                if not self.is_directory(path):
+                    raise
         try:
             self.sync_directory(parent or ".")
         except OSError as error:

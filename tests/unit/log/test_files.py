@@ -82,3 +82,25 @@ def test_bytes_in_memory_are_read_or_there_is_none_but_never_a_part(tmp_path, mo
     descriptor = files.open(f"{tmp_path}/a")
     assert files.pread_cached(descriptor, 4, 3) is None
     files.close(descriptor)
+
+
+class Beaten(OsFiles):
+    """Another process makes a name between the look at it and its making."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.make = make
+
+    def mkdir(self, path):
+        self.make(path)
+        super().mkdir(path)
+
+
+def test_directory_that_another_process_makes_at_the_same_time_is_fine(tmp_path):
+    Beaten(lambda path: Path(path).mkdir()).makedirs(f"{tmp_path}/a/b")
+    assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_file_that_another_process_makes_at_the_same_time_is_no_directory(tmp_path):
+    with pytest.raises(FileExistsError):
+        Beaten(lambda path: Path(path).touch()).makedirs(f"{tmp_path}/a")
