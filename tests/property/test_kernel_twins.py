@@ -263,7 +263,8 @@ def meaning(scans: list[Scan]) -> object:
             replied = found.replied or b"\1" * found.count
             new = [found.count, found.bodies, found.acks, [found.publishers[place] for place in owners]]
             new += [found.payload_bytes, replied, found.keys, found.numbered]
-            channels[found.channel] = [a + b for a, b in zip(told, new, strict=True)]
+            *joined, numbered = [a + b for a, b in zip(told, new, strict=True)]
+            channels[found.channel] = [*joined, bool(numbered)]
         for run in scan.acks:
             for first, last in run.ranges:
                 acked.setdefault((run.group, run.key), []).extend(range(first, last + 1))
