@@ -13,6 +13,8 @@ from typing import NamedTuple
 from stan.types import MILLISECOND
 from tests.sim.nats import DELAY_MAX
 
+CROSSING = 25 * MILLISECOND
+"""A client that fails with a message may say so while the message is on its way to it again."""
 SLACK = 25 * MILLISECOND
 """The broker's own slack on ack waits, and the way of a message."""
 REACH = 250 * MILLISECOND
@@ -424,12 +426,14 @@ def check_windows(history):
     What was not acked in time belongs to nobody until it is sent again. A leader that begins counts ack waits from the messages'
     timestamps and may not know who holds what."""
     held, owner, acked, ended = defaultdict(dict), {}, set(), set()
+    failed = {}  # when the client said last that it failed with a message
     for event in history.events:
         if isinstance(event, Reset):
             for sub in [s for s in held if s and event.group in (None, history.group_of.get(s.channel))]:
                 for sequence in held.pop(sub):
                     owner.pop((sub.consumer, sequence), None)
         elif isinstance(event, Failed):
+            failed[event.sub.consumer, event.sequence] = event.at
             held[owner.pop((event.sub.consumer, event.sequence), None)].pop(event.sequence, None)
         elif isinstance(event, Acked):
             key = event.sub.consumer, event.sequence
@@ -443,6 +447,8 @@ def check_windows(history):
             key = event.sub.consumer, event.sequence
             if key in acked or event.sub in ended:  # that ack, or that end, was on its way when this was sent
                 continue
+            if event.at - failed.get(key, event.at - CROSSING) < CROSSING:
+                continue  # the leader may take it for a failure of this delivery: the message is nobody's then
             previous = owner.get(key)
             if previous is not None and previous is not event.sub:
                 since = held[previous][event.sequence]
