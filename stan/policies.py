@@ -6,7 +6,7 @@ for a single durable or queue group; each sets what it sets, and the rest is inh
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from stan.errors import go_quote
 from stan.limits import (
@@ -73,6 +73,13 @@ class PolicyRule:
                 f"max_hold must be between 0 and {go_duration(MAX_HOLD_MAX)}, not {go_duration(self.max_hold)}"
             )
         return [f"{self.where}: {text}" if self.where else text for text in found]
+
+
+def options_of(message: Any) -> dict[str, Any]:
+    """What a protobuf message about a policy sets, as fields of PolicyRule. Its fields are called like the options, and are
+    optional; pauses are in `backoff.pauses`."""
+    found = {option: getattr(message, option) for option in OPTIONS if message.HasField(option)}
+    return found | {"backoff": tuple(found["backoff"].pauses)} if "backoff" in found else found
 
 
 def in_order(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:

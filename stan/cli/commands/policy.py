@@ -15,7 +15,7 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
-from stan.policies import PolicyRule
+from stan.policies import PolicyRule, options_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import NEVER, counted
 
@@ -202,10 +202,7 @@ def _rule(pattern: str, durable: str, policy: pb.DeliveryPolicy) -> PolicyRule:
     return PolicyRule(
         pattern=pattern,
         name=durable,
-        max_deliver=policy.max_deliver if policy.HasField("max_deliver") else None,
-        backoff=tuple(policy.backoff.pauses) if policy.HasField("backoff") else None,
-        max_hold=policy.max_hold if policy.HasField("max_hold") else None,
-        adaptive_window=policy.adaptive_window if policy.HasField("adaptive_window") else None,
+        **options_of(policy),
     )
 
 

@@ -9,20 +9,12 @@ from stan.core.state.meta import LEVEL_TOO_LOW, MetaResult
 from stan.core.state.policies import row_of, shown_policy
 from stan.level import DELIVERY
 from stan.patterns import valid_name
-from stan.policies import PolicyRule
+from stan.policies import PolicyRule, options_of
 from stan.protocol.proto import admin_pb2 as pb
 
 
 def _rule_of(request: pb.SetPolicyRequest) -> PolicyRule:
-    told = request.policy
-    return PolicyRule(
-        pattern=text(request.pattern),
-        name=text(request.name),
-        max_deliver=told.max_deliver if told.HasField("max_deliver") else None,
-        backoff=tuple(told.backoff.pauses) if told.HasField("backoff") else None,
-        max_hold=told.max_hold if told.HasField("max_hold") else None,
-        adaptive_window=told.adaptive_window if told.HasField("adaptive_window") else None,
-    )
+    return PolicyRule(pattern=text(request.pattern), name=text(request.name), **options_of(request.policy))
 
 
 def _status(rule: PolicyRule) -> pb.PolicyStatus:

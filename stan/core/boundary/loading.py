@@ -53,8 +53,8 @@ def reset(context: BrokerContext, number: GroupId) -> None:
         return
     machine = GroupMachine(number)
     timers = context.timers.within(partial(context.fail, number))
-    made = ChannelGroup(machine, Dispatch(machine, context.indexes, timers, partial(tell_failure, context, number)))
-    made.dispatch.policy_of = partial(_policy_of, context)
+    tell, policy_of = partial(tell_failure, context, number), partial(_policy_of, context)
+    made = ChannelGroup(machine, Dispatch(machine, context.indexes, timers, tell, policy_of))
     old = context.groups.get(number)
     if old is not None:  # numbers continue, so that late answers for the old state are recognised
         made.leadership_epoch, made.dispatch.fetches, made.dispatch.stops.disconnected = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from stan import limits
-from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
+from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
 from stan.core.base.timers import PartTimers, Timers
@@ -57,10 +57,18 @@ class DeliveryTotals:
 class Dispatch:
     """Delivers the messages of one channel group on its leader; has no cursors on a follower."""
 
-    def __init__(self, machine: GroupMachine, indexes: Indexes, timers: Timers | PartTimers, tell: Tell) -> None:
+    def __init__(
+        self,
+        machine: GroupMachine,
+        indexes: Indexes,
+        timers: Timers | PartTimers,
+        tell: Tell,
+        policy_of: Callable[[Cursor], DeliveryPolicy],
+    ) -> None:
+        """*tell*: called when a position gives messages up; *policy_of*: returns the policy in force for a cursor."""
         self.machine = machine
         self.tell = tell
-        self.policy_of: Callable[[Cursor], DeliveryPolicy] = _default_policy
+        self.policy_of = policy_of
         self.indexes = indexes
         self.timers = timers
         self.cursors = LiveCursors()
@@ -599,7 +607,3 @@ class Dispatch:
         if to > live.last_sent:
             live.last_sent = to
             self.reports.mark(live)
-
-
-def _default_policy(_cursor: Cursor) -> DeliveryPolicy:
-    return DEFAULT

@@ -7,7 +7,7 @@ come behind them and so have the last word.
 from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
-from stan.policies import PolicyRule, in_order
+from stan.policies import PolicyRule, in_order, options_of
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
@@ -21,10 +21,7 @@ def rule_of(row: pb.Policy) -> PolicyRule:
     return PolicyRule(
         pattern=row.pattern.decode("utf-8", "surrogateescape"),
         name=row.name.decode("utf-8", "surrogateescape"),
-        max_deliver=row.max_deliver if row.HasField("max_deliver") else None,
-        backoff=tuple(row.backoff.after) if row.HasField("backoff") else None,
-        max_hold=row.max_hold if row.HasField("max_hold") else None,
-        adaptive_window=row.adaptive_window if row.HasField("adaptive_window") else None,
+        **options_of(row),
     )
 
 
@@ -34,7 +31,7 @@ def row_of(rule: PolicyRule) -> pb.Policy:
         pattern=rule.pattern.encode("utf-8", "surrogateescape"),
         name=rule.name.encode("utf-8", "surrogateescape"),
         max_deliver=rule.max_deliver,
-        backoff=None if rule.backoff is None else pb.Pauses(after=rule.backoff),
+        backoff=None if rule.backoff is None else pb.Pauses(pauses=rule.backoff),
         max_hold=rule.max_hold,
         adaptive_window=rule.adaptive_window,  # type: ignore[arg-type] # None: not set
     )

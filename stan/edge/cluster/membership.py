@@ -99,15 +99,12 @@ class Membership:
 
     def levels(self, now: Nanos) -> dict[str, int]:
         """The highest level that each live node knows, this one included, by name."""
-        return {hello.node: max(hello.level_known, level.OLDEST) for hello in self._hellos(now)}
+        return {hello.node: _known_level(hello) for hello in self._hellos(now)}
 
     def outdated(self) -> frozenset[str]:
         """Nodes, live or not, whose version does not know the cluster's level: what they send cannot be relied on."""
-        cluster = self.me.level
-        if cluster <= level.OLDEST:
-            return frozenset()
         return frozenset(
-            name for name, peer in self.nodes.items() if max(peer.hello.level_known, level.OLDEST) < cluster
+            level.too_old({name: _known_level(peer.hello) for name, peer in self.nodes.items()}, self.me.level)
         )
 
     def read_replicas(self, now: Nanos) -> list[str]:
@@ -396,19 +393,23 @@ def difference(me: NodeHello, other: NodeHello) -> str:
             f"node {name} knows the voters {', '.join(sorted(other.voters))}, this one {', '.join(sorted(me.voters))}: "
             "give all nodes the same -cluster_peers"
         )
-    if max(me.level, other.level) > level.OLDEST:
-        for node, known, cluster in ((me, me.level_known, other.level), (other, other.level_known, me.level)):
-            if max(known, level.OLDEST) < cluster:
-                return (
-                    f"node {go_quote(node.node)} runs a version that knows levels up to {max(known, level.OLDEST)}, "
-                    f"the cluster is at level {cluster}: install a newer version there"
-                )
+    for node, cluster in ((me, other.level), (other, me.level)):
+        if (known := _known_level(node)) < cluster:
+            return (
+                f"node {go_quote(node.node)} runs a version that knows levels up to {known}, "
+                f"the cluster is at level {cluster}: install a newer version there"
+            )
     if me.replicas and other.replicas and me.replicas != other.replicas:
         return (
             f"node {name} keeps {other.replicas} replicas of each group, this one {me.replicas}: "
             "give all nodes the same -replicas"
         )
     return ""
+
+
+def _known_level(hello: NodeHello) -> int:
+    """The highest level that a node knows; versions without levels do not tell it."""
+    return max(hello.level_known, level.OLDEST)
 
 
 def _seniority(hello: NodeHello) -> tuple[bool, int, int]:

@@ -175,10 +175,10 @@ class Policy(_message.Message):
     def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ...) -> None: ...
 
 class Pauses(_message.Message):
-    __slots__ = ("after",)
-    AFTER_FIELD_NUMBER: _ClassVar[int]
-    after: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, after: _Optional[_Iterable[int]] = ...) -> None: ...
+    __slots__ = ("pauses",)
+    PAUSES_FIELD_NUMBER: _ClassVar[int]
+    pauses: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, pauses: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Nodes(_message.Message):
     __slots__ = ("names", "version", "changed")
