@@ -6,6 +6,7 @@ for a single durable or queue group; each sets what it sets, and the rest is inh
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import Any, Final
 
 from stan.errors import go_quote
@@ -13,6 +14,8 @@ from stan.limits import (
     BACKOFF_PAUSE_MAX,
     BACKOFF_PAUSES_MAX,
     CHANNEL_NAME_BYTES_MAX,
+    DEAD_LETTER_RATE_MAX,
+    DELAY_MAX,
     MAX_DELIVER_MAX,
     MAX_HOLD_MAX,
     NAME_BYTES_MAX,
@@ -21,8 +24,46 @@ from stan.limits import (
 from stan.patterns import matches, valid_name, width
 from stan.units import go_duration
 
-OPTIONS: Final = ("max_deliver", "backoff", "max_hold", "adaptive_window")
-"""What a policy can set."""
+
+class Form(Enum):
+    """What kind of value an option takes."""
+
+    NUMBER = auto()
+    DURATION = auto()  # ns
+    DURATIONS = auto()  # tuple of ns
+    WORD = auto()  # a bool, written as one of two words
+    CHANNEL = auto()  # a name; "", written `none`: none
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOption:
+    """One option of a policy."""
+
+    field: str  # of PolicyRule and of protobuf messages about policies
+    key: str  # how operators write it
+    label: str  # how it is called in a line of text
+    form: Form
+    most: int = 0  # of a number or a duration
+    words: tuple[str, str] = ("", "")  # for False and True
+    zero: str = "no limit"  # what 0 and "" mean
+    of_channel: bool = False  # True: about a whole channel, so that no policy of a single durable has it
+
+
+POLICY_OPTIONS: Final = (
+    PolicyOption("max_deliver", "max_deliver", "max deliver", Form.NUMBER, MAX_DELIVER_MAX),
+    PolicyOption("backoff", "backoff", "back-off", Form.DURATIONS, BACKOFF_PAUSE_MAX, zero="none"),
+    PolicyOption("max_hold", "max_hold", "max hold", Form.DURATION, MAX_HOLD_MAX),
+    PolicyOption("adaptive_window", "window", "window", Form.WORD, words=("fixed", "adaptive")),
+    PolicyOption("dead_letter", "dead_letter", "dead letters", Form.CHANNEL, zero="none"),
+    PolicyOption("dead_letter_rate", "dead_letter_rate", "dead letter rate", Form.NUMBER, DEAD_LETTER_RATE_MAX),
+    PolicyOption("failover", "mode", "mode", Form.WORD, words=("shared", "failover")),
+    PolicyOption("ordered_by_key", "order", "order", Form.WORD, words=("any", "key")),
+    PolicyOption("delay", "delay", "delay", Form.DURATION, DELAY_MAX, zero="none", of_channel=True),
+    PolicyOption("target", "target", "target", Form.CHANNEL, zero="none", of_channel=True),
+    PolicyOption("max_late", "max_late", "max late", Form.DURATION, DELAY_MAX, of_channel=True),
+)
+"""What a policy can set, in the order in which it is shown."""
+OPTIONS: Final = tuple(option.field for option in POLICY_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +76,13 @@ class PolicyRule:
     backoff: tuple[int, ...] | None = None  # ns
     max_hold: int | None = None  # ns
     adaptive_window: bool | None = None
+    dead_letter: str | None = None  # a channel; beginning with a dot: what is added to the channel's name; "": none
+    dead_letter_rate: int | None = None  # a minute
+    failover: bool | None = None
+    ordered_by_key: bool | None = None
+    delay: int | None = None  # ns
+    target: str | None = None
+    max_late: int | None = None  # ns
     where: str = ""  # file:line, of one that is configured
 
     @property
@@ -58,28 +106,75 @@ class PolicyRule:
             found.append(f"invalid channel name {go_quote(self.pattern)}")
         if len(self.name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
             found.append(f"the name of a durable is longer than {NAME_BYTES_MAX} bytes")
-        if self.max_deliver is not None and not 0 <= self.max_deliver <= MAX_DELIVER_MAX:
-            found.append(f"max_deliver must be between 0 and {MAX_DELIVER_MAX}, not {self.max_deliver}")
-        if self.backoff is not None:
-            if len(self.backoff) > BACKOFF_PAUSES_MAX:
-                found.append(f"backoff has at most {BACKOFF_PAUSES_MAX} pauses, not {len(self.backoff)}")
-            found += [
-                f"backoff: a pause must be between 0 and {go_duration(BACKOFF_PAUSE_MAX)}, not {go_duration(pause)}"
-                for pause in self.backoff
-                if not 0 <= pause <= BACKOFF_PAUSE_MAX
-            ]
-        if self.max_hold is not None and not 0 <= self.max_hold <= MAX_HOLD_MAX:
-            found.append(
-                f"max_hold must be between 0 and {go_duration(MAX_HOLD_MAX)}, not {go_duration(self.max_hold)}"
-            )
+        for option in POLICY_OPTIONS:
+            value = getattr(self, option.field)
+            if value is None:
+                continue
+            found += option_complaints(option, value)
+            if self.name and option.of_channel:
+                found.append(f"{option.key} is for whole channels, not for one durable")
         return [f"{self.where}: {text}" if self.where else text for text in found]
+
+
+def option_complaints(option: PolicyOption, value: Any) -> list[str]:
+    """What is wrong with the value of one option."""
+    match option.form:
+        case Form.NUMBER if not 0 <= value <= option.most:
+            return [f"{option.key} must be between 0 and {option.most}, not {value}"]
+        case Form.DURATION if not 0 <= value <= option.most:
+            return [f"{option.key} must be between 0 and {go_duration(option.most)}, not {go_duration(value)}"]
+        case Form.DURATIONS:
+            many = len(value) > BACKOFF_PAUSES_MAX
+            found = [f"{option.key} has at most {BACKOFF_PAUSES_MAX} pauses, not {len(value)}"] if many else []
+            return found + [
+                f"{option.key}: a pause must be between 0 and {go_duration(option.most)}, not {go_duration(pause)}"
+                for pause in value
+                if not 0 <= pause <= option.most
+            ]
+        case Form.CHANNEL if value and not _is_name(value):
+            return [f"{option.key}: invalid channel name {go_quote(value)}"]
+    return []
+
+
+def _is_name(channel: str) -> bool:
+    """True for the name of a channel, and for what is added to the name of one."""
+    whole = f"a{channel}" if channel.startswith(".") else channel
+    return (
+        valid_name(whole, wildcards=False) and len(whole.encode("utf-8", "surrogateescape")) <= CHANNEL_NAME_BYTES_MAX
+    )
 
 
 def options_of(message: Any) -> dict[str, Any]:
     """What a protobuf message about a policy sets, as fields of PolicyRule. Its fields are called like the options, and are
-    optional; pauses are in `backoff.pauses`."""
-    found = {option: getattr(message, option) for option in OPTIONS if message.HasField(option)}
-    return found | {"backoff": tuple(found["backoff"].pauses)} if "backoff" in found else found
+    optional; pauses are in `backoff.pauses`, names are bytes."""
+    found: dict[str, Any] = {}
+    for option in POLICY_OPTIONS:
+        if message.HasField(option.field):
+            value = getattr(message, option.field)
+            match option.form:
+                case Form.DURATIONS:
+                    value = tuple(value.pauses)
+                case Form.CHANNEL:
+                    value = value.decode("utf-8", "surrogateescape")
+            found[option.field] = value
+    return found
+
+
+def set_options(message: Any, policy: Any) -> None:
+    """Sets in a protobuf message what *policy* sets, a PolicyRule or an object with fields of the same names: the inverse of
+    `options_of`."""
+    for option in POLICY_OPTIONS:
+        value = getattr(policy, option.field)
+        if value is None:
+            continue
+        match option.form:
+            case Form.DURATIONS:
+                message.backoff.SetInParent()
+                message.backoff.pauses.extend(value)
+            case Form.CHANNEL:
+                setattr(message, option.field, value.encode("utf-8", "surrogateescape"))
+            case _:
+                setattr(message, option.field, value)
 
 
 def in_order(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:

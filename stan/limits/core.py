@@ -51,6 +51,10 @@ BACKOFF_PAUSE_MAX = 7 * 24 * 3600 * SECOND
 """Longest of them."""
 MAX_HOLD_MAX = 365 * 24 * 3600 * SECOND
 """Longest time for which a policy lets an ack wait be put off."""
+DEAD_LETTER_RATE_MAX = 1_000_000
+"""Largest number of dead letters a minute that a policy can name."""
+DELAY_MAX = 365 * 24 * 3600 * SECOND
+"""Longest delay of a message, by a policy or by its publisher; and longest lateness that a policy can name."""
 
 # --- permissions and complaints ------------------------------------------------------------------------------------
 PERMISSION_RULES_MAX = 10_000

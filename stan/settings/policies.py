@@ -8,12 +8,11 @@ from typing import Any, Final
 
 from stan.config import Setting
 from stan.errors import go_quote
-from stan.policies import PolicyRule
+from stan.policies import POLICY_OPTIONS, Form, PolicyOption, PolicyRule
 from stan.settings.nats_conf import ConfNode, Document
 from stan.units import go_duration, parse_duration
 
-KEYS: Final = ("max_deliver", "backoff", "max_hold", "window")
-WINDOWS: Final = {"adaptive": True, "fixed": False}
+BY_KEY: Final = {option.key: option for option in POLICY_OPTIONS}
 
 
 class PoliciesReader:
@@ -38,22 +37,13 @@ class PoliciesReader:
     def _rule(self, node: ConfNode, options: Document, pattern: str, name: str = "") -> None:
         told: dict[str, Any] = {}
         for key, each in options.items():
-            match key.lower():
-                case "max_deliver":
-                    told["max_deliver"] = self._number(each, key)
-                case "backoff":
-                    told["backoff"] = self._durations(each, key)
-                case "max_hold":
-                    told["max_hold"] = self._duration(each, key)
-                case "window":
-                    told["adaptive_window"] = self._window(each, key)
-                case "durables" if not name:
-                    continue
-                case _:
-                    words = ", ".join((*KEYS, *([] if name else ["durables"])))
-                    self._complain(each, f"a policy has {words}, not {go_quote(key)}")
-                    continue
-            self._show(f"{pattern}.durables.{name}" if name else pattern, key.lower(), each, told)
+            option = BY_KEY.get(key.lower())
+            if option is not None:
+                value = told[option.field] = self._value(option, each, key)
+                self._show(f"{pattern}.durables.{name}" if name else pattern, option, each, value)
+            elif name or key.lower() != "durables":
+                words = ", ".join((*BY_KEY, *([] if name else ["durables"])))
+                self._complain(each, f"a policy has {words}, not {go_quote(key)}")
         rule = PolicyRule(pattern=pattern, name=name, where=node.place, **told)
         if any(rule.key == other.key for other in self.rules):
             of = f" of durable {go_quote(name)}" if name else ""
@@ -61,16 +51,28 @@ class PoliciesReader:
         elif not rule.empty:
             self.rules.append(rule)
 
-    def _show(self, whose: str, option: str, node: ConfNode, told: dict[str, Any]) -> None:
-        value = told["adaptive_window" if option == "window" else option]
-        match option:
-            case "backoff":
+    def _value(self, option: PolicyOption, node: ConfNode, key: str) -> Any:
+        match option.form:
+            case Form.NUMBER:
+                return self._number(node, key)
+            case Form.DURATION:
+                return self._duration(node, key)
+            case Form.DURATIONS:
+                return self._durations(node, key)
+            case Form.WORD:
+                return self._word(node, key, option.words)
+            case Form.CHANNEL:
+                return self._channel(node, key)
+
+    def _show(self, whose: str, option: PolicyOption, node: ConfNode, value: Any) -> None:
+        match option.form:
+            case Form.DURATIONS:
                 text = ",".join(map(go_duration, value or ()))
-            case "max_hold":
+            case Form.DURATION:
                 text = go_duration(value or 0)
             case _:
                 text = str(node.data)
-        self.settings.append(Setting(f"policies.{whose}.{option}", text, node.place))
+        self.settings.append(Setting(f"policies.{whose}.{option.key}", text, node.place))
 
     def _complain(self, node: ConfNode, text: str) -> None:
         self.complaints.append(f"{node.place}: {text}")
@@ -101,8 +103,15 @@ class PoliciesReader:
         self._complain(node, f'expected {name} to be a duration such as "10s" or "1h30m"')
         return None
 
-    def _window(self, node: ConfNode, name: str) -> bool | None:
+    def _word(self, node: ConfNode, name: str, words: tuple[str, str]) -> bool | None:
         word = node.data.lower() if isinstance(node.data, str) else ""
-        if word not in WINDOWS:
-            self._complain(node, f"expected {name} to be {' or '.join(WINDOWS)}")
-        return WINDOWS.get(word)
+        if word not in words:
+            self._complain(node, f"expected {name} to be {' or '.join(reversed(words))}")
+            return None
+        return word == words[True]
+
+    def _channel(self, node: ConfNode, name: str) -> str | None:
+        if isinstance(node.data, str):
+            return "" if node.data.lower() == "none" else node.data
+        self._complain(node, f"expected {name} to be the name of a channel, or none")
+        return None

@@ -6,6 +6,8 @@ import pytest
 import stan_client
 from stan_client import Direct
 
+from stan.core.base.delivery_policy import DEFAULT
+from stan.core.state.policies import shown_policy
 from stan.protocol.proto import admin_pb2 as pb
 from tests.integration.test_config_file import FromFile
 from tests.kit.server import until
@@ -52,7 +54,8 @@ async def test_policies_of_file_and_operator_are_in_force_over_restart_and_reloa
     client = await stan_client.connect("policies", "me", servers=server.url)
     await client.subscribe("orders.eu", durable="billing")
     backoff = pb.Backoff(pauses=[10**9, 60 * 10**9])
-    wanted = pb.DeliveryPolicy(max_deliver=5, backoff=backoff, max_hold=0, adaptive_window=False)
+    wanted = shown_policy(DEFAULT)
+    wanted.MergeFrom(pb.DeliveryPolicy(max_deliver=5, backoff=backoff))
     assert await in_force(server) == wanted
     async with Direct(server.url, "policies") as direct:
         policy = pb.DeliveryPolicy(adaptive_window=True, max_hold=10**9)
@@ -69,6 +72,6 @@ async def test_policies_of_file_and_operator_are_in_force_over_restart_and_reloa
         found = await direct.admin.policies("orders.eu", "billing")
         assert [(one.configured, one.name) for one in found.policies] == [(True, b""), (False, b"billing")]
         await direct.admin.set_policy("orders.eu", name="billing")
-    assert await in_force(server) == pb.DeliveryPolicy(
-        max_deliver=7, backoff=backoff, max_hold=0, adaptive_window=False
-    )
+    wanted = shown_policy(DEFAULT)
+    wanted.MergeFrom(pb.DeliveryPolicy(max_deliver=7, backoff=backoff))
+    assert await in_force(server) == wanted

@@ -5,7 +5,7 @@ from typing import Any, Final
 from stan_client.session import text_of
 
 from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window, window_now
-from stan.cli.commands.policies import format_policy
+from stan.cli.commands.policies import format_in_force
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.protocol.proto import admin_pb2 as pb
@@ -70,7 +70,7 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
         ("last ack", f"{format_age(cursor.last_ack, now_ns)} ago" if cursor.last_ack else "not seen by this leader"),
         ("ack wait", wait),
         ("redelivered", f"{cursor.redelivered:,} since this leader leads"),
-        ("policy", format_policy(cursor.policy) if cursor.HasField("policy") else "none is set"),
+        ("policy", format_in_force(cursor.policy) if cursor.HasField("policy") else "none is set"),
     ]
     for member in cursor.members:
         trouble = [word for word, so in (("window full", member.stalled), ("not answering", member.failing)) if so]

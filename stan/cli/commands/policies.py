@@ -1,19 +1,43 @@
 """Policies of delivery for people. Pure."""
 
+from typing import Any
+
+from stan.policies import POLICY_OPTIONS, Form, PolicyOption, options_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import go_duration
 
 
 def format_policy(policy: pb.DeliveryPolicy) -> str:
     """What is set, in a line: `max deliver 5, back-off 1s 10s 1m0s, max hold 10m0s, adaptive window`; `-` for nothing."""
-    told = []
-    if policy.HasField("max_deliver"):
-        told.append(f"max deliver {policy.max_deliver:,}" if policy.max_deliver else "no max deliver")
-    if policy.HasField("backoff"):
-        pauses = " ".join(map(go_duration, policy.backoff.pauses))
-        told.append(f"back-off {pauses}" if pauses else "no back-off")
-    if policy.HasField("max_hold"):
-        told.append(f"max hold {go_duration(policy.max_hold)}" if policy.max_hold else "no max hold")
-    if policy.HasField("adaptive_window"):
-        told.append("adaptive window" if policy.adaptive_window else "fixed window")
-    return ", ".join(told) or "-"
+    told = options_of(policy)
+    return ", ".join(_told(option, told[option.field]) for option in POLICY_OPTIONS if option.field in told) or "-"
+
+
+def format_in_force(policy: pb.DeliveryPolicy) -> str:
+    """What of the policy in force is not as it is without any, in a line."""
+    told = options_of(policy)
+    idle = {"dead_letter_rate"} if not policy.dead_letter else set()
+    shown = [option for option in POLICY_OPTIONS if told.get(option.field) and option.field not in idle]
+    return ", ".join(_told(option, told[option.field]) for option in shown) or "-"
+
+
+def _told(option: PolicyOption, value: Any) -> str:
+    shown = format_option(option, value)
+    if option.form is Form.WORD:
+        return f"{shown} {option.label}"
+    return f"{option.label} {shown}" if shown else f"no {option.label}"
+
+
+def format_option(option: PolicyOption, value: Any) -> str:
+    """A value as people read it; "": 0, none, or no limit."""
+    match option.form:
+        case Form.NUMBER:
+            return f"{value:,}" if value else ""
+        case Form.DURATION:
+            return go_duration(value) if value else ""
+        case Form.DURATIONS:
+            return " ".join(map(go_duration, value))
+        case Form.WORD:
+            return option.words[value]
+        case Form.CHANNEL:
+            return str(value)

@@ -1,28 +1,23 @@
 """`stan policy`: how messages are delivered: how often, with which pauses, and what is in force for a durable."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import stan_client
 import typer
 from stan_client.admin import PolicyList
 from stan_client.session import text_of
 
-from stan import units
-from stan.cli.commands.policies import format_policy
-from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
+from stan.cli.commands.policies import format_option, format_policy
+from stan.cli.commands.policy_options import NOTHING, GivenPolicy, of_flag
+from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
-from stan.policies import PolicyRule, options_of
+from stan.policies import POLICY_OPTIONS, PolicyRule, options_of
 from stan.protocol.proto import admin_pb2 as pb
-from stan.units import NEVER, counted
-
-NOTHING: Final = (
-    "Nothing is set: give --max-deliver, --backoff, --max-hold or --window. To remove a policy: stan policy unset"
-)
-WINDOWS: Final = ("adaptive", "fixed")
+from stan.units import counted
 
 Durable = Annotated[
     str,
@@ -83,13 +78,15 @@ def show(channel: Channel, *, durable: Durable = "", target: Target, view: View)
 def policy_table(channel: str, durable: str, found: PolicyList) -> Table:
     """What is in force, and the policies that it comes from, the wider the earlier."""
     policy = found.in_force or pb.DeliveryPolicy()
+    told = options_of(policy)
     rows = [
         ("channel", channel),
         ("durable", durable or "any without a policy of its own"),
-        ("max deliver", f"{policy.max_deliver:,}" if policy.max_deliver else "no limit"),
-        ("back-off", " ".join(map(units.go_duration, policy.backoff.pauses)) or NEVER),
-        ("max hold", units.go_duration(policy.max_hold) if policy.max_hold else "no limit"),
-        ("window", WINDOWS[not policy.adaptive_window]),
+        *(
+            (option.label, format_option(option, told[option.field]) or option.zero)
+            for option in POLICY_OPTIONS
+            if option.field in told
+        ),
     ]
     for one in found.policies:
         whose = f"{text_of(one.pattern)} {text_of(one.name)}".strip()
@@ -112,47 +109,17 @@ def set_(
     pattern: Pattern,
     *,
     durable: Durable = "",
-    max_deliver: Annotated[
-        str,
-        typer.Option(
-            "--max-deliver", help="Deliveries of a message, the first included; 0: no limit.", show_default=False
-        ),
-    ] = "",
-    backoff: Annotated[
-        str,
-        typer.Option(
-            "--backoff",
-            metavar="DURATIONS",
-            help="Pauses after the first failure, the second, ...: 1s,10s,1m; the last one repeats. 0s: none.",
-            show_default=False,
-        ),
-    ] = "",
-    max_hold: Annotated[
-        str,
-        typer.Option(
-            "--max-hold",
-            metavar="DURATION",
-            help="For how long a client may put the ack wait off by saying that it works; 0s: no limit.",
-            show_default=False,
-        ),
-    ] = "",
-    window: Annotated[
-        str,
-        typer.Option("--window", help="adaptive: it shrinks while messages come back; or fixed.", show_default=False),
-    ] = "",
+    given: GivenPolicy,
     target: Target,
     confirmation: Confirmation,
 ) -> None:
     """Set a policy, in place of an earlier one of the same pattern and durable. What is not given is inherited."""
-    policy = _policy(max_deliver, backoff, max_hold, window)
-    rule = _rule(checked_pattern(pattern), durable, policy)
+    policy = given.policy
+    rule = PolicyRule(pattern=checked_pattern(pattern), name=durable, **options_of(policy))
     if rule.empty:
-        raise CliError(
-            "Nothing is set: give --max-deliver, --backoff, --max-hold or --window. To remove it: stan policy unset",
-            EXIT_USAGE,
-        )
+        raise CliError(NOTHING, EXIT_USAGE)
     if complaints := rule.complaints():
-        raise CliError("\n".join(f"--{text.replace('_', '-', 1)}." for text in complaints), EXIT_USAGE)
+        raise CliError("\n".join(map(of_flag, complaints)), EXIT_USAGE)
 
     async def main(direct: stan_client.Direct) -> None:
         before = await _before(direct, pattern, durable)
@@ -178,32 +145,6 @@ def unset(pattern: Pattern, *, durable: Durable = "", target: Target, confirmati
 
     checked_pattern(pattern)
     on_cluster(target, main)
-
-
-def _policy(max_deliver: str, backoff: str, max_hold: str, window: str) -> pb.DeliveryPolicy:
-    told: dict[str, Any] = {}
-    if max_deliver:
-        told["max_deliver"] = parsed("--max-deliver", units.number, max_deliver)
-    if backoff:
-        pauses = [parsed("--backoff", units.duration_ns, pause.strip()) for pause in backoff.split(",")]
-        told["backoff"] = pb.Backoff(pauses=pauses if any(pauses) else [])
-    if max_hold:
-        told["max_hold"] = parsed("--max-hold", units.duration_ns, max_hold)
-    if window:
-        if window not in WINDOWS:
-            raise CliError(f"--window: {window!r} is neither {' nor '.join(WINDOWS)}.", EXIT_USAGE)
-        told["adaptive_window"] = window == "adaptive"
-    if told.get("max_deliver", 0) >= 1 << 32:
-        raise CliError(f"--max-deliver: {max_deliver} is too much.", EXIT_USAGE)
-    return pb.DeliveryPolicy(**told)
-
-
-def _rule(pattern: str, durable: str, policy: pb.DeliveryPolicy) -> PolicyRule:
-    return PolicyRule(
-        pattern=pattern,
-        name=durable,
-        **options_of(policy),
-    )
 
 
 def _whose(pattern: str, durable: str) -> str:

@@ -21,12 +21,7 @@ def _status(rule: PolicyRule) -> pb.PolicyStatus:
     return pb.PolicyStatus(
         pattern=raw(rule.pattern),
         name=raw(rule.name),
-        policy=pb.DeliveryPolicy(
-            max_deliver=rule.max_deliver,
-            backoff=None if rule.backoff is None else pb.Backoff(pauses=rule.backoff),
-            max_hold=rule.max_hold,
-            adaptive_window=rule.adaptive_window,  # type: ignore[arg-type] # None: not set
-        ),
+        policy=shown_policy(rule),
         configured=bool(rule.where),
         where=raw(rule.where),
     )

@@ -1,4 +1,4 @@
-"""How an operator wants the messages of a cursor to be delivered; the defaults are the original's behaviour."""
+"""How an operator wants messages to be delivered; the defaults are the original's behaviour."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -10,12 +10,22 @@ NONE: Final = Nanos(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryPolicy:
-    """The policy in force for one cursor."""
+    """The policy in force for one cursor; what is of whole channels is the same for all cursors of a channel."""
 
     max_deliver: int = 0  # deliveries of a message, the first included; 0: no limit
     backoff: tuple[Nanos, ...] = ()  # pauses after the first, second, ... failure of a message; the last one repeats
     max_hold: Nanos = NONE  # how long "working" may put an ack wait off, from the delivery on; 0: for ever
     adaptive_window: bool = False  # False: a window is always as large as the subscription asked for
+    dead_letter: str = (
+        ""  # channel of messages that are given up; ".dlq": added to the channel's name; "": they stay pending
+    )
+    dead_letter_rate: int = 100  # dead letters a minute before the position pauses; 0: no limit
+    failover: bool = False  # of queue groups: the member that joined first gets all messages
+    ordered_by_key: bool = False  # of queue groups: messages of one key are delivered in order, to one member at a time
+    # Of whole channels:
+    delay: Nanos = NONE  # messages are stored in `target` so long after they were published; 0: as they come
+    target: str = ""
+    max_late: Nanos = NONE  # a delayed message that is later than this is given up; 0: it never is
 
     def pause_after(self, failures: int) -> Nanos:
         """The pause before a message is delivered again after so many failures, 1 or more."""

@@ -4,14 +4,16 @@ Those of the configuration are each node's own and come first; those of the meta
 come behind them and so have the last word.
 """
 
+from dataclasses import replace
+from typing import Any
+
 from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
-from stan.policies import PolicyRule, in_order, options_of
+from stan.policies import OPTIONS, PolicyRule, in_order, options_of, set_options
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
-from stan.types import Nanos
 
 TOO_MANY = f"stan: there are {POLICIES_MAX} policies already"
 
@@ -27,14 +29,11 @@ def rule_of(row: pb.Policy) -> PolicyRule:
 
 def row_of(rule: PolicyRule) -> pb.Policy:
     """The inverse of `rule_of`."""
-    return pb.Policy(
-        pattern=rule.pattern.encode("utf-8", "surrogateescape"),
-        name=rule.name.encode("utf-8", "surrogateescape"),
-        max_deliver=rule.max_deliver,
-        backoff=None if rule.backoff is None else pb.Pauses(pauses=rule.backoff),
-        max_hold=rule.max_hold,
-        adaptive_window=rule.adaptive_window,  # type: ignore[arg-type] # None: not set
+    row = pb.Policy(
+        pattern=rule.pattern.encode("utf-8", "surrogateescape"), name=rule.name.encode("utf-8", "surrogateescape")
     )
+    set_options(row, rule)
+    return row
 
 
 def with_policy(info: pb.ClusterInfo, policy: pb.Policy) -> pb.ClusterInfo | None:
@@ -53,14 +52,11 @@ def with_policy(info: pb.ClusterInfo, policy: pb.Policy) -> pb.ClusterInfo | Non
     return changed
 
 
-def shown_policy(policy: DeliveryPolicy) -> admin.DeliveryPolicy:
-    """What is in force, all of it set."""
-    return admin.DeliveryPolicy(
-        max_deliver=policy.max_deliver,
-        backoff=admin.Backoff(pauses=policy.backoff),
-        max_hold=policy.max_hold,
-        adaptive_window=policy.adaptive_window,
-    )
+def shown_policy(policy: DeliveryPolicy | PolicyRule) -> admin.DeliveryPolicy:
+    """What is in force, all of it set; or what a policy sets."""
+    shown = admin.DeliveryPolicy()
+    set_options(shown, policy)
+    return shown
 
 
 class Policies:
@@ -106,11 +102,7 @@ class Policies:
         return [rule for rule in self.rules if rule.concerns(where, who)]
 
     def _merged(self, channel: bytes, name: bytes) -> DeliveryPolicy:
-        max_deliver, backoff = DEFAULT.max_deliver, DEFAULT.backoff
-        max_hold, adaptive = DEFAULT.max_hold, DEFAULT.adaptive_window
+        found: dict[str, Any] = {}
         for rule in self.concerning(channel, name):
-            max_deliver = max_deliver if rule.max_deliver is None else rule.max_deliver
-            backoff = backoff if rule.backoff is None else tuple(map(Nanos, rule.backoff))
-            max_hold = max_hold if rule.max_hold is None else Nanos(rule.max_hold)
-            adaptive = adaptive if rule.adaptive_window is None else rule.adaptive_window
-        return DeliveryPolicy(max_deliver=max_deliver, backoff=backoff, max_hold=max_hold, adaptive_window=adaptive)
+            found |= {option: getattr(rule, option) for option in OPTIONS if getattr(rule, option) is not None}
+        return replace(DEFAULT, **found)

@@ -368,6 +368,10 @@ def test_policies_are_listed_shown_set_and_removed(servers):
         (("--backoff", ",".join(["1s"] * 33)), "--backoff has at most 32 pauses, not 33."),
         (("--backoff", "8d"), "--backoff: a pause must be between 0 and 168h0m0s, not 192h0m0s."),
         (("--window", "wide"), "--window: 'wide' is neither adaptive nor fixed."),
+        (("--dead-letter", ".a..b"), '--dead-letter: invalid channel name ".a..b".'),
+        (("--dead-letter-rate", "1000001"), "--dead-letter-rate must be between 0 and 1000000, not 1000001."),
+        (("--order", "all"), "--order: 'all' is neither key nor any."),
+        (("--delay", "1s", "--durable", "x"), "--delay is for whole channels, not for one durable."),
     ],
 )
 def test_a_wrong_policy_is_refused_by_the_name_of_its_option(servers, options, complaint):

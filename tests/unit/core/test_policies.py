@@ -10,7 +10,7 @@ from stan import level, limits
 from stan.config import Config
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.state.meta import LEVEL_TOO_LOW, MetaMachine
-from stan.core.state.policies import TOO_MANY, Policies, row_of, rule_of
+from stan.core.state.policies import TOO_MANY, Policies, row_of, rule_of, shown_policy
 from stan.patterns import matches, width
 from stan.policies import OPTIONS, PolicyRule
 from stan.protocol.proto import admin_pb2 as pb
@@ -98,6 +98,13 @@ RULES = st.builds(
     backoff=st.none() | st.lists(st.integers(0, 9), max_size=3).map(tuple),
     max_hold=st.none() | st.integers(0, 9),
     adaptive_window=st.none() | st.booleans(),
+    dead_letter=st.none() | st.sampled_from(["", ".dlq", "dead"]),
+    dead_letter_rate=st.none() | st.integers(0, 9),
+    failover=st.none() | st.booleans(),
+    ordered_by_key=st.none() | st.booleans(),
+    delay=st.none() | st.integers(0, 9),
+    target=st.none() | st.sampled_from(["", "a"]),
+    max_late=st.none() | st.integers(0, 9),
 )
 
 
@@ -164,9 +171,8 @@ def test_operators_set_list_and_remove_policies(harness) -> None:
     ]
     assert (listed.policies[0].policy, listed.more, listed.HasField("in_force")) == (policy, False, False)
     asked = policies(harness, channel=b"orders.eu", name=b"billing")
-    assert asked.in_force == pb.DeliveryPolicy(
-        max_deliver=5, backoff=pb.Backoff(pauses=[SECOND]), max_hold=0, adaptive_window=True
-    )
+    wanted = shown_policy(DeliveryPolicy(max_deliver=5, backoff=(SECOND,), adaptive_window=True))
+    assert asked.in_force == wanted
     assert len(asked.policies) == 2
     assert [one.name for one in policies(harness, pattern=b"orders.eu").policies] == [b"billing"]
     assert set_policy(harness, "orders.>") == ("", 1)
@@ -191,6 +197,9 @@ def test_lists_come_in_pages(harness) -> None:
         ("a", pb.DeliveryPolicy(backoff=pb.Backoff(pauses=[1] * 33)), "backoff has at most 32 pauses, not 33"),
         ("a", pb.DeliveryPolicy(backoff=pb.Backoff(pauses=[-1])), "backoff: a pause must be between 0 and 168h0m0s"),
         ("a", pb.DeliveryPolicy(max_hold=-1), "max_hold must be between 0 and"),
+        ("a", pb.DeliveryPolicy(dead_letter=b".a..b"), 'dead_letter: invalid channel name ".a..b"'),
+        ("a", pb.DeliveryPolicy(dead_letter=b"a.>"), 'dead_letter: invalid channel name "a.>"'),
+        ("a", pb.DeliveryPolicy(delay=-1), "delay must be between 0 and 8760h0m0s, not -1ns"),
     ],
 )
 def test_what_is_out_of_bounds_is_refused_by_its_name(harness, pattern, policy, complaint) -> None:

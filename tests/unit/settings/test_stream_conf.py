@@ -11,6 +11,7 @@ from stan.config import ChannelOverride, ClusterConfig, Config, TlsConfig
 from stan.policies import PolicyRule
 from stan.settings.file_schema import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, SQL, TLS, TOP, Want
 from stan.settings.nats_conf import parse as parse_conf
+from stan.settings.policies import BY_KEY
 from stan.settings.settings import Parsed, parse
 from stan.settings.stream_conf import duration_problem
 from stan.units import parse_duration
@@ -451,6 +452,24 @@ def test_policies_of_delivery(text):
     assert not any("policies" in notice for notice in config.notices)
 
 
+def test_every_option_of_a_policy_can_be_configured():
+    config = serve("""policies {
+  "jobs.in5m" { delay: "5m", target: jobs, max_late: "1h" }
+  jobs { dead_letter: .dlq, dead_letter_rate: 10
+    durables { "billing:all" { mode: failover, order: key, dead_letter: none } } }
+}""")
+    assert config.validate() == []
+    assert config.policies == (
+        PolicyRule(pattern="jobs.in5m", delay=300 * SECOND, target="jobs", max_late=3600 * SECOND, where="s.conf:2"),
+        PolicyRule(pattern="jobs", dead_letter=".dlq", dead_letter_rate=10, where="s.conf:3"),
+        PolicyRule(
+            pattern="jobs", name="billing:all", failover=True, ordered_by_key=True, dead_letter="", where="s.conf:4"
+        ),
+    )
+    wrong = serve('policies { jobs { durables { billing { delay: "1s" } } } }')
+    assert wrong.validate() == ["s.conf:1: delay is for whole channels, not for one durable"]
+
+
 def test_every_mistake_in_policies_is_told_with_its_line():
     parsed = understand("""policies {
   "a..b" { max_deliver: 1000001 }
@@ -467,9 +486,9 @@ def test_every_mistake_in_policies_is_told_with_its_line():
         's.conf:3: expected backoff to be a duration such as "10s" or "1h30m"',
         "s.conf:4: expected window to be adaptive or fixed",
         's.conf:4: expected max_hold to be a duration such as "10s" or "1h30m"',
-        's.conf:5: a policy has max_deliver, backoff, max_hold, window, durables, not "retries"',
+        f's.conf:5: a policy has {", ".join(BY_KEY)}, durables, not "retries"',
         's.conf:7: expected the policy of "c" to be a map in braces',
-        's.conf:8: a policy has max_deliver, backoff, max_hold, window, not "durables"',
+        f's.conf:8: a policy has {", ".join(BY_KEY)}, not "durables"',
     ]
     assert parsed.config.validate() == [
         's.conf:2: invalid channel name "a..b"',
