@@ -15,6 +15,20 @@ __all__ = ["external_nats", "stan_server"]
 Connect = Callable[..., Client]
 
 
+OWN_SERVER = frozenset({"cluster", "stan_server", "external_nats", "tmp_path"})
+"""Tests with one of these fixtures start what they speak to; they need not run for each kind of the shared server."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Leave out what would run twice in the same way."""
+    items[:] = [
+        item
+        for item in items
+        if not (getattr(item, "callspec", None) and item.callspec.params.get("shared_server"))
+        or OWN_SERVER.isdisjoint(item.fixturenames)
+    ]
+
+
 @pytest.fixture(scope="session")
 def js_program() -> Program:
     return javascript()
@@ -53,10 +67,20 @@ def cluster(one_cluster: StanCluster) -> StanCluster:
     return one_cluster
 
 
-@pytest.fixture(scope="session")
-def shared_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StanServer]:
-    """A server with a FILE store that no test ends."""
-    with StanServer(tmp_path_factory.mktemp("server"), "-mc", "0") as server:  # a channel for each test
+POLICIES = """policies {
+  ">" { max_deliver: 1000, backoff: ["1ms"], max_hold: "1h", window: adaptive, dead_letter: ".dlq", order: key }
+}
+"""
+"""Each policy of delivery that changes nothing for clients which keep up; the messages of published clients have no keys."""
+
+
+@pytest.fixture(scope="session", params=["", POLICIES], ids=["plain", "policies"])
+def shared_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StanServer]:
+    """A server with a FILE store that no test ends: one without policies of delivery, and one with them."""
+    directory = tmp_path_factory.mktemp("server")
+    (directory / "stan.conf").write_text(request.param)
+    flags = ("-sc", str(directory / "stan.conf")) if request.param else ()
+    with StanServer(directory, "-mc", "0", *flags) as server:  # a channel for each test
         yield server
 
 
