@@ -137,6 +137,48 @@ async def _goes_on(origin, other) -> None:
     assert [flag for _, flag in got[:150]] == [True] * 100 + [False] * 50
 
 
+async def _has_policies_and_failures(server) -> None:
+    """Two policies, and a durable with two messages that it has failed with three times."""
+    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        await direct.admin.set_policy("jobs", pb.DeliveryPolicy(max_deliver=4, dead_letter=b".dlq"))
+        await direct.admin.set_policy("jobs", pb.DeliveryPolicy(adaptive_window=True), name="worker")
+    async with await stan_client.connect(server.cluster_id, "failing", servers=server.url) as client:
+        for number in range(5):
+            await client.publish("jobs", b"%d" % number)
+        sub = await client.subscribe("jobs", durable="worker", start=stan_client.everything(), manual_acks=True)
+        for _ in range(3 * 2 + 3):
+            message = await sub.next(30)
+            if message.sequence <= 2 and message.redelivery_count < 2:
+                await message.nak()
+            elif message.sequence > 2:
+                await message.ack()
+        await sub.close()
+
+
+async def policies_and_failures(server):
+    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        found = await direct.admin.policies()
+        (worker,) = await direct.admin.subscriptions("jobs")
+    return (
+        [(one.pattern, one.name, one.policy) for one in found.policies],
+        list(worker.counted_runs),
+        list(worker.counts),
+    )
+
+
+def test_policies_and_numbers_of_redeliveries_are_put_back(other, tmp_path) -> None:
+    saved = str(tmp_path / "saved")
+    (tmp_path / "failed").mkdir()
+    with StanServer(tmp_path / "failed") as failed:
+        asyncio.run(_has_policies_and_failures(failed))
+        before = asyncio.run(policies_and_failures(failed))
+        assert (len(before[0]), before[1:]) == (2, ([1, 2], [2]))
+        assert stan(failed, "backup", saved)[0] == 0
+    code, output = stan(other, "restore", saved, "--yes", "--json")
+    assert code == 0, output
+    assert asyncio.run(policies_and_failures(other)) == before
+
+
 def test_restore_again_changes_nothing_and_a_channel_in_use_is_refused(origin, other, tmp_path) -> None:
     saved = str(tmp_path / "saved")
     assert stan(origin, "backup", saved)[0] == 0

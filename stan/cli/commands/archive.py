@@ -17,11 +17,16 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, get_origin
 
-from stan.protocol.proto.admin_pb2 import CursorStatus, SubscriptionsResponse
+from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
+from stan_client.session import text_of
+
+from stan.protocol.proto.admin_pb2 import CursorStatus, DeliveryPolicy, PolicyStatus, SubscriptionsResponse
 from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.types import MiB
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+FORMATS: Final = (1, FORMAT)
+"""Which can be read; the first one had no policies."""
 INDEX: Final = "backup.json"
 MAGIC: Final = b"SBK1"
 BLOCK_BYTES_MAX: Final = 128 * MiB
@@ -47,6 +52,15 @@ class SavedChannel:
     limits: dict[str, int]  # that were edited
 
 
+@dataclass(frozen=True, slots=True)
+class SavedPolicy:
+    """A policy of delivery that an operator had set while the cluster ran."""
+
+    pattern: str
+    name: str  # of a durable or queue group; "": all
+    options: dict[str, Any]  # JSON form of an admin.DeliveryPolicy
+
+
 @dataclass(slots=True)
 class BackupIndex:
     """What backup.json says."""
@@ -56,6 +70,7 @@ class BackupIndex:
     made: str  # ISO 8601
     product: str
     channels: list[SavedChannel] = field(default_factory=list)
+    policies: list[SavedPolicy] = field(default_factory=list)
     format: int = FORMAT
 
 
@@ -121,6 +136,20 @@ def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus
     return found
 
 
+def saved_policy(found: PolicyStatus) -> SavedPolicy:
+    """A policy as it is saved; the inverse of `policy_of`."""
+    options = MessageToDict(found.policy, preserving_proto_field_name=True)
+    return SavedPolicy(text_of(found.pattern), text_of(found.name), options)
+
+
+def policy_of(saved: SavedPolicy) -> DeliveryPolicy:
+    """A saved policy as a message. Raises ValueError: it is none."""
+    try:
+        return ParseDict(saved.options, DeliveryPolicy())
+    except ParseError as error:
+        raise ValueError(f"policy of {saved.pattern}: {error}") from None
+
+
 def write_index(directory: Path, index: BackupIndex) -> None:
     """The backup is whole. Raises OSError."""
     path, new = directory / INDEX, directory / f"{INDEX}.new"
@@ -142,10 +171,13 @@ def read_index(directory: Path) -> BackupIndex:
     path = directory / INDEX
     try:
         said: Any = json.loads(path.read_bytes())
-        if said["format"] != FORMAT:
-            raise ArchiveError(f"{path}: format {said['format']}, this program reads format {FORMAT}")
+        if said["format"] not in FORMATS:
+            raise ArchiveError(f"{path}: format {said['format']}, this program reads formats up to {FORMAT}")
         channels = [SavedChannel(**channel) for channel in said.pop("channels")]
-        index = BackupIndex(**said, channels=channels)
+        policies = [SavedPolicy(**policy) for policy in said.pop("policies", [])]
+        for policy in policies:
+            policy_of(policy)
+        index = BackupIndex(**said, channels=channels, policies=policies)
         for channel in channels:
             for one in fields(channel):
                 if type(getattr(channel, one.name)) is not (get_origin(one.type) or one.type):

@@ -25,8 +25,10 @@ from stan.cli.commands.archive import (
     BackupIndex,
     SavedChannel,
     Writer,
+    policy_of,
     read_index,
     saved_messages,
+    saved_policy,
     saved_positions,
     write_index,
 )
@@ -50,6 +52,8 @@ TOGETHER_MAX: Final = 4
 """Channels that are read or written at once."""
 REQUEST_ROOM: Final = 1024
 """Bytes of a request beside its channel, its runs and its rows."""
+ALL: Final = ">"
+"""The pattern of a whole backup, which has the policies that operators have set, too."""
 KEPT_KINDS: Final = (pb.DURABLE, pb.DURABLE_QUEUE)
 """Positions that outlive their members."""
 
@@ -60,7 +64,7 @@ KEPT_KINDS: Final = (pb.DURABLE, pb.DURABLE_QUEUE)
 @injected
 def backup(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to be made.")],
-    pattern: Annotated[str, typer.Option("--channels", help="Only channels that match: orders.> for example.")] = ">",
+    pattern: Annotated[str, typer.Option("--channels", help="Only channels that match: orders.> for example.")] = ALL,
     *,
     target: Target,
     view: View,
@@ -93,6 +97,10 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
 
                 saved = await _together(one(at, status) for at, status in enumerate(found, 1))
             index.channels = [channel for channel in saved if channel is not None]
+            if pattern == ALL:
+                index.policies = [
+                    saved_policy(one) for one in (await direct.admin.policies()).policies if not one.configured
+                ]
             write_index(directory, index)
         except OSError as error:
             raise CliError(f"The backup is not whole: {error}.") from None
@@ -143,7 +151,7 @@ async def _save(
 @injected
 def restore(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="What stan backup has made.")],
-    pattern: Annotated[str, typer.Option("--channels", help="Only channels that match: orders.> for example.")] = ">",
+    pattern: Annotated[str, typer.Option("--channels", help="Only channels that match: orders.> for example.")] = ALL,
     *,
     target: Target,
     view: View,
@@ -158,6 +166,8 @@ def restore(
         index = read_index(directory)
         names = [one.name for one in index.channels]
         index.channels = [one for one in index.channels if matches(pattern, one.name)]
+        if pattern != ALL:
+            index.policies = []
         if names and not index.channels:
             raise CliError(
                 f"No channel of the backup matches {pattern!r}. It has: {', '.join(names[:NAMES_SHOWN_MAX])}"
@@ -170,9 +180,10 @@ def restore(
     except ArchiveError as error:
         raise CliError(f"Nothing was restored. {error}") from None
     messages = sum(channel.messages for channel in index.channels)
+    with_policies = f" and {counted(len(index.policies), 'policy', 'policies')}" if index.policies else ""
     confirmation.require(
         f"Restores {counted(len(index.channels), 'channel')} with {counted(messages, 'message')} of the backup of cluster "
-        f"{index.cluster_id} from {index.made} into cluster {target.cluster_id} at {target.server}."
+        f"{index.cluster_id} from {index.made}{with_policies} into cluster {target.cluster_id} at {target.server}."
     )
     run(_restore(target, directory, index, view))
 
@@ -180,6 +191,7 @@ def restore(
 async def _restore(target: Target, directory: Path, index: BackupIndex, view: View) -> int:
     async with session(target, timeout_s=PATIENCE_S) as direct:
         payload_max = direct.max_payload
+        await _put_policies_back(direct, index)
         with bar("Restoring", sum(one.messages for one in index.channels)) as advance:
 
             async def one(channel: SavedChannel) -> None:
@@ -196,6 +208,16 @@ async def _restore(target: Target, directory: Path, index: BackupIndex, view: Vi
             await _together(one(channel) for channel in index.channels)
     show(_saved_table(index, "Restored", []), view)
     return 0
+
+
+async def _put_policies_back(direct: stan_client.Direct, index: BackupIndex) -> None:
+    """Set the policies that were set when the backup was made; where another one is set by now, that stays. They come before the
+    messages, so that nothing is delivered without them."""
+    there = (await direct.admin.policies()).policies if index.policies else []
+    set_now = {(text_of(one.pattern), text_of(one.name)) for one in there if not one.configured}
+    for one in index.policies:
+        if (one.pattern, one.name) not in set_now:
+            await direct.admin.set_policy(one.pattern, policy_of(one), name=one.name)
 
 
 async def _put_back(
@@ -300,6 +322,7 @@ def _saved_table(index: BackupIndex, head: str, gone: list[str]) -> Table:
             "cluster_id": index.cluster_id,
             "made": index.made,
             "messages": messages,
+            "policies": len(index.policies),
             "channels": [
                 {
                     "name": one.name,

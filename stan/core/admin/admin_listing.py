@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.core.base.ready import Index
-from stan.core.base.runs import Run, Runs
+from stan.core.base.runs import Run, Runs, counted_of
 from stan.core.context import BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import LiveChannels
@@ -222,7 +222,7 @@ class AdminListing:
                     break
                 if size > room:
                     shown.runs_cut = True
-                    del shown.owed_runs[:], shown.pending_runs[:]
+                    del shown.owed_runs[:], shown.pending_runs[:], shown.counted_runs[:], shown.counts[:]
                 room -= size
                 response.cursors.append(shown)
                 yield limits.REPORT_ITEM_STEPS * (1 + len(shown.members)) + len(shown.pending_runs) // 8
@@ -331,6 +331,10 @@ class AdminListing:
             flat = runs.flat()
             told.extend(flat[:room])
             shown.runs_cut |= len(flat) > room
+        again = sorted(run for held in (owed, *windows) for run in held if run.count > 0)
+        flat, counts = counted_of(again)
+        shown.counted_runs.extend(flat[:room])
+        shown.counts.extend(counts[: room // 2])
 
 
 def shown_limits(in_force: ChannelLimits) -> pb.Limits:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from stan import errors, limits
 from stan.core.admin.channel_changes import edit_of
-from stan.core.base.runs import Run, Runs, pairs
+from stan.core.base.runs import Run, Runs, counted_of, counted_runs, pairs
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing, Sealed
@@ -27,6 +27,7 @@ from stan.core.requests.router import Handler
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
+from stan.level import DELIVERY
 from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import encode_batch
 from stan.protocol.kernel import server as kernel
@@ -224,7 +225,7 @@ class RestoreRequests:
     # --- positions ----------------------------------------------------------------------------------------------------
 
     def _cursor(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
-        row = _cursor_row(channel, accepted.request.cursor)
+        row = _cursor_row(channel, accepted.request.cursor, counted=self.context.meta.level >= DELIVERY)
         if row is None:
             accepted.refuse(errors.INVALID_RESTORE)
         elif not channel.restoring:  # the restore has ended: with this cursor, or without it
@@ -309,27 +310,33 @@ def _missing(request: admin.RestoreRowsRequest, next_sequence: int) -> Iterator[
             yield _Part(run.first_sequence + skipped, run.count - skipped, run.timestamp, rows[begin:at])
 
 
-def _cursor_row(channel: LiveChannel, cursor: admin.CursorStatus) -> pb.Cursor | None:
-    """The state row of a durable that a backup describes, without members; None if the description is invalid."""
+def _cursor_row(channel: LiveChannel, cursor: admin.CursorStatus, *, counted: bool) -> pb.Cursor | None:
+    """The state row of a durable that a backup describes, without members; None if the description is invalid. *counted*: with
+    the numbers of redeliveries, which only newer versions keep."""
     kind, name = kind_and_name(cursor.queue_group, cursor.durable_name)
-    runs = (cursor.owed_runs, cursor.pending_runs)
+    runs = (cursor.owed_runs, cursor.pending_runs, cursor.counted_runs)
     if not kind.durable or cursor.kind != kind.value or not all(map(well_formed, runs)):
         return None
     if kind is CursorKind.DURABLE and not cursor.client_id:
         return None
     to_redeliver = Runs()
-    for first, last in (pair for flat in runs for pair in pairs(flat)):
+    for first, last in (pair for flat in runs[:2] for pair in pairs(flat)):
         to_redeliver.merge(Run(first, last))
     if cursor.runs_cut:  # which of them is unknown
         to_redeliver.merge(Run(cursor.acked_up_to + 1, max(cursor.last_sent, cursor.acked_up_to + 1)))
     to_redeliver.remove(cursor.last_sent + 1, SEQUENCE_END)
+    for run in counted_runs(cursor.counted_runs, cursor.counts) if counted else ():
+        for part in to_redeliver.remove(run.first, run.last):
+            to_redeliver.add(Run(part.first, part.last, 0, run.count))
+    numbers, counts = counted_of(to_redeliver)
     row = pb.Cursor(
         uid=channel.info.uid,
         name=name,
         kind=kind,
         client_id=cursor.client_id,
         last_sent=min(cursor.last_sent, SEQUENCE_END),
-        to_redeliver=to_redeliver.flat(),
+        to_redeliver=numbers,
+        counts=counts if any(counts) else (),
         inbox=cursor.inbox,
         max_in_flight=cursor.max_in_flight,
         ack_wait_s=cursor.ack_wait_s,

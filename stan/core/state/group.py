@@ -634,7 +634,7 @@ class GroupMachine:
         cursor.client_id, last = row.client_id, cursor.last_member
         settings = last.settings._replace(inbox=row.inbox, max_in_flight=row.max_in_flight, ack_wait_s=row.ack_wait_s)
         cursor.last_member = last._replace(settings=settings)
-        cursor.last_sent, cursor.to_redeliver = row.last_sent, from_flat(row.to_redeliver)
+        cursor.last_sent, cursor.to_redeliver = row.last_sent, from_flat(row.to_redeliver, row.counts)
         for gone in self.tombstones.within(uid, 1, row.last_sent):
             cursor.to_redeliver.remove(gone.first, gone.last)
         cursor.override = of_row(row.override) if row.HasField("override") else None

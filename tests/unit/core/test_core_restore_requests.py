@@ -111,6 +111,24 @@ def test_channel_comes_back_as_it_was(harness) -> None:
     assert made.restores.by_channel[1].ended
 
 
+def test_numbers_of_redeliveries_come_back(harness) -> None:
+    begin(harness)
+    ask(harness, "restore_rows", **runs_of((5, 9, START)))
+    position = pb.CursorStatus(
+        kind="DURABLE",
+        durable_name=b"d",
+        client_id=b"me",
+        last_sent=9,
+        owed_runs=[5, 6],
+        pending_runs=[8, 9],
+        counted_runs=[6, 8],
+        counts=[3],
+    )
+    assert told(ask(harness, "restore_cursor", cursor=position))[0] == ""
+    (cursor,) = machine(harness).cursors.values()
+    assert [(run.first, run.last, run.count) for run in cursor.to_redeliver] == [(5, 5, 0), (6, 6, 3), (8, 8, 3), (9, 9, 0)]
+
+
 def test_gap_that_no_batch_can_tell_is_refused_and_ends_nothing(harness) -> None:
     begin(harness)
     widest = limits.RESTORED_GAP_MAX
