@@ -181,6 +181,15 @@ class History:
         come a little after it was answered."""
         return any(one.asked_at <= until and one.until >= since - SLACK for one in self.operations.get(consumer, ()))
 
+    def sent_to_the_dead(self, sub, since, joined):
+        """How often a message that came at *since* to a position may have been sent, before *sub* joined it, to members that were
+        dead already: until the broker learns of their end."""
+        died = any(
+            isinstance(e, Ended) and e.sub.consumer == sub.consumer and e.sub.died_at and since <= e.at <= joined
+            for e in self.events
+        )
+        return 1 + (joined - since) // sub.ack_wait if died else 0
+
     def batch(self, node, channel, base, records, values):
         """A node has committed a batch; *values* decodes it when it is new."""
         known = self._batches.setdefault((channel, base), records)
@@ -506,6 +515,7 @@ def check_position(history):
     nobody leads, an ack is only in the memory of the nodes that have heard it."""
     acked, sent, waiting, meant = defaultdict(dict), defaultdict(dict), {}, {}
     exhausted = defaultdict(set)
+    left = defaultdict(int)  # deliveries that the policy allows after the newest one, by (consumer, sequence)
     for event in history.events:
         if isinstance(event, Acked):
             acked[event.sub.consumer].setdefault(event.sequence, event)
@@ -529,10 +539,13 @@ def check_position(history):
                 if history.max_deliver:  # a fault may have swallowed the last delivery
                     members = history.members[consumer]
                     owed = {s for s in owed if not history.explained(sent[consumer][s], event.at, members)}
+                    swallowed = {s: history.sent_to_the_dead(event.sub, sent[consumer][s], joined) for s in owed}
+                    owed = {s for s in owed if swallowed[s] < left[consumer, s]}
                 low = min((s for s in owed if s >= history.first[channel]), default=event.sequence)
                 if event.sequence > low and not history.explained(joined, event.at, (event.sub.member,)):
                     yield f"{consumer}: comes back with {event.sequence}, {low} is unacked"
             sent[consumer][event.sequence] = event.at
+            left[consumer, event.sequence] = history.max_deliver - event.count - 1
             if event.count + 1 == history.max_deliver:
                 exhausted[consumer].add(event.sequence)
 

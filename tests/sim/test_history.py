@@ -349,6 +349,20 @@ def test_a_message_that_was_given_up_after_all_its_deliveries_is_right():
     assert checks.complaints(story.history) == []
 
 
+@pytest.mark.parametrize(("died", "away", "complaints"), [(True, 3, 0), (True, 1, 1), (False, 3, 1)])
+def test_the_last_deliveries_of_a_message_may_have_gone_to_a_client_that_was_dead(died, away, complaints):
+    story = Story()
+    story.history.max_deliver = 4
+    story.drop(Acked, story.durable, 5)
+    story.end(story.durable)
+    if died:
+        story.durable.died_at = story.at
+    again = Sub("durable.0", "dur", "a", "durable", 4, SECOND)
+    story.history.joined(story.tick(away * SECOND), again)
+    story.deliver(again, 7, count=1)
+    assert len([text for text in seen(story.history)["check_position"] if "comes back" in text]) == complaints
+
+
 def test_an_ack_of_while_nobody_leads_may_be_forgotten_with_a_node_that_heard_it():
     story = Story()
     unled_from_the_last_ack(story)
