@@ -22,6 +22,7 @@ from stan.core.state.group import Subscription
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
 from stan.errors import go_quote
+from stan.level import DELIVERY
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame, Publishes, Sender
@@ -363,6 +364,8 @@ class BrokerContext:
 
     def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
         """Propose one CHANGE of a channel group; unreported progress of the group is written before it."""
+        if self.meta.level >= DELIVERY:
+            change |= {"at": self.clock.wall, "node": self.reports.events.node.encode()}
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.proposals.changes.append(
             Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.proposals.ticket(done, in_doubt))

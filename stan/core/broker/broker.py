@@ -341,7 +341,9 @@ class Broker:
             if dispatch.scheduled:
                 room = self._deliver(number, ready, room)
             reports = dispatch.reports
-            progress = progress or reports.cursors or reports.unconfirmed or dispatch.stops.progress_blocked
+            progress = (
+                progress or reports.cursors or reports.unconfirmed or reports.gone or dispatch.stops.progress_blocked
+            )
             commits = commits or group.machine.transactions.under_way
         if progress or context.proposals.changes:
             self._propose_changes(ready)
@@ -372,7 +374,7 @@ class Broker:
         changing = {change.group for change in changes} if changes else NOTHING
         for number, group in context.leading.led:
             reports = group.dispatch.reports
-            if reports.cursors or reports.unconfirmed or group.dispatch.stops.progress_blocked:
+            if reports.cursors or reports.unconfirmed or reports.gone or group.dispatch.stops.progress_blocked:
                 try:
                     self.progress.report(number, group, ready, changing)
                 except Exception as error:  # noqa: BLE001 - the border of the group

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from stan import limits
 from stan.core.base.ready import Proposal, Ready
 from stan.core.context import BrokerContext, nobody_waits
+from stan.core.leader.deliveries import ReportMoment
 from stan.core.leader.local_group import ChannelGroup
+from stan.level import DELIVERY
 from stan.protocol.entries import Kind
 from stan.types import GroupId, Nanos
 
@@ -57,8 +59,12 @@ class ProgressWriter:
         """Add the progress entries of a group to *ready*, if they are due. *changing*: groups with other changes in this turn."""
         if not self._is_due(number, group, self.context.clock.now, changing):
             return
-        for change in group.dispatch.reports.take():
-            ticket = self.context.proposals.ticket(nobody_waits)
+        context = self.context
+        moment = None
+        if context.meta.level >= DELIVERY:
+            moment = ReportMoment(context.clock.now, context.clock.wall, context.reports.events.node.encode())
+        for change in group.dispatch.reports.take(moment):
+            ticket = context.proposals.ticket(nobody_waits)
             self.unwritten[ticket] = change
             ready.proposals.append(
                 Proposal(number, Kind.CHANGE, change.SerializeToString(), urgent=False, ticket=ticket)
@@ -68,8 +74,8 @@ class ProgressWriter:
         """A proposal is not in the log, or that is unknown: what it reported, if it was a progress entry, is unreported again."""
         change = self.unwritten.pop(proposal.ticket, None)
         if change is not None and self.context.leads(proposal.group):
-            dispatch = self.context.groups[proposal.group].dispatch
-            dispatch.reports.lost(change, dispatch.cursors)
+            dispatch, clock = self.context.groups[proposal.group].dispatch, self.context.clock
+            dispatch.reports.lost(change, dispatch.cursors, Nanos(clock.now - (clock.wall - change.at)))
 
     @property
     def blocked(self) -> set[GroupId]:

@@ -4,6 +4,7 @@ Between proposal and commit the leader continues with the cursor as it was. Deli
 reported with the previous epoch, so that a repeat of them is flagged, whichever leader sends it.
 """
 
+from stan.core.base.causes import Cause
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
 from stan.core.state.group import OperatorChange
@@ -86,6 +87,8 @@ def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
             live.unreported.mark(run.first, run.last)
             if limited:
                 live.retries.granted.merge(Run(run.first, run.last))
+        for run in live.to_redeliver.within(first, last):
+            live.retries.owe(run.first, run.last, Cause.MOVED)
 
 
 def _copy(runs: Runs) -> Runs:

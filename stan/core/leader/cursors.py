@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs, counted_of, flat_of
+from stan.core.base.runs import Run, Runs, counted_of, flat_of, pairs
 from stan.core.leader.adaptive_window import AdaptiveWindow
+from stan.core.leader.deliveries import ReportMoment, Sending, of_cause, recorded
 from stan.core.leader.retries import Retries
 from stan.core.state.group import Cursor, Subscription
 from stan.protocol.proto import entries_pb2 as pb
@@ -108,6 +109,8 @@ class Unreported:
     earlier_epochs: list[pb.Progress] = field(
         default_factory=list
     )  # progress of earlier epochs that is not written yet
+    sent: list[Sending] = field(default_factory=list)  # in the order in which it was sent
+    rejected: list[int] = field(default_factory=list)  # runs first, last, ... of acked messages that a client rejected
 
     def mark(self, first: int, last: int) -> None:
         """Sequences [first, last] changed their holder: report them in the next progress entry."""
@@ -143,7 +146,7 @@ class LiveCursor:
 
     @property
     def has_unreported(self) -> bool:
-        """True if there is something to report in a progress entry."""
+        """True if there is something to report in a progress entry, besides what was sent."""
         return bool(self.unreported.sequences) or self.last_sent != self.unreported.last_sent
 
     def holders(self, first: int, last: int) -> list[Run]:
@@ -167,31 +170,52 @@ class LiveCursor:
         exhausted = self.retries.exhausted
         return Runs(sorted((*self.to_redeliver, *exhausted))) if exhausted.size else self.to_redeliver
 
-    def progress(self) -> pb.Progress:
-        """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked."""
+    def progress(self, moment: ReportMoment | None = None) -> pb.Progress:
+        """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked.
+        *moment*: the entry tells what was sent, and why, too."""
         unreported = self.unreported
         touched = unreported.sequences
         entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=unreported.epoch)
-        holders = [(m.sub.subscription_id, m.window) for m in self.members]
-        if self.to_redeliver.size:
-            holders.append((0, self.to_redeliver))
-        if self.retries.exhausted.size:
-            holders.append((0, self.retries.exhausted))
-        counted = bool(self.policy.max_deliver or self.policy.backoff)
         held: list[tuple[int, int]] = []
-        for subscription_id, runs in holders:
-            found = runs.shared(touched)
+        counted = bool(self.policy.max_deliver or self.policy.backoff)
+        for member in self.members:
+            found = member.window.shared(touched)
             if found and counted:
-                numbers, counts = counted_of(run for part in found for run in runs.within(*part))
-                entry.held.add(subscription_id=subscription_id, runs=numbers, counts=counts)
+                entry.held.append(self._held(found, member.window, member.sub.subscription_id))
             elif found:
-                entry.held.add(subscription_id=subscription_id, runs=flat_of(found))
+                entry.held.add(subscription_id=member.sub.subscription_id, runs=flat_of(found))
             held += found
+        for runs in (self.to_redeliver, self.retries.exhausted):
+            found = runs.shared(touched) if runs.size else []
+            if not found:
+                continue
+            held += found
+            if moment is None:
+                entry.held.append(self._held(found, runs))
+                continue
+            causes = [part for first, last in found for part in self.retries.causes_of(first, last)]
+            for cause, parts in of_cause(causes).items():
+                one = self._held(pairs(parts), runs)
+                one.cause, one.exhausted = cause, runs is self.retries.exhausted
+                entry.held.append(one)
         held.sort()
         entry.acked.extend(_without(touched, held))
         touched.clear()
         unreported.last_sent = self.last_sent
+        if moment is not None and unreported.sent:
+            entry.sent.extend(recorded(unreported.sent, moment))
+            unreported.sent.clear()
+        if moment is not None and unreported.rejected:
+            entry.rejected.extend(unreported.rejected)
+            unreported.rejected.clear()
         return entry
+
+    def _held(self, found: Iterable[tuple[int, int]], runs: Runs, subscription_id: int = 0) -> pb.Held:
+        """What a progress entry tells of *found*, a part of *runs*, which that subscription holds; 0: nobody does."""
+        if not (self.policy.max_deliver or self.policy.backoff):
+            return pb.Held(subscription_id=subscription_id, runs=flat_of(found))
+        numbers, counts = counted_of(run for part in found for run in runs.within(*part))
+        return pb.Held(subscription_id=subscription_id, runs=numbers, counts=counts)
 
     def batch_from(self, sequence: int) -> ReadResult | None:
         """The first batch in hand that does not end before *sequence*; those before it are forgotten."""

@@ -12,18 +12,23 @@ from dataclasses import dataclass
 from functools import partial
 
 from stan import limits
+from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
 from stan.core.base.timers import PartTimers, Timers
 from stan.core.leader.cursor_override_live import adopt_override, follow
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
+from stan.core.leader.deliveries import Sending, withdrawn
 from stan.core.leader.progress import ProgressReports
 from stan.core.leader.retries import is_last
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import ChannelUid, Nanos, WallNanos
+
+_new = tuple.__new__
+"""Makes a Sending of a tuple with all of its items, in half the time."""
 
 Tell = Callable[[str, Cursor, Run, bytes], None]
 """Tells operators of messages that a cursor has given up: `rejected` or `exhausted`, and the reason that a client gave."""
@@ -91,6 +96,7 @@ class Dispatch:
             for sub in cursor.members:
                 self.join(cursor, sub)
         for live in self.cursors.by_id.values():
+            live.retries.causes.clear()  # the leader before has reported why it took them back
             age = max(0, wall - self._index(live).last_timestamp)
             for member in live.members:
                 deadline = max(now, now + member.ack_wait_ns - age)
@@ -126,6 +132,8 @@ class Dispatch:
             ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
             live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
             live.policy = self.policy_of(cursor)
+            for run in to_redeliver:
+                live.retries.owe(run.first, run.last, Cause.RESUMED)
             adopt_override(live)
             self.cursors.add(live)
         self.cursors.add_member(live, sub)
@@ -144,6 +152,7 @@ class Dispatch:
         for run in member.window:
             live.to_redeliver.merge(Run(run.first, run.last, 0, run.count))
             live.retries.forget(run.first, run.last)  # a pause ends with the member
+            live.retries.owe(run.first, run.last, Cause.MEMBER_GONE)
         self._schedule(live)
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
@@ -237,10 +246,11 @@ class Dispatch:
                 return "members of a queue group cannot ack all messages up to one"
             if said.kind != wire.ACK:
                 return "only acks can be for all messages up to one"
-            self.ack(key, [(1, sequence)], wall)
+            self.ack(key, [(1, sequence)], now, wall)
         elif said.kind == wire.REJECT:
             if live.holds(sequence):
-                self.ack(key, [(sequence, sequence)], wall)
+                live.unreported.rejected += (sequence, sequence)
+                self.ack(key, [(sequence, sequence)], now, wall)
                 self.tell("rejected", live.cursor, Run(sequence, sequence), said.reason)
         elif said.kind not in (wire.NAK, wire.WORKING):
             return f"no verdict {said.kind} is known"
@@ -257,11 +267,13 @@ class Dispatch:
         ns, 0: as the policy says."""
         if is_last(live.policy, run.count):
             live.retries.forget(run.first, run.last)
+            live.retries.owe(run.first, run.last, Cause.NEGATIVE_ACK)
             live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
             live.unreported.mark(run.first, run.last)
             self.reports.mark(live)
             self._schedule(live)  # the pump sets it aside
             return
+        live.retries.owe(run.first, run.last, Cause.NEGATIVE_ACK)
         sent_at = run.deadline - member.ack_wait_ns
         run = live.retries.refused(run, live.cursor.cursor_id, live.policy, sent_at, now, delay)
         member.window.add(run)
@@ -318,6 +330,9 @@ class Dispatch:
             for lost_run in by_inbox.get(member.sub.settings.inbox, ()):
                 for run in member.window.remove(lost_run.first, lost_run.last):
                     live.to_redeliver.add(Run(run.first, run.last, 0, run.count - 1))
+                    for part in withdrawn(live.unreported.sent, member.sub.subscription_id, run.first, run.last):
+                        live.retries.owe(part.first, part.last, Cause(part.count))
+                    live.retries.owe(run.first, run.last, Cause.NOT_SENT)
                     live.unreported.mark(run.first, run.last)
                 self.reports.mark(live)
                 self._schedule(live)
@@ -439,12 +454,16 @@ class Dispatch:
         self, live: LiveCursor, member: LiveMember, batch: ReadResult, first: int, last: int, now: Nanos
     ) -> Delivery:
         """Send the beginning of the new messages [first, last], as far as all of it is flagged or none of it."""
-        ahead, count = live.ahead, 0
+        ahead, count, cause = live.ahead, 0, 0
         if first <= ahead.maybe_sent_until:  # the unconfirmed part is flagged, the rest is not
-            last, count = min(last, ahead.maybe_sent_until), 1
+            last, count, cause = min(last, ahead.maybe_sent_until), 1, Cause.LEADER_CHANGED
         if ahead.resend.size:
+            moved = first in ahead.resend
             _, last, _, count = ahead.sent_before(Run(first, last), flagged=bool(count))
+            cause = Cause.MOVED if moved else cause
         live.last_sent = last
+        sub = member.sub
+        live.unreported.sent.append(_new(Sending, (sub.subscription_id, sub.client_id, cause, count, first, last, now)))
         return self._send(live, member, batch, first, last, count, now)
 
     def _send(
@@ -503,6 +522,7 @@ class Dispatch:
         reached = batches[-1].base_sequence + batches[-1].count - 1 if batches else 0
         for first, last in wanted:  # a bounded read may end early: only gaps below its end are missing
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
+                live.retries.causes.remove(gap_first, gap_last)
                 if live.to_redeliver.remove(gap_first, gap_last):
                     live.unreported.mark(gap_first, gap_last)
                     self.reports.mark(live)
@@ -521,7 +541,13 @@ class Dispatch:
             live.to_redeliver.remove(first, first + size - 1)
             if live.retries.granted.size:
                 live.retries.granted.remove(first, first + size - 1)
-            out.append(self._send(live, member, batch, first, first + size - 1, run.count + 1, now))
+            sub, count = member.sub, run.count + 1
+            for part in live.retries.causes_of(first, first + size - 1):
+                live.unreported.sent.append(
+                    Sending(sub.subscription_id, sub.client_id, part.count, count, part.first, part.last, now)
+                )
+            live.retries.causes.remove(first, first + size - 1)
+            out.append(self._send(live, member, batch, first, first + size - 1, count, now))
             first += size
         return out
 
@@ -576,6 +602,8 @@ class Dispatch:
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6)."""
         exhausted = live.retries.exhausted
+        if live.retries.causes.size:
+            live.retries.causes.remove(1, to)
         for runs in (live.to_redeliver, exhausted) if exhausted.size else (live.to_redeliver,):
             if runs.size and runs.first <= to:
                 for run in runs.remove(1, to):

@@ -7,7 +7,9 @@ knows what to flag as redelivered.
 from stan import limits
 from stan.core.base.runs import pairs
 from stan.core.leader.cursors import LiveCursor, LiveCursors
+from stan.core.leader.deliveries import ReportMoment, Sending, recalled, recorded
 from stan.protocol.proto import entries_pb2 as pb
+from stan.types import Nanos
 
 
 class ProgressReports:
@@ -17,6 +19,9 @@ class ProgressReports:
         self.cursors: dict[int, LiveCursor] = {}  # by id, with something to report
         # Pairs (cursor id, maybe_sent_until) that no entry records yet, flat as in entries.MaybeSent.
         self.unconfirmed: list[int] = []
+        self.gone: list[
+            tuple[int, list[Sending]]
+        ] = []  # by cursor id, what was sent of cursors that have no live view now
 
     def mark(self, live: LiveCursor) -> None:
         """The cursor has something to report."""
@@ -25,36 +30,55 @@ class ProgressReports:
     @property
     def waiting(self) -> bool:
         """True if there may be something to write in a progress entry."""
-        return bool(self.cursors or self.unconfirmed)
+        return bool(self.cursors or self.unconfirmed or self.gone)
 
-    def take(self) -> list[pb.GroupChange]:
-        """Return what changed since the last call, as changes for the log."""
+    def take(self, moment: ReportMoment | None = None) -> list[pb.GroupChange]:
+        """Return what changed since the last call, as changes for the log. *moment*: they tell what was sent, and why, too; None:
+        that is forgotten, as the cluster's level is too low."""
         changes = []
         if self.unconfirmed:
             changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))
             self.unconfirmed = []
-        while self.cursors:
-            entries = self._of_cursors(limits.PROGRESS_RUNS_MAX)
+        while self.cursors or self.gone:
+            entries = self._of_cursors(limits.PROGRESS_RUNS_MAX, moment)
             if entries:
                 changes.append(pb.GroupChange(progress=entries))
+        if moment is not None:
+            for change in changes:
+                change.at, change.node = moment.wall, moment.node
         return changes
 
-    def _of_cursors(self, cursors_max: int) -> list[pb.Progress]:
+    def _of_cursors(self, cursors_max: int, moment: ReportMoment | None) -> list[pb.Progress]:
         out: list[pb.Progress] = []
+        gone, self.gone = self.gone, []
+        if moment is not None:
+            out += [pb.Progress(cursor_id=number, sent=recorded(sent, moment)) for number, sent in gone]
         while self.cursors and len(out) < cursors_max:
             _, live = self.cursors.popitem()
             if live.unreported.earlier_epochs:
                 out += live.unreported.earlier_epochs
                 live.unreported.earlier_epochs = []
-            if live.has_unreported:
-                out.append(live.progress())
+            if moment is None:
+                live.unreported.sent.clear()
+                live.unreported.rejected.clear()
+            if live.has_unreported or live.unreported.sent:
+                out.append(live.progress(moment))
         return out
 
-    def lost(self, change: pb.GroupChange, cursors: LiveCursors) -> None:
-        """A change that `take` returned was not written: report all of its content again. *cursors*: those of the group."""
+    def lost(self, change: pb.GroupChange, cursors: LiveCursors, made_at: Nanos) -> None:
+        """A change that `take` returned was not written: report all of its content again. *cursors*: those of the group;
+        *made_at*: when it was returned."""
         self.unconfirmed += change.maybe_sent.until
         for entry in change.progress:
             live = cursors.by_id.get(entry.cursor_id)
+            if live is not None and (entry.sent or entry.rejected):
+                live.unreported.sent[:0] = recalled(entry, made_at)
+                live.unreported.rejected += entry.rejected
+                entry.ClearField("sent")
+                entry.ClearField("rejected")
+                self.mark(live)
+            elif live is None and entry.sent:
+                self.gone.append((entry.cursor_id, list(recalled(entry, made_at))))
             if live is not None and entry.epoch != live.unreported.epoch:
                 live.unreported.earlier_epochs.append(entry)
                 self.mark(live)
@@ -68,8 +92,11 @@ class ProgressReports:
     def forget(self, live: LiveCursor) -> None:
         """The cursor is gone, or offline: it has nothing to report."""
         self.cursors.pop(live.cursor.cursor_id, None)
+        if live.unreported.sent:
+            self.gone.append((live.cursor.cursor_id, live.unreported.sent))
 
     def clear(self) -> None:
         """Forget everything."""
         self.cursors.clear()
         self.unconfirmed = []
+        self.gone = []

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from zlib import crc32
 
 from stan import limits
+from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.runs import Run, Runs
 from stan.types import Nanos
@@ -21,6 +22,7 @@ class Retries:
     working: Runs = field(default_factory=Runs)  # a client works on them; deadline: the latest end of their ack wait
     exhausted: Runs = field(default_factory=Runs)  # delivered as often as the policy allows: not sent any more
     granted: Runs = field(default_factory=Runs)  # to be sent once more in any case, as an operator wants
+    causes: Runs = field(default_factory=Runs)  # why failed messages are to be sent again: the runs' counts are Causes
     redelivered: int = 0  # number of redeliveries
 
     def forget(self, first: int, last: int) -> None:
@@ -28,6 +30,19 @@ class Retries:
         self.delayed.remove(first, last)
         self.working.remove(first, last)
         self.granted.remove(first, last)
+        self.causes.remove(first, last)
+
+    def owe(self, first: int, last: int, cause: Cause) -> None:
+        """[first, last] are to be sent again because of *cause*; of those that are already, the cause stays."""
+        self.causes.merge(Run(first, last, 0, cause))
+
+    def causes_of(self, first: int, last: int) -> list[Run]:
+        """Why [first, last] are to be sent again, in order: runs with the cause as their count."""
+        known = self.causes.within(first, last)
+        if len(known) == 1 and known[0].first == first and known[0].last == last:
+            return known
+        gaps = self.causes.missing(first, last)
+        return sorted([*known, *(Run(begin, end, 0, Cause.OWED) for begin, end in gaps)])
 
     def clear(self) -> None:
         """No message is pending any more."""
@@ -35,6 +50,7 @@ class Retries:
         self.working.clear()
         self.exhausted.clear()
         self.granted.clear()
+        self.causes.clear()
 
     def over(self, run: Run, cursor_id: int, policy: DeliveryPolicy, now: Nanos) -> list[Run]:
         """The deadline of *run* has come, which was taken out of its window. Returns its parts: those with deadline 0 are to be
@@ -46,6 +62,7 @@ class Retries:
         pause = policy.pause_after(count + 1) if policy.backoff and not is_last(policy, count) else 0
         parts = [Run(begin, end, 0, count) for begin, end, *_ in rested]
         for begin, end in failed:
+            self.owe(begin, end, Cause.ACK_WAIT_OVER)
             if pause:
                 self.delayed.merge(Run(begin, end))
                 parts.append(Run(begin, end, now + spread(pause, cursor_id, begin, count), count))

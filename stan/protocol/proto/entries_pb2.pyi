@@ -247,7 +247,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -270,6 +270,8 @@ class GroupChange(_message.Message):
     SEND_AGAIN_FIELD_NUMBER: _ClassVar[int]
     PAUSE_CURSOR_FIELD_NUMBER: _ClassVar[int]
     DROP_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
     subscribe: Subscribe
     leave: Leave
@@ -292,7 +294,9 @@ class GroupChange(_message.Message):
     send_again: SendAgain
     pause_cursor: PauseCursor
     drop_cursor: DropCursor
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ...) -> None: ...
+    at: int
+    node: bytes
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "ack_key", "ack_prefix", "sent_before")
@@ -359,28 +363,54 @@ class MaybeSent(_message.Message):
     def __init__(self, until: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("cursor_id", "last_sent", "held", "acked", "epoch")
+    __slots__ = ("cursor_id", "last_sent", "held", "acked", "epoch", "sent", "rejected")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_SENT_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
     ACKED_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     cursor_id: int
     last_sent: int
     held: _containers.RepeatedCompositeFieldContainer[Held]
     acked: _containers.RepeatedScalarFieldContainer[int]
     epoch: int
-    def __init__(self, cursor_id: _Optional[int] = ..., last_sent: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., acked: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ...) -> None: ...
+    sent: _containers.RepeatedCompositeFieldContainer[Sent]
+    rejected: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursor_id: _Optional[int] = ..., last_sent: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., acked: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ..., rejected: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Sent(_message.Message):
+    __slots__ = ("subscription_id", "client_id", "cause", "count", "runs", "first_ago", "last_ago")
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    FIRST_AGO_FIELD_NUMBER: _ClassVar[int]
+    LAST_AGO_FIELD_NUMBER: _ClassVar[int]
+    subscription_id: int
+    client_id: bytes
+    cause: int
+    count: int
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    first_ago: int
+    last_ago: int
+    def __init__(self, subscription_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., cause: _Optional[int] = ..., count: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., first_ago: _Optional[int] = ..., last_ago: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("subscription_id", "runs", "counts")
+    __slots__ = ("subscription_id", "runs", "counts", "cause", "exhausted")
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
     subscription_id: int
     runs: _containers.RepeatedScalarFieldContainer[int]
     counts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
+    cause: int
+    exhausted: bool
+    def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., cause: _Optional[int] = ..., exhausted: bool = ...) -> None: ...
 
 class RememberIds(_message.Message):
     __slots__ = ("uid", "producer", "version", "ids", "at")

@@ -1,0 +1,109 @@
+"""What a leader has sent, and why, until a progress entry tells of it.
+
+    delivery ─► Sending, one for each batch ─► Sent in the next progress entry, one for each (member, cause, count)
+
+Kept at every level, written from level DELIVERY on. It changes no state: whoever asks later what has happened to a message reads
+it from the log (stan.core.admin.explaining).
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from stan.core.base.runs import Run, Runs, flat_of, pairs
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import Nanos, WallNanos
+
+MICROSECOND = 1000
+CLIENT_ID_BYTES_MAX = 128
+"""Of a longer client id only the beginning is recorded."""
+
+
+class ReportMoment(NamedTuple):
+    """When and where a progress entry is made."""
+
+    now: Nanos
+    wall: WallNanos
+    node: bytes
+
+
+class Sending(NamedTuple):
+    """The messages [first, last], sent to a member at once."""
+
+    subscription_id: int
+    client_id: bytes
+    cause: int
+    count: int  # type: ignore[assignment]  # redeliveries, this one included
+    first: int
+    last: int
+    at: Nanos
+
+
+def recorded(sendings: Iterable[Sending], moment: ReportMoment) -> list[pb.Sent]:
+    """What a progress entry tells of *sendings*, which are in the order in which they were made. A Sent has its messages in
+    increasing order, so that each delivery is in one, and a repeat in another."""
+    records: dict[tuple[int, int, int], pb.Sent] = {}
+    runs: dict[tuple[int, int, int], list[int]] = {}
+    out: list[pb.Sent] = []
+    now = moment.now
+    for subscription_id, client_id, cause, count, first, last, at in sendings:
+        key = (subscription_id, cause, count)
+        known = runs.get(key)
+        if known is None or first <= known[-1]:
+            if known is not None:
+                records[key].runs.extend(known)
+            runs[key] = [first, last]
+            ago = max(now - at, 0) // MICROSECOND
+            made = records[key] = pb.Sent(
+                subscription_id=subscription_id,
+                client_id=client_id[:CLIENT_ID_BYTES_MAX],
+                cause=cause,
+                count=count,
+                first_ago=ago,
+                last_ago=ago,
+            )
+            out.append(made)
+            continue
+        if known[-1] + 1 == first:
+            known[-1] = last
+        else:
+            known += (first, last)
+        records[key].last_ago = max(now - at, 0) // MICROSECOND
+    for key, made in records.items():
+        made.runs.extend(runs[key])
+    return out
+
+
+def recalled(entry: pb.Progress, made_at: Nanos) -> Iterator[Sending]:
+    """The sendings of a progress entry that was made at *made_at* and not written: they are reported again."""
+    for sent in entry.sent:
+        at = Nanos(made_at - sent.first_ago * MICROSECOND)
+        for first, last in pairs(sent.runs):
+            yield Sending(sent.subscription_id, sent.client_id, sent.cause, sent.count, first, last, at)
+
+
+def withdrawn(sendings: list[Sending], subscription_id: int, first: int, last: int) -> list[Run]:
+    """Messages [first, last] did not leave for a member: take their newest sending out of *sendings*, which no entry records yet.
+    Returns what was found there, with the cause as the count, in no order."""
+    found: list[Run] = []
+    missing = Runs([Run(first, last)])
+    for at in range(len(sendings) - 1, -1, -1):
+        one = sendings[at]
+        taken = missing.remove(one.first, one.last) if one.subscription_id == subscription_id else []
+        if not taken:
+            continue
+        kept = Runs([Run(one.first, one.last)])
+        for run in taken:
+            kept.remove(run.first, run.last)
+            found.append(Run(run.first, run.last, 0, one.cause))
+        sendings[at : at + 1] = [one._replace(first=run.first, last=run.last) for run in kept]
+        if not missing:
+            break
+    return found
+
+
+def of_cause(parts: Iterable[Run]) -> dict[int, list[int]]:
+    """Runs, whose counts are causes, by cause, each as first, last, first, last, ..."""
+    by_cause: dict[int, list[tuple[int, int]]] = {}
+    for first, last, _, cause in parts:
+        by_cause.setdefault(cause, []).append((first, last))
+    return {cause: flat_of(found) for cause, found in by_cause.items()}
