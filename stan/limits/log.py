@@ -23,6 +23,8 @@ SCAN_BYTES = 1 * MiB
 """Read at once when a segment file is walked through."""
 SURVIVOR_BYTES_MAX = 256 * MiB
 """Bodies checked while looking for right entries behind damage; a hostile payload could look like any number of them."""
+CHANGES_BYTES_MAX = 8 * MiB
+"""Bodies of entries that a log without segment files reads at once to find the changes in them."""
 MARK_BYTES = 64 * KiB
 """Distance of the remembered entries of a segment: walking to any other entry reads no more than this."""
 CLEAN_BELOW_PERCENT = 25

@@ -8,9 +8,11 @@ from collections.abc import Sequence as Seq
 from typing import Protocol
 
 from stan.invariant import broken
+from stan.limits import CHANGES_BYTES_MAX
 from stan.log.index import BatchIndex, Removed, Tail
-from stan.log.types import BatchRef, BatchRow
+from stan.log.types import BatchRef, BatchRow, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
+from stan.protocol.entries import Kind, decode_records
 from stan.types import ChannelUid, RaftIndex, Sequence
 
 
@@ -115,6 +117,28 @@ class Visible:
     def last_index(self) -> RaftIndex:
         """Newest written entry; 0 if none."""
         raise NotImplementedError
+
+    @property
+    def first_index(self) -> RaftIndex:
+        """Oldest entry that `entries` has; last_index + 1 if none."""
+        raise NotImplementedError
+
+    def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
+        """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
+        raise NotImplementedError
+
+    def changes(self, first: RaftIndex, entries_max: int) -> FoundChanges:
+        """The changes in the committed entries from *first* on, after about *entries_max* entries cut off. Raises Damage."""
+        first = max(first, self.first_index)
+        last = RaftIndex(min(self._committed, first + entries_max - 1))
+        read = self.entries(first, last, CHANGES_BYTES_MAX) if first <= last else []
+        found: list[Entry] = []
+        for entry in read:
+            if entry.kind == Kind.CHANGE:
+                found.append(entry)
+            elif entry.kind == Kind.RECORDS:
+                found += [entry._replace(kind=Kind.CHANGE, body=body) for body in decode_records(entry.body)[2]]
+        return FoundChanges(found, RaftIndex((read[-1].index if read else last) + 1))
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks."""

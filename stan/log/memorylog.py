@@ -107,6 +107,10 @@ class MemoryLog(Visible):
             found.append(entry)
         return found
 
+    def index_of(self, ref: BatchRef) -> RaftIndex:
+        """The index of the entry that has the batch: its number of a segment tells."""
+        return RaftIndex(self._last_index - (self._last_index - ref.segment) % GAP)
+
     def term_at(self, index: RaftIndex) -> Term:
         """Term of the entry at *index*, also of the newest released one; 0 if it is not there."""
         if index == self._before[0]:

@@ -61,6 +61,13 @@ class ChannelIndex(Index, Protocol):
         (at least one batch if there is any)."""
 
 
+class FoundChanges(NamedTuple):
+    """The changes of a range of entries."""
+
+    entries: list[Entry]  # of kind CHANGE; a change beside messages is one with the index of their entry
+    next_index: RaftIndex  # where to go on; above the newest committed entry: that was all
+
+
 class GroupLog(Protocol):
     """Append-only log of one group. `append`, `commit`, `trim` run on the event loop; `sync`, `read`, `clean` may run in a
     worker thread beside them."""
@@ -98,6 +105,13 @@ class GroupLog(Protocol):
 
     def entries(self, first: RaftIndex, last: RaftIndex, bytes_max: int) -> list[Entry]:
         """Entries [first, last], cut off after *bytes_max* bytes of bodies but at least one. Raises Damage."""
+
+    def changes(self, first: RaftIndex, entries_max: int) -> FoundChanges:
+        """The changes in the committed entries from *first* on, after about *entries_max* entries cut off; messages are not read.
+        Entries that are not there any more are left out. Blocking, for a worker. Raises Damage."""
+
+    def index_of(self, ref: BatchRef) -> RaftIndex:
+        """The index of the entry that has the batch. Blocking, for a worker. Raises Damage, StaleRef."""
 
     def term_at(self, index: RaftIndex) -> Term:
         """Term of the entry at *index*, also of the one before first_index if it is known; 0 if it is not there."""

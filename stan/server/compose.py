@@ -28,8 +28,8 @@ from stan.edge.process import BrokerProcess
 from stan.edge.reloading import Reloading
 from stan.edge.runtime import Ticker
 from stan.edge.serving.fetching import Fetching
+from stan.edge.serving.log_requests import serve_log_requests
 from stan.edge.serving.partitioning import Partitioning
-from stan.edge.serving.scrub import Scrubber
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import new_nuid, recorded_node_id
 from stan.edge.storage.storage import Storage
@@ -197,7 +197,7 @@ class StandaloneProcess(BrokerProcess):
         )
         self.gateway.read_buffer.wake = turns.look
         Fetching(self.broker, groups, self.gateway, self.runtime, lambda _group: lease is None or lease.holds())
-        Scrubber(self.broker, groups, self.gateway, self.runtime, "")
+        serve_log_requests(self.broker, groups, self.gateway, self.runtime, "")
         if lease is not None:
             self.driver.fence = lease.fence
         partition = self.broker.view.partition

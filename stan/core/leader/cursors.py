@@ -111,10 +111,27 @@ class Unreported:
     )  # progress of earlier epochs that is not written yet
     sent: list[Sending] = field(default_factory=list)  # in the order in which it was sent
     rejected: list[int] = field(default_factory=list)  # runs first, last, ... of acked messages that a client rejected
+    removed: list[int] = field(default_factory=list)  # the same of those that count as acked because they are gone
 
     def mark(self, first: int, last: int) -> None:
         """Sequences [first, last] changed their holder: report them in the next progress entry."""
         self.sequences.merge(Run(first, last))
+
+    def tell(self, entry: pb.Progress, moment: ReportMoment) -> None:
+        """Write into a progress entry what was sent, and which messages count as acked though nobody acked them."""
+        if self.sent:
+            entry.sent.extend(recorded(self.sent, moment))
+            self.sent.clear()
+        if self.rejected or self.removed:
+            entry.rejected.extend(self.rejected)
+            entry.removed.extend(self.removed)
+            self.rejected.clear()
+            self.removed.clear()
+
+    def gone(self, first: int, last: int) -> None:
+        """Messages [first, last] are no longer there: report them as acked, though nobody acked them."""
+        self.sequences.merge(Run(first, last))
+        self.removed += (first, last)
 
 
 @dataclass(slots=True)
@@ -202,12 +219,8 @@ class LiveCursor:
         entry.acked.extend(_without(touched, held))
         touched.clear()
         unreported.last_sent = self.last_sent
-        if moment is not None and unreported.sent:
-            entry.sent.extend(recorded(unreported.sent, moment))
-            unreported.sent.clear()
-        if moment is not None and unreported.rejected:
-            entry.rejected.extend(unreported.rejected)
-            unreported.rejected.clear()
+        if moment is not None:
+            unreported.tell(entry, moment)
         return entry
 
     def _held(self, found: Iterable[tuple[int, int]], runs: Runs, subscription_id: int = 0) -> pb.Held:

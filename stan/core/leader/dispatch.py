@@ -160,7 +160,7 @@ class Dispatch:
         for live in self.cursors.by_channel.get(uid, {}).values():
             for first, last in removed_runs(removal):
                 for run in live.holders(first, last):
-                    live.unreported.mark(run.first, run.last)
+                    live.unreported.gone(run.first, run.last)
             self._skip(live, removal.first_sequence - 1)
             self.reports.mark(live)
             self._schedule(live)
@@ -524,7 +524,7 @@ class Dispatch:
             for gap_first, gap_last in seen.missing(first, min(last, reached) if batches else last):
                 live.retries.causes.remove(gap_first, gap_last)
                 if live.to_redeliver.remove(gap_first, gap_last):
-                    live.unreported.mark(gap_first, gap_last)
+                    live.unreported.gone(gap_first, gap_last)
                     self.reports.mark(live)
         return out
 
@@ -607,7 +607,7 @@ class Dispatch:
         for runs in (live.to_redeliver, exhausted) if exhausted.size else (live.to_redeliver,):
             if runs.size and runs.first <= to:
                 for run in runs.remove(1, to):
-                    live.unreported.mark(run.first, run.last)
+                    live.unreported.gone(run.first, run.last)
                 self.reports.mark(live)
         self._skip(live, to)
 

@@ -61,6 +61,7 @@ class ProgressReports:
             if moment is None:
                 live.unreported.sent.clear()
                 live.unreported.rejected.clear()
+                live.unreported.removed.clear()
             if live.has_unreported or live.unreported.sent:
                 out.append(live.progress(moment))
         return out
@@ -71,11 +72,12 @@ class ProgressReports:
         self.unconfirmed += change.maybe_sent.until
         for entry in change.progress:
             live = cursors.by_id.get(entry.cursor_id)
-            if live is not None and (entry.sent or entry.rejected):
+            if live is not None and (entry.sent or entry.rejected or entry.removed):
                 live.unreported.sent[:0] = recalled(entry, made_at)
                 live.unreported.rejected += entry.rejected
-                entry.ClearField("sent")
-                entry.ClearField("rejected")
+                live.unreported.removed += entry.removed
+                for told in ("sent", "rejected", "removed"):
+                    entry.ClearField(told)
                 self.mark(live)
             elif live is None and entry.sent:
                 self.gone.append((entry.cursor_id, list(recalled(entry, made_at))))

@@ -153,6 +153,7 @@ _ROWS: Final = (
     # Requests of operators that change nothing.
     _looking("channels", admin.ChannelsRequest, admin.ChannelsResponse, Scope.LEADERS),
     _looking("subscriptions", admin.SubscriptionsRequest, admin.SubscriptionsResponse, Scope.LEADERS),
+    _looking("explain", admin.ExplainRequest, admin.ExplainResponse, Scope.CHANNEL, placed_by=_WHICH),
     _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
     _looking("policies", admin.PoliciesRequest, admin.PoliciesResponse, Scope.METADATA),
     _looking("nodes", admin.NodesRequest, admin.NodeStatus, Scope.EACH_NODE),

@@ -27,7 +27,7 @@ from stan.edge.driver import Driver
 from stan.edge.leadership import GroupEvents, Leaderships
 from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.fetching import Fetching
-from stan.edge.serving.scrub import Scrubber
+from stan.edge.serving.log_requests import serve_log_requests
 from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
 from stan.errors import StartError
@@ -114,7 +114,7 @@ class ClusterNode:
         self.membership = Membership(self._hello(config, cluster), environment.runtime.now(), environment.random)
         self.group_sync = GroupSync(self)
         Fetching(self.broker, self.groups, self.gateway, environment.runtime, self._may_lead)
-        Scrubber(self.broker, self.groups, self.gateway, environment.runtime, me)
+        serve_log_requests(self.broker, self.groups, self.gateway, environment.runtime, me)
         self.gateway.subscribe(links.subscription, links.receive, quiet=True)
         self.gateway.subscribe(self.broker.view.subjects.hello, self._hello_heard)
 

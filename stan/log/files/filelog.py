@@ -34,7 +34,7 @@ from stan.log.files.segment import ENTRY_HEADER_SIZE
 from stan.log.files.segment_writer import SegmentWriter
 from stan.log.files.segments import Extent, Segments
 from stan.log.tail import TailCache
-from stan.log.types import BatchRef, Entry
+from stan.log.types import BatchRef, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import ENCRYPTION_BYTES
 from stan.types import GroupId, RaftIndex, Term
@@ -213,6 +213,15 @@ class FileLog(Visible):
         except Damage as damage:
             self._tell_of(damage)
             raise
+
+    def changes(self, first: RaftIndex, entries_max: int) -> FoundChanges:
+        """The changes in the committed entries from *first* on, after *entries_max* entries cut off; messages are not read.
+        Raises Damage."""
+        return self._segments.changes(first, self._committed, entries_max)
+
+    def index_of(self, ref: BatchRef) -> RaftIndex:
+        """The index of the entry that has the batch. Blocking. Raises Damage, StaleRef."""
+        return self._segments.index_of(ref)
 
     def term_at(self, index: RaftIndex) -> Term:
         """Term of the entry at *index*, also of the one before first_index if it is known; 0 if it is not there."""

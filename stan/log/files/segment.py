@@ -20,7 +20,7 @@ from stan.invariant import broken
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files.disk import Files
 from stan.log.types import BatchRow, Entry
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG, ENCRYPTION_BYTES, Kind
 from stan.types import GroupId, RaftIndex, Term
 
 SEGMENT_MAGIC = b"STANSEGM"
@@ -303,6 +303,40 @@ def read_entry(window: ReadWindow, position: int) -> EntryInSegment:
         raise Damage("wrong CRC")
     entry = Entry(RaftIndex(index), Term(term), kind, body)
     return entry_at(position, header, entry)
+
+
+class EntryChanges(NamedTuple):
+    """The changes of one entry of a segment file."""
+
+    index: RaftIndex  # type: ignore[assignment]  # hides tuple.index
+    term: Term
+    bodies: list[bytes]
+    end: int  # of the entry's last byte, plus one
+
+
+def read_changes(window: ReadWindow, position: int) -> EntryChanges:
+    """The changes in the entry at *position*; messages are stepped over, without a look at their checksum. Raises Damage with the
+    reason if there is no complete entry, or no right change."""
+    header = window.get(position, ENTRY_HEADER_SIZE)
+    if len(header) < ENTRY_HEADER_SIZE:
+        raise CutOff("entry header cut off")
+    magic, version, kind, length, _, term, index = ENTRY_HEADER.unpack(header)
+    at = position + ENTRY_HEADER_SIZE
+    end = at + length
+    if magic != ENTRY_MAGIC or version != ENTRY_VERSION or end > window.end:
+        raise Damage("no complete entry begins here")
+    bodies = []
+    if kind == Kind.CHANGE:
+        bodies.append(read_entry(window, position).entry.body)
+    while kind == _RECORDS and at + _BATCH_HEADER_SIZE <= end:
+        uid, _, _, _, _, size, crc, flags = BATCH_HEADER.unpack(window.get(at, _BATCH_HEADER_SIZE))
+        at += _BATCH_HEADER_SIZE
+        if uid == BESIDE_UID and flags == CHANGE_FLAG:
+            bodies.append(window.get(at, size))
+            if zlib.crc32(bodies[-1]) != crc:
+                raise Damage("wrong CRC")
+        at += size
+    return EntryChanges(RaftIndex(index), Term(term), bodies, end)
 
 
 class SegmentScan:

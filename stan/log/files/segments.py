@@ -26,14 +26,15 @@ from stan.log.files.segment import (
     Segment,
     SegmentScan,
     is_sealed,
+    read_changes,
     read_entry,
     segment_name,
 )
 from stan.log.files.segment_index_file import index_file_path, load_index_file, walk_outlines
 from stan.log.index import Removed
-from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
+from stan.log.types import BatchRef, BatchRow, Entry, FoundChanges, StaleRef
 from stan.log.uncommitted import Placed
-from stan.protocol.entries import BATCH_HEADER, ENCRYPTION_BYTES
+from stan.protocol.entries import BATCH_HEADER, ENCRYPTION_BYTES, Kind
 from stan.types import KiB, RaftIndex, Term
 
 BEFORE_RECORDS = ENTRY_HEADER_SIZE + BATCH_HEADER.size
@@ -228,6 +229,51 @@ class Segments:
                     return False
                 found.append(entry)
         return True
+
+    def changes(self, first: RaftIndex, last: RaftIndex, entries_max: int) -> FoundChanges:
+        """The changes in entries [first, last], after *entries_max* entries cut off. Messages are stepped over, so that damage in
+        them is not found. Raises Damage."""
+        found: list[Entry] = []
+        for segment in self.all[:]:
+            if segment.first_index > last:
+                break
+            if segment.last_index < first or not segment.entries:
+                continue
+            try:
+                with self.descriptors.using(segment.number, segment.path) as descriptor:
+                    if not self._is_current(segment):
+                        continue  # deleted or rewritten since
+                    window = ReadWindow(self._files, descriptor, segment.end)
+                    position = segment.marks.before_index(first)
+                    while position < window.end:
+                        try:
+                            read = read_changes(window, position)
+                        except Damage as damage:
+                            raise _placed(damage, segment, position) from damage
+                        position = read.end
+                        if first <= read.index <= last:
+                            if not entries_max:
+                                return FoundChanges(found, read.index)
+                            entries_max -= 1
+                            found += [Entry(read.index, read.term, Kind.CHANGE, body) for body in read.bodies]
+            except FileNotFoundError:
+                continue  # deleted
+        return FoundChanges(found, RaftIndex(last + 1))
+
+    def index_of(self, ref: BatchRef) -> RaftIndex:
+        """The index of the entry that has the batch. Raises Damage, StaleRef."""
+        segment = self.by_number.get(ref.segment)
+        if segment is None:
+            raise StaleRef(f"segment {ref.segment} of {self._directory} is gone")
+        try:
+            with self.descriptors.using(segment.number, segment.path) as descriptor:
+                if not self._is_current(segment):
+                    raise StaleRef(f"{segment.path} was rewritten")
+                return self._index_at(segment, descriptor, ref.position)
+        except FileNotFoundError as error:
+            raise StaleRef(f"{segment.path} is gone") from error
+        except Damage as damage:
+            raise _placed(damage, segment, ref.position) from damage
 
     def _opened(self, segment: Segment, found: EntryInSegment) -> Entry:
         """The entry in clear. Raises Damage, WrongKey."""

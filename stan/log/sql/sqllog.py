@@ -278,6 +278,10 @@ class SqlLog(Visible):
         yield from self._tables.entries(first, min(last, written_to))
         yield from (entry for entry in unwritten if first <= entry.index <= last)
 
+    def index_of(self, ref: BatchRef) -> RaftIndex:
+        """The index of the entry that has the batch: its number of a segment tells."""
+        return RaftIndex(self._terms.index_of(ref.segment))
+
     def term_at(self, index: RaftIndex) -> Term:
         """Term of the entry at *index*, also of the one before first_index if it is known; 0 if it is not there."""
         return self._terms.at(index)

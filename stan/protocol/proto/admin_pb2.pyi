@@ -525,6 +525,83 @@ class DamagedMessages(_message.Message):
     text: str
     def __init__(self, first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
 
+class ExplainRequest(_message.Message):
+    __slots__ = ("version", "which", "sequence")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    WHICH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    FROM_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    which: Which
+    sequence: int
+    def __init__(self, version: _Optional[int] = ..., which: _Optional[_Union[Which, _Mapping]] = ..., sequence: _Optional[int] = ..., **kwargs) -> None: ...
+
+class ExplainResponse(_message.Message):
+    __slots__ = ("error", "retry", "node", "cursor_id", "timestamp", "steps", "more", "next", "begins_late", "state")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    BEGINS_LATE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    node: str
+    cursor_id: int
+    timestamp: int
+    steps: _containers.RepeatedCompositeFieldContainer[ExplainStep]
+    more: bool
+    next: ExplainPlace
+    begins_late: bool
+    state: str
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., cursor_id: _Optional[int] = ..., timestamp: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[ExplainStep, _Mapping]]] = ..., more: bool = ..., next: _Optional[_Union[ExplainPlace, _Mapping]] = ..., begins_late: bool = ..., state: _Optional[str] = ...) -> None: ...
+
+class ExplainStep(_message.Message):
+    __slots__ = ("what", "at", "until", "cause", "client_id", "subscription_id", "count", "sequence", "node", "term", "index")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    at: int
+    until: int
+    cause: str
+    client_id: bytes
+    subscription_id: int
+    count: int
+    sequence: int
+    node: str
+    term: int
+    index: int
+    def __init__(self, what: _Optional[str] = ..., at: _Optional[int] = ..., until: _Optional[int] = ..., cause: _Optional[str] = ..., client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., count: _Optional[int] = ..., sequence: _Optional[int] = ..., node: _Optional[str] = ..., term: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+
+class ExplainPlace(_message.Message):
+    __slots__ = ("index", "holder", "owed", "epoch", "known_epoch", "settled")
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    OWED_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SETTLED_FIELD_NUMBER: _ClassVar[int]
+    index: int
+    holder: int
+    owed: int
+    epoch: int
+    known_epoch: bool
+    settled: bool
+    def __init__(self, index: _Optional[int] = ..., holder: _Optional[int] = ..., owed: _Optional[int] = ..., epoch: _Optional[int] = ..., known_epoch: bool = ..., settled: bool = ...) -> None: ...
+
 class ChangeResponse(_message.Message):
     __slots__ = ("error", "retry", "changed", "first_sequence", "last_sequence")
     ERROR_FIELD_NUMBER: _ClassVar[int]

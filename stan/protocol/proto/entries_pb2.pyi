@@ -363,7 +363,7 @@ class MaybeSent(_message.Message):
     def __init__(self, until: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Progress(_message.Message):
-    __slots__ = ("cursor_id", "last_sent", "held", "acked", "epoch", "sent", "rejected")
+    __slots__ = ("cursor_id", "last_sent", "held", "acked", "epoch", "sent", "rejected", "removed")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_SENT_FIELD_NUMBER: _ClassVar[int]
     HELD_FIELD_NUMBER: _ClassVar[int]
@@ -371,6 +371,7 @@ class Progress(_message.Message):
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     SENT_FIELD_NUMBER: _ClassVar[int]
     REJECTED_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     cursor_id: int
     last_sent: int
     held: _containers.RepeatedCompositeFieldContainer[Held]
@@ -378,7 +379,8 @@ class Progress(_message.Message):
     epoch: int
     sent: _containers.RepeatedCompositeFieldContainer[Sent]
     rejected: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cursor_id: _Optional[int] = ..., last_sent: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., acked: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ..., rejected: _Optional[_Iterable[int]] = ...) -> None: ...
+    removed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, cursor_id: _Optional[int] = ..., last_sent: _Optional[int] = ..., held: _Optional[_Iterable[_Union[Held, _Mapping]]] = ..., acked: _Optional[_Iterable[int]] = ..., epoch: _Optional[int] = ..., sent: _Optional[_Iterable[_Union[Sent, _Mapping]]] = ..., rejected: _Optional[_Iterable[int]] = ..., removed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Sent(_message.Message):
     __slots__ = ("subscription_id", "client_id", "cause", "count", "runs", "first_ago", "last_ago")

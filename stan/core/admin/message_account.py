@@ -1,0 +1,185 @@
+"""What the log tells of one message of one cursor: its deliveries, why they were made, and what came of them.
+
+    entries, in the order of the log ─► Account ─► steps
+
+Pure and small: it keeps who holds the message and why it is owed, so that a delivery whose leader found the message owed gets the
+cause that an earlier entry tells. Which entries there are, and where they are read, is nothing to it.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from stan.core.base.causes import Cause
+from stan.core.base.runs import pairs
+from stan.core.leader.cursors import LiveCursor
+from stan.core.state.group import Cursor, CursorKind, kind_and_name, removed_runs
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+
+MICROSECOND: Final = 1000
+SAME_DELIVERY: Final = 1_000_000
+"""Two records of a delivery to one member with the same cause and count whose times differ by less, in ns, are of one delivery: a
+leader that does not know whether an entry was written tells of it once more."""
+WORDS: Final = {cause: cause.name.lower().replace("_", " ") for cause in Cause}
+"""The causes in words, as answers tell them."""
+
+
+class Account:
+    """Takes the changes of a group one by one, and collects the steps that concern one message of one cursor."""
+
+    def __init__(self, cursor: Cursor, sequence: int, place: admin.ExplainPlace | None = None) -> None:
+        """*place*: where an account of the same message has ended that this one goes on with."""
+        self.cursor = cursor
+        self.sequence = sequence
+        self.place = admin.ExplainPlace() if place is None else place
+        self.steps: list[admin.ExplainStep] = []
+
+    def take(self, index: int, term: int, change: pb.GroupChange) -> None:
+        """The next committed change: the entry at *index* has it."""
+        before = len(self.steps)
+        for progress in change.progress:
+            if progress.cursor_id == self.cursor.cursor_id:
+                self._progress(progress, change.at)
+        name = change.WhichOneof("change")
+        if name is not None:
+            handle = getattr(self, f"_{name}", None)
+            if handle is not None:
+                handle(getattr(change, name), index)
+        for step in self.steps[before:]:
+            step.node, step.term, step.index = change.node.decode("utf-8", "replace"), term, index
+            step.at = step.at or change.at
+
+    def _note(self, what: str, **more: object) -> None:
+        self.steps.append(admin.ExplainStep(what=what, **more))  # type: ignore[arg-type]
+
+    def _has(self, runs: Iterable[int]) -> bool:
+        return any(first <= self.sequence <= last for first, last in pairs(runs))
+
+    def _owe(self, cause: Cause) -> None:
+        self.place.holder, self.place.owed = 0, cause + 1
+
+    def _settle(self, what: str) -> None:
+        if not self.place.settled:
+            self._note(what)
+        self.place.holder, self.place.owed, self.place.settled = 0, 0, True
+
+    # --- progress -----------------------------------------------------------------------------------------------------
+
+    def _progress(self, progress: pb.Progress, at: int) -> None:
+        place = self.place
+        for sent in progress.sent:
+            if self._has(sent.runs):
+                self._sent(sent, at)
+        if place.known_epoch and progress.epoch != place.epoch:
+            return  # the leader did not know of the operator's change yet
+        for held in progress.held:
+            if not self._has(held.runs):
+                continue
+            place.settled = False
+            if held.subscription_id:
+                place.holder, place.owed = held.subscription_id, 0
+                continue
+            self._owe(Cause(held.cause) if held.cause in WORDS else Cause.OWED)
+            if held.exhausted and not self._was("exhausted"):
+                self._note("exhausted")
+        if self._has(progress.acked):
+            gone, rejected = self._has(progress.removed), self._has(progress.rejected)
+            self._settle("removed" if gone else "rejected" if rejected else "acked")
+
+    def _sent(self, sent: pb.Sent, at: int) -> None:
+        place, cause = self.place, Cause(sent.cause) if sent.cause in WORDS else Cause.OWED
+        if cause is Cause.OWED and place.owed:
+            cause = Cause(place.owed - 1)
+        step = admin.ExplainStep(
+            what="delivered",
+            at=at - sent.first_ago * MICROSECOND,
+            until=at - sent.last_ago * MICROSECOND,
+            cause=WORDS[cause],
+            client_id=sent.client_id,
+            subscription_id=sent.subscription_id,
+            count=sent.count,
+        )
+        if not any(_is_same(step, known) for known in self.steps):
+            self.steps.append(step)
+            place.holder, place.owed, place.settled = sent.subscription_id, 0, False
+
+    def _was(self, what: str) -> bool:
+        """True if that was the newest step."""
+        return bool(self.steps) and self.steps[-1].what == what
+
+    # --- other changes --------------------------------------------------------------------------------------------------
+
+    def _maybe_sent(self, change: pb.MaybeSent, _index: int) -> None:
+        until = max((to for cursor_id, to in pairs(change.until) if cursor_id == self.cursor.cursor_id), default=0)
+        if self.sequence <= until and not self.place.holder and not self.place.owed and not self.place.settled:
+            self._note("maybe delivered")
+
+    def _subscribe(self, change: pb.Subscribe, _index: int) -> None:
+        cursor = self.cursor
+        kind, name = kind_and_name(change.queue_group, change.durable_name)
+        mine = kind is CursorKind.DURABLE and (kind, name, change.client_id) == cursor.key
+        if mine and change.uid == cursor.uid and self.place.holder:
+            self._owe(Cause.RESUMED)  # the new member takes the place of the one that held it
+
+    def _leave(self, change: pb.Leave, _index: int) -> None:
+        if change.subscription_id == self.place.holder:
+            self._note("left", subscription_id=change.subscription_id)
+            self._owe(Cause.MEMBER_GONE if self.cursor.kind.shared else Cause.RESUMED)
+
+    def _move_cursor(self, change: pb.MoveCursor, index: int) -> None:
+        if change.cursor_id != self.cursor.cursor_id:
+            return
+        self._note("moved", sequence=change.sequence, at=change.at)
+        place = self.place
+        place.holder = place.owed = 0
+        place.settled = change.sequence > self.sequence
+        place.epoch, place.known_epoch = index, True
+
+    def _skip_sequences(self, change: pb.SkipSequences, index: int) -> None:
+        if change.cursor_id != self.cursor.cursor_id:
+            return
+        if self._has(change.runs):
+            self._settle("skipped")
+        self.place.epoch, self.place.known_epoch = index, True
+
+    def _send_again(self, change: pb.SendAgain, _index: int) -> None:
+        held = self.place.holder or self.place.owed
+        if change.cursor_id == self.cursor.cursor_id and held and (not change.runs or self._has(change.runs)):
+            self._note("sent again")
+            self._owe(Cause.MOVED)
+
+    def _pause_cursor(self, change: pb.PauseCursor, _index: int) -> None:
+        if change.cursor_id == self.cursor.cursor_id and not self.place.settled:
+            self._note("paused" if change.paused else "resumed")
+
+    def _removal(self, change: pb.Removal, _index: int) -> None:
+        gone = change.uid == self.cursor.uid and any(
+            first <= self.sequence <= last for first, last in removed_runs(change)
+        )
+        if gone:
+            self._settle("removed")
+
+    def _trim(self, change: pb.Trim, _index: int) -> None:
+        if any(uid == self.cursor.uid and first > self.sequence for uid, first in pairs(change.first_sequences)):
+            self._settle("removed")
+
+
+def _is_same(step: admin.ExplainStep, known: admin.ExplainStep) -> bool:
+    return (
+        known.what == step.what
+        and (known.subscription_id, known.count, known.cause) == (step.subscription_id, step.count, step.cause)
+        and known.at - SAME_DELIVERY < step.at < known.until + SAME_DELIVERY
+    )
+
+
+def state_of(cursor: Cursor, live: LiveCursor | None, sequence: int) -> str:
+    """What has become of a message by now. *live*: the leader's view of the cursor; None: it has no online member."""
+    exhausted = live is not None and sequence in live.retries.exhausted
+    owed = cursor.to_redeliver if live is None else live.to_redeliver
+    if exhausted:
+        return "exhausted"
+    if sequence in owed:
+        return "owed"
+    if live is not None and any(sequence in member.window for member in live.members):
+        return "pending"
+    return "not sent" if sequence > (cursor.last_sent if live is None else live.last_sent) else "settled"

@@ -1,0 +1,143 @@
+"""Explain: what the log tells of one message of a durable, a queue group or a subscription (`.admin.explain`).
+
+    request for the leader ─► look-up of cursor and message ─► the log, off the loop, changes alone ─► account ─► answer
+
+Promises: an answer covers a bounded number of entries and says where the next request has to begin; it ends early once the
+message is settled and no operator has moved the cursor since. What the log no longer has is said, not guessed.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from stan import limits
+from stan.core.admin.cursor_admin import which
+from stan.core.admin.message_account import Account, state_of
+from stan.core.broker.broker import Broker
+from stan.core.context import text
+from stan.core.requests.request import AcceptedRequest
+from stan.core.state.group import Cursor
+from stan.core.state.meta import ChannelInfo
+from stan.edge.batch_lookup import LOOKUP_ATTEMPTS
+from stan.edge.nats.gateway import Gateway
+from stan.edge.runtime import Runtime
+from stan.errors import INVALID_ADMIN, UNKNOWN_CHANNEL, UNREADABLE, beyond_end
+from stan.log.types import BatchRef, GroupLog, StaleRef
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+from stan.raft.consensus import Consensus
+from stan.types import GroupId, RaftIndex, Sequence
+
+
+class Explaining:
+    """Serves the `.admin.explain` requests for the groups that this node leads."""
+
+    def __init__(self, broker: Broker, groups: Mapping[GroupId, Consensus], gateway: Gateway, runtime: Runtime) -> None:
+        self._broker = broker
+        self._view = broker.view
+        self._groups = groups
+        self._gateway = gateway
+        self._runtime = runtime
+        self._under_way = 0
+        gateway.serve("admin.explain", self._on_request)
+
+    def _on_request(self, accepted: AcceptedRequest) -> None:
+        if accepted.request.sequence < 1:
+            accepted.refuse(INVALID_ADMIN)
+        elif self._under_way >= limits.VERIFIES_UNDER_WAY_MAX:
+            accepted.busy()
+        elif accepted.name in self._view.meta.channels:
+            self._look_up(accepted, 1)
+        else:
+            self._under_way += 1
+            self._broker.catch_up(partial(self._caught_up, accepted))
+
+    def _caught_up(self, accepted: AcceptedRequest, known: bool) -> None:  # noqa: FBT001 - an answer
+        self._under_way -= 1
+        if known:
+            self._look_up(accepted, 1)
+        else:
+            accepted.busy()
+
+    def _look_up(self, accepted: AcceptedRequest, attempt: int) -> None:
+        request: admin.ExplainRequest = accepted.request
+        info = self._view.meta.channels.get(accepted.name)
+        if info is None:
+            accepted.refuse(UNKNOWN_CHANNEL)
+            return
+        group, held = self._groups.get(info.group), self._view.groups.get(info.group)
+        if group is None or held is None or not held.leads:
+            accepted.busy()
+            return
+        channel = held.machine.channels.get(info.uid)
+        cursor = which(list(channel.cursors.values()) if channel is not None else [], request.which)
+        if isinstance(cursor, str):
+            accepted.refuse(cursor)
+            return
+        index = self._view.visible(info.group, info.uid, group.log.channel(info.uid))
+        if request.sequence > index.last_sequence:
+            accepted.refuse(beyond_end(text(info.name), request.sequence, index.last_sequence))
+            return
+        reading = Reading(group.log, cursor, request, self._place_of(info, group.log, request.sequence))
+        reading.response.node = self._view.node
+        reading.response.state = state_of(cursor, held.live(cursor.cursor_id), request.sequence)
+        self._under_way += 1
+        self._runtime.work(reading.run, partial(self._was_read, accepted, reading, attempt))
+
+    def _place_of(self, info: ChannelInfo, log: GroupLog, sequence: int) -> BatchRef | None:
+        """Where the message lies; None if it is gone."""
+        index, at = log.channel(info.uid), Sequence(sequence)
+        deleted = self._view.deleted(info.group, info.uid)
+        if sequence < index.first_sequence or (deleted is not None and sequence in deleted):
+            return None
+        return next((ref for ref in index.refs(at, at, 1, 1) if ref.base_sequence <= sequence), None)
+
+    def _was_read(self, accepted: AcceptedRequest, reading: "Reading", attempt: int, problem: Exception | None) -> None:
+        self._under_way -= 1
+        if isinstance(problem, StaleRef) and attempt < LOOKUP_ATTEMPTS:
+            self._look_up(accepted, attempt + 1)
+        elif isinstance(problem, StaleRef):
+            accepted.busy()
+        elif problem is not None:
+            self._gateway.complain("ERR", f"Error explaining a message of channel {text(accepted.name)} ({problem})")
+            accepted.refuse(UNREADABLE)
+        else:
+            accepted.answer_with(reading.response)
+
+
+class Reading:
+    """The reading of one part of the log, for a worker thread; `response` is complete after `run`."""
+
+    def __init__(self, log: GroupLog, cursor: Cursor, request: admin.ExplainRequest, ref: BatchRef | None) -> None:
+        """*ref*: where the message lies; None: it is gone."""
+        self._log = log
+        self._ref = ref
+        going_on = request.HasField("from")
+        place = admin.ExplainPlace()
+        if going_on:
+            place.CopyFrom(getattr(request, "from"))
+        self._first = not going_on
+        self._account = Account(cursor, request.sequence, place)
+        override = cursor.override
+        self._moved = RaftIndex(override.epoch) if override is not None else RaftIndex(0)
+        timestamp = ref.timestamp if ref is not None else 0
+        self.response = admin.ExplainResponse(cursor_id=cursor.cursor_id, timestamp=timestamp)
+
+    def run(self) -> None:
+        """Read, and account for what was read. Raises StaleRef if the message has moved: look it up again; Damage."""
+        account, response, place = self._account, self.response, self._account.place
+        if self._first:
+            place.index = self._log.index_of(self._ref) if self._ref is not None else 1
+            response.begins_late = place.index < self._log.first_index
+        found = self._log.changes(RaftIndex(place.index), limits.EXPLAIN_ENTRIES_MAX)
+        response.more = found.next_index <= self._log.last_index and found.next_index > place.index
+        place.index = found.next_index
+        for entry in found.entries:
+            account.take(entry.index, entry.term, pb.GroupChange.FromString(entry.body))
+            if place.settled and entry.index >= self._moved:
+                response.more = False
+                break
+            if len(account.steps) >= limits.EXPLAIN_STEPS_MAX:
+                response.more, place.index = True, entry.index + 1
+                break
+        response.steps.extend(account.steps)
+        response.next.CopyFrom(place)
