@@ -17,9 +17,9 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, get_origin
 
-from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 from stan_client.session import text_of
 
+from stan.policies import PolicyRule, options_of, set_options
 from stan.protocol.proto.admin_pb2 import CursorStatus, DeliveryPolicy, PolicyStatus, SubscriptionsResponse
 from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.types import MiB
@@ -58,7 +58,7 @@ class SavedPolicy:
 
     pattern: str
     name: str  # of a durable or queue group; "": all
-    options: dict[str, Any]  # JSON form of an admin.DeliveryPolicy
+    options: dict[str, Any]  # what it sets, as stan.policies.options_of gives it
 
 
 @dataclass(slots=True)
@@ -138,16 +138,14 @@ def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus
 
 def saved_policy(found: PolicyStatus) -> SavedPolicy:
     """A policy as it is saved; the inverse of `policy_of`."""
-    options = MessageToDict(found.policy, preserving_proto_field_name=True)
-    return SavedPolicy(text_of(found.pattern), text_of(found.name), options)
+    return SavedPolicy(text_of(found.pattern), text_of(found.name), options_of(found.policy))
 
 
 def policy_of(saved: SavedPolicy) -> DeliveryPolicy:
-    """A saved policy as a message. Raises ValueError: it is none."""
-    try:
-        return ParseDict(saved.options, DeliveryPolicy())
-    except ParseError as error:
-        raise ValueError(f"policy of {saved.pattern}: {error}") from None
+    """A saved policy as a message. Raises TypeError, ValueError: it is none."""
+    policy = DeliveryPolicy()
+    set_options(policy, PolicyRule(pattern=saved.pattern, name=saved.name, **saved.options))
+    return policy
 
 
 def write_index(directory: Path, index: BackupIndex) -> None:
@@ -184,7 +182,7 @@ def read_index(directory: Path) -> BackupIndex:
                     raise TypeError(f"{one.name} of a channel is {getattr(channel, one.name)!r}")
     except FileNotFoundError:
         raise ArchiveError(f"{directory} is no backup, or one that was not finished: {INDEX} is missing") from None
-    except (OSError, ValueError, TypeError, KeyError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ArchiveError(f"{path}: {error}") from None
     if any("/" in channel.file or not channel.file for channel in channels):
         raise ArchiveError(f"{path}: a file outside of the backup is named")

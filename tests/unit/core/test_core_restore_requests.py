@@ -126,7 +126,12 @@ def test_numbers_of_redeliveries_come_back(harness) -> None:
     )
     assert told(ask(harness, "restore_cursor", cursor=position))[0] == ""
     (cursor,) = machine(harness).cursors.values()
-    assert [(run.first, run.last, run.count) for run in cursor.to_redeliver] == [(5, 5, 0), (6, 6, 3), (8, 8, 3), (9, 9, 0)]
+    assert [(run.first, run.last, run.count) for run in cursor.to_redeliver] == [
+        (5, 5, 0),
+        (6, 6, 3),
+        (8, 8, 3),
+        (9, 9, 0),
+    ]
 
 
 def test_gap_that_no_batch_can_tell_is_refused_and_ends_nothing(harness) -> None:
