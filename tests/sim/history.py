@@ -146,6 +146,7 @@ class History:
         self.unled = defaultdict(list)  # group -> [since when nobody leads it, until when], in order
         self.replicas = defaultdict(dict)  # group -> node -> what must be the same on all
         self.max_deliver = 0  # deliveries that the policy of all positions allows; 0: no limit
+        self.failover = False  # queue groups are failover groups
         self.told = []  # complaints made on the way
         self.operations = defaultdict(list)  # consumer -> what an operator has asked to be changed about it
         self._leading = {}  # group -> node
@@ -661,6 +662,23 @@ def check_working(history):
             until[key] = event.sub, event.at + event.sub.ack_wait, False
 
 
+def check_failover(history):
+    """C16: a failover group has one active member: nobody else gets anything before that one has ended."""
+    if not history.failover:
+        return
+    active, last, ended = {}, {}, set()
+    for event in history.events:
+        if isinstance(event, Ended):
+            ended.add(event.sub)
+        elif isinstance(event, Delivered) and event.sub.shared and event.sub not in ended:
+            consumer = event.sub.consumer
+            before = active.get(consumer)
+            two = before is not None and before is not event.sub and before not in ended
+            if two and not history.held_back(last[consumer], event.at):
+                yield f"{consumer}: {event.sub.member} got {event.sequence} while {before.member} was active"
+            active[consumer], last[consumer] = event.sub, event.at
+
+
 def check_replicas(history):
     """C11: all nodes of a group hold the same."""
     yield from history.told
@@ -684,6 +702,7 @@ CHECKS = (
     check_at_least_once,
     check_deliveries,
     check_working,
+    check_failover,
     check_replicas,
 )
 

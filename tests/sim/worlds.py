@@ -20,6 +20,8 @@ WORLDS = {
     "cluster-operator": ("tests.sim.operators", "ClusterOperator"),
     "verdicts": ("tests.sim.verdict_worlds", "NodeVerdicts"),
     "cluster-verdicts": ("tests.sim.verdict_worlds", "ClusterVerdicts"),
+    "failover": ("tests.sim.group_worlds", "NodeFailover"),
+    "cluster-failover": ("tests.sim.group_worlds", "ClusterFailover"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
     "damage": ("tests.sim.damage_worlds", "NodeDamage"),
     "cluster-damage": ("tests.sim.damage_worlds", "ClusterDamage"),

@@ -73,7 +73,8 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
         ("policy", format_in_force(cursor.policy) if cursor.HasField("policy") else "none is set"),
     ]
     for member in cursor.members:
-        trouble = [word for word, so in (("window full", member.stalled), ("not answering", member.failing)) if so]
+        words = (("active", member.active), ("window full", member.stalled), ("not answering", member.failing))
+        trouble = [word for word, so in words if so]
         told = f"{text_of(member.client_id)}: {member.pending:,} of {member.max_in_flight:,} unacked"
         if member.window_now and member.window_now < member.max_in_flight:
             trouble.append(f"window cut to {member.window_now:,}")

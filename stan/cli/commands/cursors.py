@@ -50,19 +50,24 @@ def lag(cursor: pb.CursorStatus) -> int:
     return cursor.waiting + cursor.pending
 
 
+def takers(cursor: pb.CursorStatus) -> list[pb.MemberStatus]:
+    """The members that get messages: all, or the active one of a failover group."""
+    return [member for member in cursor.members if member.active] or list(cursor.members)
+
+
 def window(cursor: pb.CursorStatus) -> int:
-    """How many messages may be unacked, of all members together."""
-    return sum(member.max_in_flight for member in cursor.members) or cursor.max_in_flight
+    """How many messages may be unacked, of all members together that get any."""
+    return sum(member.max_in_flight for member in takers(cursor)) or cursor.max_in_flight
 
 
 def window_now(cursor: pb.CursorStatus) -> int:
     """How many messages may be unacked at the moment: fewer than `window` while an adaptive window is cut."""
-    return sum(member.window_now or member.max_in_flight for member in cursor.members) or cursor.max_in_flight
+    return sum(member.window_now or member.max_in_flight for member in takers(cursor)) or cursor.max_in_flight
 
 
 def state_of(cursor: pb.CursorStatus, now_ns: int) -> str:
     """One of the words above."""
-    members = cursor.members
+    members = takers(cursor)
     if cursor.paused or not members:
         return PAUSED if cursor.paused else OFFLINE if lag(cursor) or cursor.owed else RESTING
     if all(member.failing for member in members):
@@ -131,16 +136,18 @@ def _why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
         return [f"It is paused: nothing is sent, acks count. {waits}.", f"Go on: {command} resume {at}"]
     if not cursor.members:
         return _offline(cursor, waits)
-    failing = [member for member in cursor.members if member.failing]
-    if len(failing) == len(cursor.members):
+    members = takers(cursor)
+    failing = [member for member in members if member.failing]
+    if len(failing) == len(members):
         who = _listed(text_of(member.client_id) for member in failing)
         silent = "Its client does" if len(failing) == 1 else "All its clients do"
+        silent = "Its active member does" if len(members) < len(cursor.members) else silent
         cause = "the process hangs, has no network, or was killed and is not closed yet"
         return [
             f"{silent} not answer heartbeats ({who}): {cause}. {waits}.",
             f"Look at the process; or close it from here: stan client evict {text_of(failing[0].client_id)}",
         ]
-    if all(member.stalled or member.failing for member in cursor.members):
+    if all(member.stalled or member.failing for member in members):
         return _full(cursor, command, at, now_ns)
     return _flowing(cursor, at, waits, command, now_ns, [*_cut(cursor), *_some_full(cursor), *_some_failing(failing)])
 
@@ -180,7 +187,7 @@ def _full(cursor: pb.CursorStatus, command: str, at: str, now_ns: int) -> list[s
             "comes again."
         )
     said += _cut(cursor)
-    busiest = max(cursor.members, key=lambda member: member.pending)
+    busiest = max(takers(cursor), key=lambda member: member.pending)
     said.append(
         f"See what client {text_of(busiest.client_id)!r} does with message {_oldest(cursor):,} "
         f"(stan channel get {text_of(cursor.channel)} --seq {_oldest(cursor)}); it acks too slowly, or not at all. "
@@ -231,9 +238,10 @@ def _cut(cursor: pb.CursorStatus) -> list[str]:
 
 
 def _some_full(cursor: pb.CursorStatus) -> list[str]:
-    full = [member for member in cursor.members if member.stalled]
+    members = takers(cursor)
+    full = [member for member in members if member.stalled]
     who = _listed(text_of(member.client_id) for member in full)
-    return [f"{len(full)} of {len(cursor.members)} members have a full window: {who}."] if full else []
+    return [f"{len(full)} of {len(members)} members have a full window: {who}."] if full else []
 
 
 def _some_failing(failing: list[pb.MemberStatus]) -> list[str]:

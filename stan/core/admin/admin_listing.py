@@ -296,11 +296,13 @@ class AdminListing:
         )
         members = {member.sub.subscription_id: member for member in live.members}
         furthest = max(live.members, key=lambda member: member.window.last)
+        active = live.takers[0] if live.policy.failover and live.cursor.kind.shared else None
         for sub in live.cursor.members:  # in the order in which they subscribed
             member = members.get(sub.subscription_id)
             if member is not None:
                 reached = live.last_sent if member is furthest else max(sub.last_sent, member.window.last)
                 shown.members.append(self._member(member, reached))
+                shown.members[-1].active = member is active
         shown.oldest_pending = min((one.oldest_pending for one in shown.members if one.oldest_pending), default=0)
 
     def _member(self, member: LiveMember, reached: int) -> pb.MemberStatus:

@@ -240,11 +240,22 @@ class LiveCursor:
             batches.popleft()
         return None
 
+    @property
+    def takers(self) -> list[LiveMember]:
+        """The members that may get messages: all of them, or the active one alone, where the policy is `failover`.
+
+        The active member is the one that joined first. It stays active while its end is proposed, and gets nothing then: the next
+        one begins when the log tells that the former one is gone, so that no two are active, whoever leads.
+        """
+        if not self.policy.failover or len(self.members) == 1:
+            return self.members
+        return [min(self.members, key=lambda member: member.sub.joined_at)]
+
     def choose(self) -> LiveMember | None:
         """The member that gets the next message: open window, answering heartbeats, fewest in flight, earliest in the list
-        (STAN-SPEC 6.4); None if every window is full."""
-        if len(self.members) == 1:
-            only = self.members[0]
+        (STAN-SPEC 6.4); of a failover group the active one. None if every window is full."""
+        if len(self.members) == 1 or self.policy.failover:
+            only = self.takers[0]
             return only if only.open_slots else None
         open_members = [m for m in self.members if m.open_slots]
         pool = [m for m in open_members if not m.failed_heartbeat] or open_members
@@ -257,6 +268,8 @@ class LiveCursor:
 
     def share(self, member: LiveMember, available: int) -> int:
         """How many of *available* messages *member* gets at once: as many as level the open windows."""
+        if self.policy.failover:
+            return available
         open_members = [m for m in self.members if m.open_slots]
         if len(open_members) == 1:
             return available

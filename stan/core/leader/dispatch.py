@@ -489,7 +489,7 @@ class Dispatch:
 
     def _fetch_owed(self, live: LiveCursor, ready: Ready) -> int:
         """Fetch the oldest messages to redeliver, as many as the windows take; batches of new messages in hand are dropped."""
-        slots = sum(m.open_slots for m in live.members)
+        slots = sum(m.open_slots for m in live.takers)
         if not slots:
             return 0
         live.batches.clear()
@@ -561,7 +561,7 @@ class Dispatch:
     def _ack_wait_over(self, live: LiveCursor, member: LiveMember, now: Nanos) -> None:
         """Take messages whose ack wait is over, or the pause after a failure, back for redelivery (STAN-SPEC 6.6); the pump sends
         them again. Where the policy wants a pause after the ack wait, they stay pending until that is over, too. While heartbeats
-        of all members fail, the messages stay pending and their ack wait starts again."""
+        of all members fail that could get them, the messages stay pending and their ack wait starts again."""
         if not member.timer_at or member.timer_at > now or self.stops.disconnected or member not in live.members:
             return
         member.timer_at = 0
@@ -570,7 +570,7 @@ class Dispatch:
         taken = []
         for run in member.window.due(now + limits.REDELIVERY_SLACK):
             member.window.remove(run.first, run.last)
-            if member.failed_heartbeat and all(m.failed_heartbeat for m in live.members):
+            if member.failed_heartbeat and all(m.failed_heartbeat for m in live.takers):
                 member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
                 continue
             if member.adaptive is not None:  # what a client has failed with, and said so, is not late

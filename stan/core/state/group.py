@@ -90,6 +90,11 @@ class Subscription:
     reply: bytes = b""  # reply subject of its SubscriptionRequest
     joined: int = 0  # RaftIndex of its Subscribe entry; 0: the ack key is this index
 
+    @property
+    def joined_at(self) -> int:
+        """RaftIndex of its Subscribe entry: the order in which members have joined."""
+        return self.joined or self.ack_key
+
 
 class Subscriptions:
     """The online subscriptions of a group, by the keys that find them."""

@@ -84,6 +84,7 @@ def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False
                 "last_sent": member.last_sent,
                 "stalled": member.stalled,
                 "failing": member.failing,
+                "active": member.active,
             }
             for member in row.members
         ]

@@ -225,7 +225,7 @@ class Backoff(_message.Message):
     def __init__(self, pauses: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MemberStatus(_message.Message):
-    __slots__ = ("client_id", "subscription_id", "inbox", "max_in_flight", "ack_wait_s", "pending", "last_sent", "stalled", "failing", "oldest_pending", "window_now")
+    __slots__ = ("client_id", "subscription_id", "inbox", "max_in_flight", "ack_wait_s", "pending", "last_sent", "stalled", "failing", "oldest_pending", "window_now", "active")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     INBOX_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +237,7 @@ class MemberStatus(_message.Message):
     FAILING_FIELD_NUMBER: _ClassVar[int]
     OLDEST_PENDING_FIELD_NUMBER: _ClassVar[int]
     WINDOW_NOW_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
     client_id: bytes
     subscription_id: int
     inbox: bytes
@@ -248,7 +249,8 @@ class MemberStatus(_message.Message):
     failing: bool
     oldest_pending: int
     window_now: int
-    def __init__(self, client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[int] = ..., last_sent: _Optional[int] = ..., stalled: bool = ..., failing: bool = ..., oldest_pending: _Optional[int] = ..., window_now: _Optional[int] = ...) -> None: ...
+    active: bool
+    def __init__(self, client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[int] = ..., last_sent: _Optional[int] = ..., stalled: bool = ..., failing: bool = ..., oldest_pending: _Optional[int] = ..., window_now: _Optional[int] = ..., active: bool = ...) -> None: ...
 
 class ClientsRequest(_message.Message):
     __slots__ = ("version", "client_id", "after", "max")

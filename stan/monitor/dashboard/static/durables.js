@@ -16,7 +16,7 @@ function members(row) {
   if (row.members.length < 2) return null;
   const evict = (member) => confirm({ title: `Put ${member.client} out of ${row.name}?`, text: "Its subscription is closed; what it has in flight goes to the others.", button: "Put it out", action: "evict_member", make: () => ({ channel: row.channel_key, subscription: member.subscription }) });
   return h("details", { "data-key": "members" }, h("summary", {}, many(row.members.length, "member")), h("ul", { class: "members" }, row.members.map((member) => h("li", { "data-key": member.subscription },
-    `${member.client}: ${number(member.pending)} of ${number(member.window)} in flight${cut(member)}${member.failing ? ", does not answer" : ""} `, mayAct() && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
+    `${member.client}: ${number(member.pending)} of ${number(member.window)} in flight${cut(member)}${member.active ? ", active" : ""}${member.failing ? ", does not answer" : ""} `, mayAct() && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
 }
 
 export const COLUMNS = [
