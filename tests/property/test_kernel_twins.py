@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from struct import Struct
+from itertools import accumulate
+from struct import Struct, iter_unpack
 from types import ModuleType
 from typing import NamedTuple
 
@@ -513,6 +514,39 @@ def test_seal_twins_agree_on_any_bodies(bodies, base, timestamp, channel):
 )
 def test_frames_twins_agree_on_any_records(parts, tail, base, first, last, count):
     same(server_py, _stan_kernel, "frames", records(parts) + tail, base, first, last, b"in", count)
+
+
+unknown = st.sampled_from([b"\x78\x05", b"\x7d1234", b"\x79" + b"8" * 8, b"\x7a\x00"])
+
+
+@st.composite
+def keyed_messages(draw: st.DrawFn) -> bytes:
+    """A MsgProto, with a key or without one."""
+    key = draw(st.sampled_from([b"", b"", b"a", b"b"]) | st.binary(max_size=20))
+    message = wire_pb2.MsgProto(sequence=draw(st.integers(1, 300)), data=draw(small), key=key)
+    return draw(st.just(b"") | unknown) + message.SerializeToString() + draw(st.just(b"") | unknown)
+
+
+@needs_compiled
+@relaxed
+@given(st.lists(keyed_messages() | st.binary(max_size=40), max_size=6), small)
+def test_slots_twins_agree_on_any_records(parts, tail):
+    same(server_py, _stan_kernel, "slots", records(parts))
+    same(server_py, _stan_kernel, "slots", records(parts) + tail)
+
+
+@both
+@relaxed
+@given(st.lists(keyed_messages(), max_size=6))
+def test_slots_are_of_keys_and_ends_are_where_records_end(twin, parts):
+    slots, ends = twin.slots(records(parts))
+    found = [slot for (slot,) in iter_unpack("<H", slots)]
+    keys = [wire_pb2.MsgProto.FromString(part).key for part in parts]
+    assert [slot == server_py.NO_SLOT for slot in found] == [not key for key in keys]
+    assert len({*zip(keys, found, strict=True)}) == len(set(keys)), "a key has one slot"
+    assert all(slot < server_py.SLOTS or not key for slot, key in zip(found, keys, strict=True))
+    sizes = [4 + len(part) for part in parts]
+    assert [end for (end,) in iter_unpack("<I", ends)] == list(accumulate(sizes))
 
 
 @both

@@ -11,9 +11,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from stan.protocol.kernel import server_py
-from stan.protocol.kernel.server_py import number, refuse, select
+from stan.protocol.kernel.server_py import NO_SLOT, SLOTS, number, refuse, select
 
-__all__ = ["NAME", "frames", "number", "refuse", "scan", "seal", "select"]
+__all__ = ["NAME", "NO_SLOT", "SLOTS", "frames", "number", "refuse", "scan", "seal", "select", "slots"]
 
 
 def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
@@ -31,8 +31,9 @@ def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
 NAME, _module = choose("_stan_kernel", server_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.kernel.server_py import frames, scan, seal
+    from stan.protocol.kernel.server_py import frames, scan, seal, slots
 else:
     scan = _module.scan
     seal = _module.seal
     frames = _module.frames
+    slots = _module.slots

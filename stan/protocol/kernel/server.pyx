@@ -28,9 +28,11 @@ cdef extern from *:
 cdef enum:
     KEY_BYTES = 8  # as in frames.py
     PREFIXES_MAX = 16  # more than a configuration may have of them
+    SLOTS = 1024  # as in server_py.py
+    NO_SLOT = 0xFFFF
     SEQUENCE_ROOM = 12  # of PubAck.sequence with a varint of ten bytes
 
-KERNEL_VERSION = 6
+KERNEL_VERSION = 7
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -707,3 +709,58 @@ cdef bytes _frames(
         out = put_crlf(out)
         at += 4 + size
     return result
+
+
+def slots(records):
+    """See server_py.slots."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        return _slots(<const uint8_t*> view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple _slots(const uint8_t* begin, Py_ssize_t length):
+    cdef const uint8_t* at = begin
+    cdef const uint8_t* end = begin + length
+    cdef Py_ssize_t count = 0, size
+    cdef uint32_t slot
+    while at < end:
+        at += 4 + _record_size(at, end)
+        count += 1
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, 2 * count)
+    cdef bytes ends = PyBytes_FromStringAndSize(NULL, 4 * count)
+    cdef uint8_t* into = <uint8_t*> PyBytes_AS_STRING(found)
+    cdef uint8_t* place = <uint8_t*> PyBytes_AS_STRING(ends)
+    at = begin
+    while at < end:
+        size = <Py_ssize_t> get_u32(at)
+        slot = _slot_of(at + 4, at + 4 + size)
+        into[0] = slot & 0xFF
+        into[1] = slot >> 8
+        into += 2
+        at += 4 + size
+        place = put_u32(place, <uint64_t> (at - begin))
+    return found, ends
+
+
+cdef uint32_t _slot_of(const uint8_t* at, const uint8_t* end) noexcept:
+    """A hash of the key of a MsgProto: FNV-1a of 32 bits, folded."""
+    cdef Field field
+    cdef Span key
+    cdef uint32_t hashed = 0x811C9DC5
+    cdef Py_ssize_t i
+    key.at = end
+    key.size = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL or (field.number == 17 and field.wire != 2):
+            return NO_SLOT
+        if field.number == 17:
+            key = field.text
+    if key.size == 0:
+        return NO_SLOT
+    for i in range(key.size):
+        hashed = (hashed ^ key.at[i]) * <uint32_t> 0x01000193
+    return (hashed ^ (hashed >> 16)) % SLOTS

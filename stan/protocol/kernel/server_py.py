@@ -8,7 +8,7 @@ field by field; the compiled twin is the fast one.
 from collections.abc import Container, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from itertools import count, islice
-from struct import Struct
+from struct import Struct, pack
 
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX, REASON_BYTES_MAX
 from stan.protocol.channels import publication
@@ -26,9 +26,15 @@ from stan.protocol.kernel.wire_py import (
 )
 from stan.protocol.kernel.wire_py import number as number_field
 
-KERNEL_VERSION = 6
+KERNEL_VERSION = 7
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
+SLOTS = 1024
+"""Slots of a key-ordered queue group."""
+NO_SLOT = 0xFFFF
+"""Instead of a slot: the message has no key."""
+_FNV_BASIS, _FNV_PRIME = 0x811C9DC5, 0x01000193
+"""FNV-1a, 32 bits."""
 _CRLF = b"\r\n"
 _SEQUENCE_TAG = b"\x80\x01"
 _SEQUENCE_ROOM = _SEQUENCE_TAG + b"\x80" * 9 + b"\0"
@@ -389,6 +395,45 @@ def frames(
     upto = max(0, min(last - base_sequence + 1, len(data)))
     places = enumerate(islice(_records(data), upto), base_sequence)
     return b"".join(publication(inbox, data[start:end] + extra) for at, (start, end) in places if at >= first)
+
+
+def slots(records: bytes | bytearray | memoryview) -> tuple[bytes, bytes]:
+    """Slots of the messages of a record batch, and where their records end.
+
+    Returns: for each record the slot of its message (u16, little-endian): a hash of its key (`MsgProto.key`) below SLOTS, equal
+    on every node, or NO_SLOT without a key or if the record is no MsgProto; and for each record the place behind its last byte
+    (u32, little-endian).
+
+    Raises:
+        ValueError: a record is cut off.
+
+    Cost: O(len(records)).
+    """
+    data = bytes(records)
+    found: list[int] = []
+    ends: list[int] = []
+    for start, end in _records(data):
+        found.append(_slot_of(data[start:end]))
+        ends.append(end)
+    return pack(f"<{len(found)}H", *found), pack(f"<{len(ends)}I", *ends)
+
+
+def _slot_of(record: bytes) -> int:
+    key = b""
+    try:
+        for field, wire, _, start, stop in read_fields(record):
+            if field == 17:
+                if wire != 2:
+                    return NO_SLOT
+                key = record[start:stop]
+    except ValueError:
+        return NO_SLOT
+    if not key:
+        return NO_SLOT
+    hashed = _FNV_BASIS
+    for byte in key:
+        hashed = (hashed ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+    return (hashed ^ hashed >> 16) % SLOTS
 
 
 def _ack_frames(acks: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
