@@ -213,6 +213,10 @@ KEEP_BATCHES_CURSORS_MAX = 64
 """Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
+HELD_BACK_MAX = 16 * 1024
+"""Messages of a key-ordered queue group that are not settled while later ones are sent; beyond that the position waits ..."""
+HELD_BACK_BYTES_MAX = 16 * MiB
+"""... and the bytes of them that are kept in memory; the others are read again."""
 OVERRIDE_RUNS_MAX = 1000
 """Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
 MOVE_MEMORY = 60 * SECOND

@@ -20,7 +20,8 @@ class Proposal(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """Messages [first, last] of one record batch, for one inbox."""
+    """Messages [first, last] of one record batch, for one inbox; or single messages, `picked`: *records* are theirs alone, and
+    count from 1."""
 
     inbox: bytes
     records: bytes | memoryview
@@ -29,6 +30,11 @@ class Delivery(NamedTuple):
     last: int
     redelivery_count: int  # 0 = first delivery, not flagged
     group: GroupId  # the group whose log records the delivery
+    picked: tuple[int, ...] = ()  # sequences of single messages
+
+    def runs(self) -> list[tuple[int, int]]:
+        """The sequences of its messages, as (first, last)."""
+        return [(sequence, sequence) for sequence in self.picked] or [(self.first, self.last)]
 
 
 class LeaseAnswer(NamedTuple):

@@ -7,6 +7,7 @@ reported with the previous epoch, so that a repeat of them is flagged, whichever
 from stan.core.base.causes import Cause
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
+from stan.core.leader.key_order import KeyOrder
 from stan.core.state.group import OperatorChange
 
 
@@ -54,9 +55,11 @@ def _moved(live: LiveCursor, before: int) -> None:
     live.to_redeliver.clear()
     live.retries.clear()
     live.unreported.sequences.clear()
-    live.batches.clear()
-    live.fetching = ahead.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
+    live.reads.batches.clear()
+    live.reads.fetching = ahead.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
     live.last_sent = live.unreported.last_sent = to
+    if live.order is not None:
+        live.order = KeyOrder()
 
 
 def _skipped(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
@@ -85,6 +88,8 @@ def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
         for run in found:
             live.to_redeliver.add(Run(run.first, run.last, 0, 0 if limited else run.count))
             live.unreported.mark(run.first, run.last)
+            if live.order is not None:
+                live.order.owed(run.first, run.last)
             if limited:
                 live.retries.granted.merge(Run(run.first, run.last))
         for run in live.to_redeliver.within(first, last):

@@ -13,6 +13,7 @@ from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, counted_of, flat_of, pairs
 from stan.core.leader.adaptive_window import AdaptiveWindow
 from stan.core.leader.deliveries import ReportMoment, Sending, of_cause, recorded
+from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.retries import Retries
 from stan.core.state.group import Cursor, Subscription
 from stan.protocol.proto import entries_pb2 as pb
@@ -135,6 +136,24 @@ class Unreported:
 
 
 @dataclass(slots=True)
+class Reads:
+    """What was read for a cursor and is not sent yet, and the read under way."""
+
+    batches: deque[ReadResult] = field(default_factory=deque)  # in hand, contiguous, for new messages only
+    fetching: int = 0  # number of the Fetch under way; 0 = none
+
+    def batch_from(self, sequence: int) -> ReadResult | None:
+        """The first batch in hand that does not end before *sequence*; those before it are forgotten."""
+        batches = self.batches
+        while batches:
+            batch = batches[0]
+            if batch.base_sequence + batch.count > sequence:
+                return batch
+            batches.popleft()
+        return None
+
+
+@dataclass(slots=True)
 class LiveCursor:
     """A cursor with at least one online member.
 
@@ -148,16 +167,21 @@ class LiveCursor:
     ahead: MessagesAhead
     unreported: Unreported
     members: list[LiveMember] = field(default_factory=list)
-    batches: deque[ReadResult] = field(default_factory=deque)  # in hand, contiguous, for new messages only
-    fetching: int = 0  # number of the Fetch under way; 0 = none
+    reads: Reads = field(default_factory=Reads)
     scheduled: bool = False  # queued for the next pump
     acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
     policy: DeliveryPolicy = DEFAULT  # another one only at level DELIVERY
     retries: Retries = field(default_factory=Retries)
+    order: KeyOrder | None = None  # of a key-ordered queue group
 
     def follow(self, policy: DeliveryPolicy) -> None:
-        """An operator set or changed the policy; windows that were adaptive already keep their size."""
+        """An operator set or changed the policy; windows that were adaptive already keep their size, and an order by key
+        that holds already goes on."""
         self.policy = policy
+        if not (policy.ordered_by_key and self.cursor.kind.shared):
+            self.order = None
+        elif self.order is None:
+            self.order = KeyOrder()
         for member in self.members:
             member.follow(policy)
 
@@ -174,6 +198,8 @@ class LiveCursor:
             taken += member.window.remove(first, last)
         taken += self.retries.exhausted.remove(first, last)
         self.retries.forget(first, last)
+        if self.order is not None:
+            self.order.acked(taken)
         return taken
 
     def holds(self, sequence: int) -> bool:
@@ -229,16 +255,6 @@ class LiveCursor:
             return pb.Held(subscription_id=subscription_id, runs=flat_of(found))
         numbers, counts = counted_of(run for part in found for run in runs.within(*part))
         return pb.Held(subscription_id=subscription_id, runs=numbers, counts=counts)
-
-    def batch_from(self, sequence: int) -> ReadResult | None:
-        """The first batch in hand that does not end before *sequence*; those before it are forgotten."""
-        batches = self.batches
-        while batches:
-            batch = batches[0]
-            if batch.base_sequence + batch.count > sequence:
-                return batch
-            batches.popleft()
-        return None
 
     @property
     def takers(self) -> list[LiveMember]:

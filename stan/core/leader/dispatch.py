@@ -20,6 +20,8 @@ from stan.core.base.timers import PartTimers, Timers
 from stan.core.leader.cursor_override_live import adopt_override, follow
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, withdrawn
+from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.ordered_delivery import OrderedTurn, answered, unread_of, wanted_of
 from stan.core.leader.progress import ProgressReports
 from stan.core.leader.retries import is_last
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
@@ -131,12 +133,14 @@ class Dispatch:
             to_redeliver = Runs(cursor.to_redeliver)
             ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
             live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
-            live.policy = self.policy_of(cursor)
+            live.follow(self.policy_of(cursor))
             for run in to_redeliver:
                 live.retries.owe(run.first, run.last, Cause.RESUMED)
             adopt_override(live)
             self.cursors.add(live)
         self.cursors.add_member(live, sub)
+        if live.order is not None:
+            live.order.takers.clear()  # slots find members anew, so that each gets its share
         self._schedule(live)
 
     def leave(self, sub: Subscription, *, gone: bool) -> None:
@@ -153,6 +157,8 @@ class Dispatch:
             live.to_redeliver.merge(Run(run.first, run.last, 0, run.count))
             live.retries.forget(run.first, run.last)  # a pause ends with the member
             live.retries.owe(run.first, run.last, Cause.MEMBER_GONE)
+            if live.order is not None:
+                live.order.owed(run.first, run.last)
         self._schedule(live)
 
     def removed(self, uid: ChannelUid, removal: pb.Removal) -> None:
@@ -175,7 +181,7 @@ class Dispatch:
         self.cursors.remove(live)
         self.reports.forget(live)
         self.keep_batches.discard(live.cursor.cursor_id)
-        live.batches.clear()
+        live.reads.batches.clear()
 
     def set_failed_heartbeat(self, incarnation: int, *, failed: bool) -> None:
         """Heartbeats of a client fail, or work again (STAN-SPEC 3.3)."""
@@ -190,13 +196,17 @@ class Dispatch:
     def committed(self, uid: ChannelUid, batch: ReadResult) -> None:
         """New messages are visible: cursors at the end of the channel take them from memory."""
         for live in self.cursors.by_channel.get(uid, {}).values():
-            if live.batches:
-                tail = live.batches[-1]
+            if live.reads.batches:
+                tail = live.reads.batches[-1]
                 at_end = tail.base_sequence + tail.count == batch.base_sequence
             else:
                 at_end = live.last_sent + 1 == batch.base_sequence
-            if at_end and len(live.batches) < limits.BATCHES_PER_READ_MAX and any(m.open_slots for m in live.members):
-                live.batches.append(batch)
+            if (
+                at_end
+                and len(live.reads.batches) < limits.BATCHES_PER_READ_MAX
+                and any(m.open_slots for m in live.members)
+            ):
+                live.reads.batches.append(batch)
             self._schedule(live)
 
     def uncovered(self, uid: ChannelUid) -> None:
@@ -212,7 +222,7 @@ class Dispatch:
             return False
         live, member = found
         adaptive, in_flight = member.adaptive, member.window.size
-        retries = live.retries
+        retries, order = live.retries, live.order
         for first, last in ranges:
             missing = last - first + 1
             runs = member.window.remove(first, last)
@@ -226,6 +236,8 @@ class Dispatch:
                     live.ahead.pass_over(max(first, live.last_sent + 1), min(last, live.ahead.maybe_sent_until))
             for begin, end, *_ in runs:
                 live.unreported.mark(begin, end)
+            if order is not None:
+                order.acked(runs)
             if retries.delayed.size or retries.working.size:
                 retries.forget(first, last)
         live.acked_at = wall
@@ -268,10 +280,7 @@ class Dispatch:
         if is_last(live.policy, run.count):
             live.retries.forget(run.first, run.last)
             live.retries.owe(run.first, run.last, Cause.NEGATIVE_ACK)
-            live.to_redeliver.add(Run(run.first, run.last, 0, run.count))
-            live.unreported.mark(run.first, run.last)
-            self.reports.mark(live)
-            self._schedule(live)  # the pump sets it aside
+            self._owe(live, Run(run.first, run.last, 0, run.count))  # the pump sets it aside
             return
         live.retries.owe(run.first, run.last, Cause.NEGATIVE_ACK)
         sent_at = run.deadline - member.ack_wait_ns
@@ -281,6 +290,15 @@ class Dispatch:
             member.timer_at = 0
             self._arm(live, member)
 
+    def _owe(self, live: LiveCursor, run: Run) -> None:
+        """Messages that were nobody's or have left a window are to be sent again."""
+        live.to_redeliver.add(run)
+        live.unreported.mark(run.first, run.last)
+        if live.order is not None:
+            live.order.owed(run.first, run.last)
+        self.reports.mark(live)
+        self._schedule(live)
+
     def policies_changed(self) -> None:
         """Other policies may be in force: messages that they allow to be sent again are sent again."""
         for live in self.cursors.by_id.values():
@@ -288,26 +306,32 @@ class Dispatch:
             for run in list(live.retries.exhausted):
                 if not is_last(live.policy, run.count):
                     live.retries.exhausted.remove(run.first, run.last)
-                    live.to_redeliver.add(run)
+                    self._owe(live, run)
             self._schedule(live)
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], now: Nanos) -> list[Delivery]:
         """The answer to a Fetch. Returns redeliveries, made at once; new messages are kept in hand for the next pump."""
         live = self.cursors.by_id.get(fetch.cursor_id)
-        if live is None or live.fetching != fetch.number:  # an earlier live view of the cursor asked for it
+        if live is None or live.reads.fetching != fetch.number:  # an earlier live view of the cursor asked for it
             return []
-        live.fetching = 0
+        live.reads.fetching = 0
         self._schedule(live)
         if self.stops.mute or live.cursor.paused:
             return []
-        if live.to_redeliver:
+        if live.order is not None and fetch.runs[0][0] <= live.last_sent:
+            for run in answered(live, live.order, fetch.runs, batches):
+                live.unreported.gone(run.first, run.last)
+                live.retries.causes.remove(run.first, run.last)
+                self.reports.mark(live)
+            return []
+        if live.order is None and live.to_redeliver:
             self._set_aside(live)
             return self._redeliver(live, list(fetch.runs), batches, now)
-        if live.batches:
+        if live.reads.batches:
             return []
         if not batches:  # retention was faster than the read, or a lost segment
             self._skip(live, max(last for _, last in fetch.runs))
-        live.batches.extend(batches)
+        live.reads.batches.extend(batches)
         return []
 
     def read_failed(self, fetch: Fetch, retry_at: Nanos) -> None:
@@ -316,26 +340,23 @@ class Dispatch:
 
     def _retry_read(self, fetch: Fetch, _now: Nanos) -> None:
         live = self.cursors.by_id.get(fetch.cursor_id)
-        if live is not None and live.fetching == fetch.number:
-            live.fetching = 0
+        if live is not None and live.reads.fetching == fetch.number:
+            live.reads.fetching = 0
             self._schedule(live)
 
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
         """Deliveries did not leave after all: their messages are sent again at once, without waiting for the ack wait, and with
         the redelivery count of before: a message that was never sent is not a redelivery."""
-        by_inbox: dict[bytes, list[Run]] = {}
+        by_inbox: dict[bytes, list[tuple[int, int]]] = {}
         for lost in deliveries:
-            by_inbox.setdefault(lost.inbox, []).append(Run(lost.first, lost.last))
+            by_inbox.setdefault(lost.inbox, []).extend(lost.runs())
         for live, member in self.cursors.by_subscription.values():
-            for lost_run in by_inbox.get(member.sub.settings.inbox, ()):
-                for run in member.window.remove(lost_run.first, lost_run.last):
-                    live.to_redeliver.add(Run(run.first, run.last, 0, run.count - 1))
+            for first, last in by_inbox.get(member.sub.settings.inbox, ()):
+                for run in member.window.remove(first, last):
+                    self._owe(live, Run(run.first, run.last, 0, run.count - 1))
                     for part in withdrawn(live.unreported.sent, member.sub.subscription_id, run.first, run.last):
                         live.retries.owe(part.first, part.last, Cause(part.count))
                     live.retries.owe(run.first, run.last, Cause.NOT_SENT)
-                    live.unreported.mark(run.first, run.last)
-                self.reports.mark(live)
-                self._schedule(live)
 
     def pause(self) -> None:
         """The NATS connection is lost: send nothing until `resume`."""
@@ -398,9 +419,12 @@ class Dispatch:
             live.scheduled = False
             self.keep_batches.discard(live.cursor.cursor_id)
             if live.cursor.override is not None and live.cursor.paused:
-                live.batches.clear()
-            elif live.members and not live.fetching:
-                room -= self._pump_one(live, ready, now, room)
+                live.reads.batches.clear()
+            elif live.members and not live.reads.fetching:
+                if live.order is None:
+                    room -= self._pump_one(live, ready, now, room)
+                else:
+                    room -= self._pump_ordered(live, live.order, ready, now, room)
         return room
 
     def _pump_one(self, live: LiveCursor, ready: Ready, now: Nanos, room: int) -> int:
@@ -431,7 +455,7 @@ class Dispatch:
             if member is None:
                 self._keep_in_hand(live)
                 break
-            batch = live.batch_from(first)
+            batch = live.reads.batch_from(first)
             if batch is None:
                 ready.fetches.append(self._fetch_new(live, first, last, room))
                 return sent + limits.READ_BYTES_MAX // 4
@@ -485,6 +509,83 @@ class Dispatch:
         inbox, group = member.sub.settings.inbox, self.machine.group
         return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group)
 
+    # --- order by key -----------------------------------------------------------------------------------------------------
+
+    def _pump_ordered(self, live: LiveCursor, order: KeyOrder, ready: Ready, now: Nanos, room: int) -> int:
+        """As `_pump_one`, of a key-ordered queue group: of each slot the oldest message that is not settled."""
+        first_sequence = self.machine.channel(
+            live.cursor.uid
+        ).first_sequence  # the index is trimmed only after this turn
+        self._settle_removed(live, max(self._index(live).first_sequence, first_sequence) - 1)
+        order.read_again()
+        if unread_of(live, order).size:
+            ready.fetches.append(self._fetch(live, wanted_of(order), limits.READ_BYTES_MAX))
+            return limits.READ_BYTES_MAX // 4
+        turn = OrderedTurn(live, order, now, room)
+        turn.send_owed()
+        fetches = len(ready.fetches)
+        if order.reading:
+            ready.fetches.append(self._fetch(live, wanted_of(order), limits.READ_BYTES_MAX))
+        self._send_following(live, turn, ready)
+        for run in turn.exhausted:
+            self.tell("exhausted", live.cursor, run, b"")
+        self._send_parcels(live, turn, ready)
+        self.reports.mark(live)
+        return room - turn.room + (len(ready.fetches) - fetches) * limits.READ_BYTES_MAX // 4
+
+    def _send_following(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
+        """Send or hold back new messages, while a window is open."""
+        while turn.room > 0:
+            following = self._following(live)
+            if following is None:
+                return
+            first, last = following
+            batch = live.reads.batch_from(first) if any(member.open_slots for member in live.takers) else None
+            if batch is None:
+                if live.reads.batches or not any(member.open_slots for member in live.takers):
+                    self._keep_in_hand(live)
+                elif not live.reads.fetching:
+                    ready.fetches.append(self._fetch_new(live, first, last, turn.room))
+                return
+            if batch.base_sequence > first:  # a hole: retention or a lost segment
+                self._skip(live, batch.base_sequence - 1)
+            elif not turn.send_new(batch, first, min(batch.base_sequence + batch.count - 1, last)):
+                self._keep_in_hand(live)
+                return
+        self._schedule(live)
+
+    def _following(self, live: LiveCursor) -> tuple[int, int] | None:
+        """The next new messages that are to be sent, (first, last), up to the next one that is gone or skipped; None if there are
+        none."""
+        ahead, deleted = live.ahead, self.machine.tombstones.by_channel.get(live.cursor.uid)
+        last = self._index(live).last_sequence
+        while live.last_sent < last:
+            first = live.last_sent + 1
+            gone = deleted.following(first) if deleted is not None else None
+            skipped = ahead.skip.following(first)
+            if skipped is not None and skipped.first <= first:
+                ahead.skip.remove(1, skipped.last)
+                self._skip(live, skipped.last)
+            elif gone is not None and gone.first <= first:
+                self._skip(live, gone.last)
+            else:
+                return first, min([last, *(run.first - 1 for run in (gone, skipped) if run is not None)])
+        return None
+
+    def _send_parcels(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
+        totals, group = self.totals, self.machine.group
+        for member, count, sequences, records in turn.sent():
+            joined, size = b"".join(records), len(sequences)
+            totals.out_messages += size
+            totals.out_bytes += len(joined)
+            if count:
+                totals.redelivered_messages += size
+                live.retries.redelivered += size
+            inbox = member.sub.settings.inbox
+            ready.sends.append(Delivery(inbox, joined, 1, 1, size, count, group, tuple(sequences)))
+            if not member.timer_at:
+                self._arm(live, member)
+
     # --- redelivery ---------------------------------------------------------------------------------------------------
 
     def _fetch_owed(self, live: LiveCursor, ready: Ready) -> int:
@@ -492,7 +593,7 @@ class Dispatch:
         slots = sum(m.open_slots for m in live.takers)
         if not slots:
             return 0
-        live.batches.clear()
+        live.reads.batches.clear()
         runs = tuple((run.first, run.last) for run in live.to_redeliver.peek(slots)[: limits.BATCHES_PER_READ_MAX])
         ready.fetches.append(self._fetch(live, runs, limits.READ_BYTES_MAX))
         return limits.READ_BYTES_MAX // 4
@@ -581,10 +682,7 @@ class Dispatch:
                 if part.deadline:
                     member.window.add(part)
                     continue
-                live.to_redeliver.add(part)
-                live.unreported.mark(part.first, part.last)
-                self.reports.mark(live)
-                self._schedule(live)
+                self._owe(live, part)
         if member.adaptive is not None and taken:
             member.adaptive.taken_back(taken, now)
         self._arm(live, member)
@@ -596,7 +694,7 @@ class Dispatch:
 
     def _fetch(self, live: LiveCursor, runs: tuple[tuple[int, int], ...], bytes_max: int) -> Fetch:
         self.fetches += 1
-        live.fetching = self.fetches
+        live.reads.fetching = self.fetches
         return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max, self.fetches)
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
@@ -608,6 +706,8 @@ class Dispatch:
             if runs.size and runs.first <= to:
                 for run in runs.remove(1, to):
                     live.unreported.gone(run.first, run.last)
+                    if live.order is not None:
+                        live.order.settled(run.first, run.last)
                 self.reports.mark(live)
         self._skip(live, to)
 
@@ -623,12 +723,12 @@ class Dispatch:
 
     def _keep_in_hand(self, live: LiveCursor) -> None:
         """All windows are full: keep the batches in hand until one opens, unless too many cursors keep theirs already."""
-        if not live.batches:
+        if not live.reads.batches:
             return
         if len(self.keep_batches) < limits.KEEP_BATCHES_CURSORS_MAX:
             self.keep_batches.add(live.cursor.cursor_id)
         elif live.cursor.cursor_id not in self.keep_batches:
-            live.batches.clear()
+            live.reads.batches.clear()
 
     def _skip(self, live: LiveCursor, to: int) -> None:
         """Messages up to *to* are gone: move last_sent past them."""

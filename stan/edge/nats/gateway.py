@@ -319,7 +319,7 @@ class Gateway:
         for send in sends:
             if isinstance(send, Delivery):
                 for part in (send,) if len(send.records) <= most else deliverable(send, most):
-                    inbox, records, base_sequence, first, last, redelivery_count, _ = part
+                    inbox, records, base_sequence, first, last, redelivery_count, *_ = part
                     rendered.append(kernel.frames(records, base_sequence, first, last, inbox, redelivery_count))
                     shown.append(send)
                 groups.add(send.group)

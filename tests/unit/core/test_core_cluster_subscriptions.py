@@ -502,7 +502,7 @@ def test_an_answer_to_a_read_of_an_earlier_life_is_ignored(node):
     (live,) = dispatch.cursors.by_id.values()
     old = Fetch(1, 1, live.cursor.cursor_id, ((1, 5),), 100, dispatch.fetches + 1)
     dispatch.fetches += 1
-    live.fetching = old.number
+    live.reads.fetching = old.number
     node.follow()
     node.lead()
     (live,) = dispatch.cursors.by_id.values()

@@ -179,10 +179,10 @@ def test_move_while_messages_are_read_from_disk_throws_that_read_away(harness):
     harness.received()
     dispatch = harness.broker.context.groups[1].dispatch
     live = next(iter(dispatch.cursors.by_id.values()))
-    live.fetching = 77  # a read is under way
+    live.reads.fetching = 77  # a read is under way
     change(harness, "move", sequence=2, **DUR)
 
-    assert live.fetching != 77
+    assert live.reads.fetching != 77
     assert harness.received() == [(2, 1), (3, 0)]
 
 
@@ -482,7 +482,7 @@ def test_a_paused_cursor_keeps_no_messages_in_memory(harness):
         publish(harness, 3)
 
     dispatch = harness.broker.context.groups[1].dispatch
-    assert not next(iter(dispatch.cursors.by_id.values())).batches
+    assert not next(iter(dispatch.cursors.by_id.values())).reads.batches
 
 
 def test_resumed_leaves_nothing_behind_in_the_rows(harness):
