@@ -213,10 +213,17 @@ KEEP_BATCHES_CURSORS_MAX = 64
 """Cursors that keep what they read (READ_BYTES_MAX each) while their window is full; others read again."""
 PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
+PROGRESS_MARKS_STEP = 64 * 1024
+"""Each time that so many more changes of holders of a cursor's messages wait for a progress entry, they are joined."""
+HELD_BACK_FEW = 4 * 1024
+"""Messages of a key-ordered queue group that are not settled while later ones are looked at: nearly all slots are in use then, if
+keys are many. Beyond that ..."""
+SLOTS_IN_USE_MAX = 896
+"""... only while no more than this many of the 1,024 slots are in use ..."""
 HELD_BACK_MAX = 16 * 1024
-"""Messages of a key-ordered queue group that are not settled while later ones are sent; beyond that the position waits ..."""
+"""... and up to this many: the position waits then ..."""
 HELD_BACK_BYTES_MAX = 16 * MiB
-"""... and the bytes of them that are kept in memory; the others are read again."""
+"""... and the bytes of those that are kept in memory; the others are read again."""
 OVERRIDE_RUNS_MAX = 1000
 """Runs of skipped messages, and of those sent before, that are kept of a cursor which an operator has moved."""
 MOVE_MEMORY = 60 * SECOND

@@ -227,8 +227,9 @@ class _CursorSeries:
         else:
             last_sent, unacked = live.last_sent, [live.owed, *(member.window for member in live.members)]
         unacked = [runs for runs in unacked if runs]
-        self._lag.add_metric(label, max(0, index.last_sequence - max(last_sent, index.first_sequence - 1)))
-        self._pending.add_metric(label, sum(map(len, unacked)))
+        held_back = 0 if live is None else live.held_back
+        self._lag.add_metric(label, held_back + max(0, index.last_sequence - max(last_sent, index.first_sequence - 1)))
+        self._pending.add_metric(label, sum(map(len, unacked)) - held_back)
         window = sum(sub.settings.max_in_flight for sub in cursor.members)
         self._window.add_metric(label, window)
         self._window_now.add_metric(

@@ -290,8 +290,8 @@ class CoreHarness:
         request = wire.CloseRequest(client_id=client_id.encode())
         return self.ask("_STAN.close.test-cluster", request, wire.CloseResponse)
 
-    def publish(self, channel, *payloads, client_id="me", conn_id=""):
-        """Publish in one read; returns the errors of the acks, in order ("" = acked)."""
+    def publish(self, channel, *payloads, client_id="me", conn_id="", key_of=lambda _payload: b""):
+        """Publish in one read; returns the errors of the acks, in order ("" = acked). *key_of*: gives the key of a payload."""
         frames = []
         for payload in payloads:
             message = wire.PubMsg(
@@ -300,6 +300,7 @@ class CoreHarness:
                 subject=channel.encode(),
                 data=payload,
                 conn_id=conn_id.encode(),
+                key=key_of(payload),
             ).SerializeToString()
             subject = self._told(b"_STAN.pub.test-cluster." + channel.encode())
             frames.append(b"MSG %b 1 _INBOX.acks %d\r\n%b\r\n" % (subject, len(message), message))

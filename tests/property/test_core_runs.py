@@ -1,9 +1,13 @@
 """Runs against the dumbest model there is: a dictionary with one entry per sequence."""
 
+from itertools import pairwise
+from unittest import mock
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stan.core.base.runs import Run, Runs, from_flat
+from stan.core.base import runs as core_runs
+from stan.core.base.runs import Run, Runs, from_flat, joined
 
 SPAN = 24
 intervals = st.tuples(st.integers(1, SPAN), st.integers(0, 6)).map(lambda pair: (pair[0], pair[0] + pair[1]))
@@ -11,6 +15,7 @@ operations = st.lists(
     st.one_of(
         st.tuples(st.just("merge"), intervals, st.integers(0, 3), st.integers(0, 2)),
         st.tuples(st.just("remove"), intervals, st.just(0), st.just(0)),
+        st.tuples(st.just("remove each"), st.lists(intervals, max_size=5), st.integers(1, 50), st.just(0)),
         st.tuples(st.just("take"), st.tuples(st.integers(0, 9), st.just(0)), st.just(0), st.just(0)),
     ),
     max_size=30,
@@ -25,7 +30,8 @@ def spread(runs):
 @given(operations)
 def test_runs_hold_what_a_dictionary_would(steps):
     runs, model = Runs(), {}
-    for name, (first, last), deadline, count in steps:
+    for name, given_intervals, deadline, count in steps:
+        first, last = (0, 0) if name == "remove each" else given_intervals
         if name == "merge":
             runs.merge(Run(first, last, deadline, count))
             for sequence in range(first, last + 1):
@@ -33,6 +39,13 @@ def test_runs_hold_what_a_dictionary_would(steps):
         elif name == "remove":
             removed = spread(runs.remove(first, last))
             assert removed == {s: model.pop(s) for s in range(first, last + 1) if s in model}
+        elif name == "remove each":
+            parts = [(run.first, run.last) for run in joined(given_intervals)]
+            gone = {s for first, last in parts for s in range(first, last + 1)} & model.keys()
+            with mock.patch.object(core_runs, "_MANY", deadline):
+                assert runs.remove_each(parts) == bool(gone)
+            for sequence in gone:
+                del model[sequence]
         else:
             assert spread(runs.peek(first)) == {s: model[s] for s in sorted(model)[:first]}
             assert spread(runs.take(first)) == {s: model.pop(s) for s in sorted(model)[:first]}
@@ -47,7 +60,8 @@ def test_runs_hold_what_a_dictionary_would(steps):
 @given(operations, intervals)
 def test_parts_inside_and_outside_of_an_interval_make_it_whole(steps, interval):
     runs = Runs()
-    for name, (first, last), deadline, count in steps:
+    for name, span, deadline, count in steps:
+        first, last = (0, 0) if name == "remove each" else span
         if name == "merge":
             runs.merge(Run(first, last, deadline, count))
         elif name == "remove":
@@ -65,9 +79,9 @@ def test_parts_inside_and_outside_of_an_interval_make_it_whole(steps, interval):
 @given(operations, st.integers(0, 4))
 def test_due_is_sorted_by_deadline_and_changes_nothing(steps, now):
     runs = Runs()
-    for name, (first, last), deadline, count in steps:
+    for name, span, deadline, count in steps:
         if name == "merge":
-            runs.merge(Run(first, last, deadline, count))
+            runs.merge(Run(*span, deadline, count))
     before = list(runs)
     due = runs.due(now)
 
@@ -75,3 +89,19 @@ def test_due_is_sorted_by_deadline_and_changes_nothing(steps, now):
     assert list(runs) == before
     runs.shift(5)
     assert [run.deadline for run in runs] == [run.deadline + 5 for run in before]
+
+
+@given(st.lists(intervals, max_size=8))
+def test_joined_parts_are_those_that_were_given(parts):
+    runs = joined(parts)
+    assert set(spread(runs)) == {s for first, last in parts for s in range(first, last + 1)}
+    assert all(one.last + 1 < other.first for one, other in pairwise(runs))
+
+
+@settings(max_examples=300)
+@given(st.lists(intervals, max_size=8), st.lists(intervals, max_size=8))
+def test_what_two_sets_share_is_what_both_have(mine, others):
+    runs, wanted = Runs(joined(mine)), joined(others)
+    found = runs.shared(wanted)
+    assert {s for first, last in found for s in range(first, last + 1)} == spread(runs).keys() & spread(wanted).keys()
+    assert found == sorted(found)

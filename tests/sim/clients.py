@@ -180,8 +180,13 @@ class Publisher(SimClient):
             subject=channel.encode(),
             data=value.encode(),
             conn_id=self.conn_id.encode(),
+            key=self.key_of(value),
         )
         self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.inbox)
+
+    def key_of(self, _value):
+        """Of a message."""
+        return b""
 
     def _give_up(self, publish):
         if not publish.ok_at and not publish.failed_at and not self.world.quiet:

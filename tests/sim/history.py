@@ -26,6 +26,8 @@ HOLDING = ("delayed", "clogged")
 """Causes of which a link keeps what was sent, and hands it over later."""
 KEPT_AFTER = 600 * MILLISECOND
 """An ack is in the log of a majority by then, if somebody led its group, and unless a fault came between."""
+IDLE = 1000 * MILLISECOND
+"""A message that may be sent, while a window is open, has come by then."""
 FOREVER = 1 << 62
 
 
@@ -147,6 +149,8 @@ class History:
         self.replicas = defaultdict(dict)  # group -> node -> what must be the same on all
         self.max_deliver = 0  # deliveries that the policy of all positions allows; 0: no limit
         self.failover = False  # queue groups are failover groups
+        self.key_of = None  # gives the key of a value, where queue groups are key-ordered
+        self.wide = False  # no window is ever full
         self.told = []  # complaints made on the way
         self.operations = defaultdict(list)  # consumer -> what an operator has asked to be changed about it
         self._leading = {}  # group -> node
@@ -679,6 +683,81 @@ def check_failover(history):
             active[consumer], last[consumer] = event.sub, event.at
 
 
+def check_key_order(history):
+    """C17: in a key-ordered group no message comes before all earlier ones of its key are acked, and no two members have messages
+    of one key at once."""
+    if history.key_of is None:
+        return
+    acked, ended, held = defaultdict(set), set(), defaultdict(dict)  # consumer -> key -> what is in flight
+    of_key = {channel: sequences_by_key(history, channel) for channel in history.final}
+    for event in history.events:
+        if isinstance(event, Ended):
+            ended.add(event.sub)
+        elif isinstance(event, (Acked, Failed)):
+            if isinstance(event, Acked):
+                acked[event.sub.consumer].add(event.sequence)
+            by_key = held[event.sub.consumer]
+            for key in [key for key, before in by_key.items() if before.sequence == event.sequence]:
+                del by_key[key]
+        elif isinstance(event, Delivered) and event.sub.shared and (key := history.key_of(event.value)):
+            consumer, channel = event.sub.consumer, event.sub.channel
+            if (
+                consumer not in history.must_finish
+            ):  # who shares a position that ends with its members is not always known
+                continue
+            earlier = [s for s in of_key[channel][key] if s < event.sequence and s not in acked[consumer]]
+            earlier = [s for s in earlier if not history.gone(channel, s, event.at)]
+            if earlier and event.sequence not in acked[consumer] and channel not in history.limits:
+                yield f"{consumer}: {event.sequence} came to {event.sub.member} before {earlier[0]} of {key} was acked"
+            before = held[consumer].get(key)
+            two = before is not None and before.sub not in (event.sub, *ended) and before.sequence != event.sequence
+            two = two and event.at < before.at + before.sub.ack_wait - SLACK
+            if two and not history.explained_after(before.at, event.at, history.members[consumer]):
+                yield f"{consumer}: {event.sequence} came to {event.sub.member} while {before.sub.member} had {before.sequence}"
+            if event.sub not in ended and event.sequence not in acked[consumer]:
+                held[consumer][key] = event
+
+
+def contents(history, channel):
+    """(sequence, value) of what is or was in a channel, in order."""
+    return sorted({**dict(history.final[channel]), **history.stored.get(channel, {})}.items())
+
+
+def sequences_by_key(history, channel):
+    """The stored sequences of each key, in order."""
+    found = defaultdict(list)
+    for sequence, value in contents(history, channel):
+        found[history.key_of(value)].append(sequence)
+    return found
+
+
+def check_idle(history):
+    """C18: in peace, and while windows are open, the next message of a key comes when the one before is acked."""
+    if history.key_of is None or not history.wide:
+        return
+    came, ended = defaultdict(dict), defaultdict(list)  # when a message came first; when members have ended
+    for event in history.events:
+        if isinstance(event, Delivered) and event.sub.shared:
+            came[event.sub.consumer].setdefault(event.sequence, event.at)
+        elif isinstance(event, Ended):
+            ended[event.sub.consumer].append(event.at)
+    values = {channel: dict(contents(history, channel)) for channel in history.final}
+    of_key = {channel: sequences_by_key(history, channel) for channel in history.final}
+    for event in history.events:
+        if not isinstance(event, Acked) or not event.sub.shared or event.sub.consumer not in history.must_finish:
+            continue
+        channel, consumer = event.sub.channel, event.sub.consumer
+        key = history.key_of(values[channel].get(event.sequence, ""))
+        after = [s for s in of_key[channel][key] if s > event.sequence] if key else []
+        if not after or came[consumer].get(after[0], FOREVER) <= event.at + IDLE:
+            continue
+        stored_at = history.publishes[values[channel][after[0]]].ok_at
+        peace = not history.explained(event.at - IDLE, event.at + IDLE, history.members[consumer])
+        peace = peace and not any(event.at - 10 * IDLE <= at <= event.at + IDLE for at in ended[consumer])
+        if peace and 0 < stored_at < event.at and after[0] >= history.first[channel]:
+            yield f"{consumer}: {after[0]} of {key} did not come within a second after {event.sequence} was acked"
+
+
 def check_replicas(history):
     """C11: all nodes of a group hold the same."""
     yield from history.told
@@ -703,6 +782,8 @@ CHECKS = (
     check_deliveries,
     check_working,
     check_failover,
+    check_key_order,
+    check_idle,
     check_replicas,
 )
 

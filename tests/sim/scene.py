@@ -19,6 +19,7 @@ class Scene:
     """One run."""
 
     subscriber = Subscriber
+    publisher = Publisher
 
     def __init__(self, seed):
         self.seed = seed
@@ -87,7 +88,7 @@ class Scene:
         """Two writers; per channel a durable, a durable group of three, and more where the seed says so."""
         draw, finish = self.random, self.history.must_finish
         for n in range(2):
-            self.add(Publisher(self, f"writer{n}", CHANNELS, pace))
+            self.add(self.publisher(self, f"writer{n}", CHANNELS, pace))
         for n, channel in enumerate(CHANNELS):
             window = draw.choice((1, 2, 4, 9))
             durable = self.subscriber(self, f"dur{n}", channel, f"durable{n}", in_flight=window, restless=restless)

@@ -62,7 +62,7 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
         ("state", state_of(cursor, now_ns)),
         ("next message", f"{cursor.last_sent + 1:,} of {cursor.first_sequence:,} to {cursor.last_sequence:,}"),
         ("acked up to", f"{cursor.acked_up_to:,}"),
-        ("waiting", f"{cursor.waiting:,} not sent yet"),
+        ("waiting", f"{cursor.waiting:,} not sent yet{_held_back(cursor)}"),
         ("unacked", f"{cursor.pending:,} of {window(cursor):,}: {format_runs(list(cursor.pending_runs))}"),
         ("window now", f"{window_now(cursor):,} of {window(cursor):,}"),
         ("to be sent again", f"{cursor.owed:,}: {format_runs(list(cursor.owed_runs))}"),
@@ -82,6 +82,10 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
     if not cursor.members:
         rows.append(("members", "nobody is online"))
     return Table(rows=rows, document={"cursor": cursor_document(cursor, now_ns)}, names=[full_name(cursor)])
+
+
+def _held_back(cursor: pb.CursorStatus) -> str:
+    return f", {cursor.held_back:,} of them held back by the order by key" if cursor.held_back else ""
 
 
 def why_table(cursor: pb.CursorStatus, command: str, now_ns: int) -> Table:

@@ -104,7 +104,7 @@ def why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
     *command*: `stan durable` or `stan queue`, for the next step.
     """
     given_up = _given_up(cursor, f"{text_of(cursor.channel)} {full_name(cursor)}", command)
-    return [*given_up, *_paused_messages(cursor), *_why(cursor, command, now_ns)]
+    return [*given_up, *_paused_messages(cursor), *_held_back(cursor), *_why(cursor, command, now_ns)]
 
 
 def _given_up(cursor: pb.CursorStatus, at: str, command: str) -> list[str]:
@@ -113,9 +113,22 @@ def _given_up(cursor: pb.CursorStatus, at: str, command: str) -> list[str]:
     was, them = ("was", "it") if cursor.exhausted == 1 else ("were", "them")
     said = f"{counted(cursor.exhausted, 'message')} {was} delivered as often as the policy allows, in vain"
     return [
-        f"{said}, and will not be sent again. All other messages go on.",
+        f"{said}, and will not be sent again. {_others(cursor)}",
         f"Send {them} again: {command} redeliver {at}; leave {them} out: {command} skip {at} SEQUENCE",
     ]
+
+
+def _others(cursor: pb.CursorStatus) -> str:
+    if cursor.policy.ordered_by_key:
+        return "The order by key holds later messages of the same keys back until then; all others go on."
+    return "All other messages go on."
+
+
+def _held_back(cursor: pb.CursorStatus) -> list[str]:
+    if not cursor.held_back:
+        return []
+    said = f"{counted(cursor.held_back, 'message')} {'is' if cursor.held_back == 1 else 'are'} held back by the order by key"
+    return [f"{said}, each until an earlier message of its key, or of a key with the same slot, is acked."]
 
 
 def _paused_messages(cursor: pb.CursorStatus) -> list[str]:

@@ -255,6 +255,7 @@ class AdminListing:
         windows = [] if live is None else [member.window for member in live.members]
         lowest = min((runs.first for runs in (owed, *windows) if runs), default=last_sent + 1)
         durable_name, queue_group = names(cursor)
+        held_back = 0 if live is None else live.held_back
         settings = cursor.settings
         shown = pb.CursorStatus(
             channel=info.name,
@@ -267,9 +268,11 @@ class AdminListing:
             paused=cursor.paused,
             last_sent=last_sent,
             acked_up_to=max(lowest, index.first_sequence) - 1,
-            pending=len(owed) + sum(map(len, windows)),
-            owed=len(owed),
-            waiting=waiting(index, last_sent)
+            pending=len(owed) - held_back + sum(map(len, windows)),
+            owed=len(owed) - held_back,
+            held_back=held_back,
+            waiting=held_back
+            + waiting(index, last_sent)
             - deleted_from(
                 self.context.deleted(info.group, info.uid),
                 max(last_sent + 1, index.first_sequence),

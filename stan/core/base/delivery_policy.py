@@ -34,3 +34,6 @@ class DeliveryPolicy:
 
 DEFAULT: Final = DeliveryPolicy()
 """What is in force where no operator has set anything."""
+NOT_KNOWN: Final = DeliveryPolicy()
+"""This very object: the metadata of the node does not have the channel yet. Nothing is sent until it does, as the policy may want
+an order, or one member."""

@@ -7,7 +7,7 @@ No request is answered and nothing is delivered here: a group is loaded before t
 from functools import partial
 
 from stan.config import Config
-from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
+from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.base.partition import Partition
 from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Indexes
@@ -40,9 +40,9 @@ def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContex
 
 
 def _policy_of(context: BrokerContext, cursor: Cursor) -> DeliveryPolicy:
-    """The policy in force for a cursor of a channel group."""
+    """The policy in force for a cursor of a channel group. A node may lead a group while its metadata lags behind."""
     channel = context.meta.by_uid.get(cursor.uid)
-    return DEFAULT if channel is None else context.policies.of(channel.name, cursor.name)
+    return NOT_KNOWN if channel is None else context.policies.of(channel.name, cursor.name)
 
 
 def reset(context: BrokerContext, number: GroupId) -> None:

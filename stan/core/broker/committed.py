@@ -38,6 +38,9 @@ class CommittedEntries:
         for info in applied.created:
             self.parts.channels.registered(info)
             self.parts.long_poll.registered(info)
+            group = self.context.groups.get(info.group)
+            if group is not None:
+                group.dispatch.policies_changed(info.uid)
         if applied.deleted is not None:
             self.parts.channels.unregistered(applied.deleted.uid)
             self.parts.channel_changes.unregistered(applied.deleted)

@@ -54,7 +54,7 @@ def _moved(live: LiveCursor, before: int) -> None:
             member.adaptive.forget_late()
     live.to_redeliver.clear()
     live.retries.clear()
-    live.unreported.sequences.clear()
+    live.unreported.marks.clear()
     live.reads.batches.clear()
     live.reads.fetching = ahead.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
     live.last_sent = live.unreported.last_sent = to

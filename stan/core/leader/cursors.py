@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stan import limits
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs, counted_of, flat_of, pairs
+from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, pairs
 from stan.core.leader.adaptive_window import AdaptiveWindow
 from stan.core.leader.deliveries import ReportMoment, Sending, of_cause, recorded
 from stan.core.leader.key_order import KeyOrder
@@ -106,7 +107,7 @@ class Unreported:
 
     last_sent: int  # the cursor's last_sent in the last progress entry; -1: report it in any case
     epoch: int = 0  # epoch of the cursor's override, which progress entries name
-    sequences: Runs = field(default_factory=Runs)  # their holder changed since the last progress entry
+    marks: list[tuple[int, int]] = field(default_factory=list)  # their holder changed since the last progress entry
     earlier_epochs: list[pb.Progress] = field(
         default_factory=list
     )  # progress of earlier epochs that is not written yet
@@ -116,7 +117,9 @@ class Unreported:
 
     def mark(self, first: int, last: int) -> None:
         """Sequences [first, last] changed their holder: report them in the next progress entry."""
-        self.sequences.merge(Run(first, last))
+        self.marks.append((first, last))
+        if not len(self.marks) % limits.PROGRESS_MARKS_STEP:
+            self.marks = [(run.first, run.last) for run in joined(self.marks)]
 
     def tell(self, entry: pb.Progress, moment: ReportMoment) -> None:
         """Write into a progress entry what was sent, and which messages count as acked though nobody acked them."""
@@ -131,7 +134,7 @@ class Unreported:
 
     def gone(self, first: int, last: int) -> None:
         """Messages [first, last] are no longer there: report them as acked, though nobody acked them."""
-        self.sequences.merge(Run(first, last))
+        self.mark(first, last)
         self.removed += (first, last)
 
 
@@ -188,7 +191,7 @@ class LiveCursor:
     @property
     def has_unreported(self) -> bool:
         """True if there is something to report in a progress entry, besides what was sent."""
-        return bool(self.unreported.sequences) or self.last_sent != self.unreported.last_sent
+        return bool(self.unreported.marks) or self.last_sent != self.unreported.last_sent
 
     def holders(self, first: int, last: int) -> list[Run]:
         """Remove [first, last] from every window, from `to_redeliver` and from the exhausted messages, as an ack counts from any
@@ -213,11 +216,16 @@ class LiveCursor:
         exhausted = self.retries.exhausted
         return Runs(sorted((*self.to_redeliver, *exhausted))) if exhausted.size else self.to_redeliver
 
+    @property
+    def held_back(self) -> int:
+        """How many messages of a key-ordered group were passed over, as earlier ones of their slots are not settled."""
+        return 0 if self.order is None else sum(run.size for run in self.to_redeliver if run.count < 0)
+
     def progress(self, moment: ReportMoment | None = None) -> pb.Progress:
         """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked.
         *moment*: the entry tells what was sent, and why, too."""
         unreported = self.unreported
-        touched = unreported.sequences
+        touched = joined(unreported.marks)
         entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=unreported.epoch)
         held: list[tuple[int, int]] = []
         counted = bool(self.policy.max_deliver or self.policy.backoff)
@@ -243,7 +251,7 @@ class LiveCursor:
                 entry.held.append(one)
         held.sort()
         entry.acked.extend(_without(touched, held))
-        touched.clear()
+        unreported.marks.clear()
         unreported.last_sent = self.last_sent
         if moment is not None:
             unreported.tell(entry, moment)

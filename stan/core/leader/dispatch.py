@@ -13,7 +13,7 @@ from functools import partial
 
 from stan import limits
 from stan.core.base.causes import Cause
-from stan.core.base.delivery_policy import DeliveryPolicy
+from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
 from stan.core.base.timers import PartTimers, Timers
@@ -299,9 +299,10 @@ class Dispatch:
         self.reports.mark(live)
         self._schedule(live)
 
-    def policies_changed(self) -> None:
-        """Other policies may be in force: messages that they allow to be sent again are sent again."""
-        for live in self.cursors.by_id.values():
+    def policies_changed(self, uid: ChannelUid | None = None) -> None:
+        """Other policies may be in force, for one channel if *uid* is given: messages that they allow to be sent again are sent
+        again."""
+        for live in (self.cursors.by_id if uid is None else self.cursors.by_channel.get(uid, {})).values():
             live.follow(self.policy_of(live.cursor))
             for run in list(live.retries.exhausted):
                 if not is_last(live.policy, run.count):
@@ -420,7 +421,7 @@ class Dispatch:
             self.keep_batches.discard(live.cursor.cursor_id)
             if live.cursor.override is not None and live.cursor.paused:
                 live.reads.batches.clear()
-            elif live.members and not live.reads.fetching:
+            elif live.members and not live.reads.fetching and live.policy is not NOT_KNOWN:
                 if live.order is None:
                     room -= self._pump_one(live, ready, now, room)
                 else:
@@ -538,6 +539,7 @@ class Dispatch:
         while turn.room > 0:
             following = self._following(live)
             if following is None:
+                turn.order.newest = None
                 return
             first, last = following
             batch = live.reads.batch_from(first) if any(member.open_slots for member in live.takers) else None

@@ -56,6 +56,9 @@ class HeldRecords:
             self.by_sequence[sequence] = record
             self.size += len(record)
 
+    def __contains__(self, sequence: int) -> bool:
+        return sequence in self.by_sequence
+
     def take(self, sequence: int) -> bytes | None:
         """Give a record up; None if it was not kept."""
         record = self.by_sequence.pop(sequence, None)
@@ -147,16 +150,14 @@ class KeyOrder:
             else:
                 del self.queues[slot]
 
-    def next_owed(self, to_redeliver: Runs) -> Run | None:
-        """The oldest candidate that may be sent, one of *to_redeliver*; those before it that may not are forgotten."""
+    def next_owed(self) -> int:
+        """The oldest candidate that is the first of its slot, 0 if there is none; those before it are forgotten."""
         candidates = self.candidates
         while candidates:
-            sequence = candidates[0]
-            found = to_redeliver.within(sequence, sequence)
-            if found and self.is_first(sequence):
-                return found[0]
+            if self.is_first(candidates[0]):
+                return candidates[0]
             heappop(candidates)
-        return None
+        return 0
 
     def take_owed(self) -> None:
         """What `next_owed` has told is sent, given up or read."""

@@ -54,31 +54,34 @@ class OrderedTurn:
         """Send what is to be sent again or was held back, as far as its records are at hand; the others go to `order.reading`."""
         live, order = self.live, self.order
         wanted_max = min(sum(member.open_slots for member in live.takers), limits.BATCHES_PER_READ_MAX)
-        while self.room > 0 and (run := order.next_owed(live.to_redeliver)) is not None:
-            sequence = run.first
-            if is_last(live.policy, run.count) and sequence not in live.retries.granted:
+        to_redeliver, granted, policy = live.to_redeliver, live.retries.granted, live.policy
+        while self.room > 0 and (sequence := order.next_owed()):
+            found = to_redeliver.remove(sequence, sequence)
+            if not found:  # another member has it, or it is exhausted
                 order.take_owed()
-                self._give_up(run)
+                continue
+            count = found[0].count
+            if is_last(policy, count) and sequence not in granted:
+                order.take_owed()
+                self._give_up(found[0])
                 continue
             slot = order.slot_of.get(sequence, NO_SLOT)
             member = self._taker(slot)
-            if member is None:
+            if member is None or (sequence not in order.records and len(order.reading) >= wanted_max):
+                to_redeliver.add(found[0])
                 return
+            order.take_owed()
             record = order.records.take(sequence)
             if record is None:
-                if len(order.reading) >= wanted_max:
-                    return
+                to_redeliver.add(found[0])
                 order.reading.append(sequence)
-                order.take_owed()
                 continue
-            order.take_owed()
-            live.to_redeliver.remove(sequence, sequence)
-            if live.retries.granted.size:
-                live.retries.granted.remove(sequence, sequence)
+            if granted.size:
+                granted.remove(sequence, sequence)
             live.unreported.mark(sequence, sequence)
-            cause = live.retries.causes_of(sequence, sequence)[0].count if run.count > NEVER_SENT else Cause.NEW
+            cause = live.retries.causes_of(sequence, sequence)[0].count if count > NEVER_SENT else Cause.NEW
             live.retries.causes.remove(sequence, sequence)
-            self._send(member, slot, sequence, record, cause, run.count + 1)
+            self._send(member, slot, sequence, record, cause, count + 1)
 
     def send_new(self, batch: ReadResult, first: int, last: int) -> bool:
         """Send the new messages [first, last] of *batch*, or hold them back; returns False if they were not all passed, as no
@@ -86,15 +89,16 @@ class OrderedTurn:
         live, order = self.live, self.order
         keyed = order.batch(batch)
         passed, sequence = True, first
-        held_back = len(order.slot_of)
+        held_back, queues = len(order.slot_of), order.queues
+        few, most = limits.HELD_BACK_FEW, limits.HELD_BACK_MAX
         maybe_sent_until, resend = live.ahead.maybe_sent_until, live.ahead.resend
         for at in range(first - batch.base_sequence, last - batch.base_sequence + 1):
             slot = keyed.slots[at]
             moved = resend.size > 0 and sequence in resend
             count = int(moved or sequence <= maybe_sent_until)
             cause = Cause.MOVED if moved else Cause.LEADER_CHANGED if count else Cause.NEW
-            if slot != NO_SLOT and slot in order.queues:
-                if held_back >= limits.HELD_BACK_MAX:
+            if slot != NO_SLOT and slot in queues:
+                if held_back >= few and (held_back >= most or len(queues) > limits.SLOTS_IN_USE_MAX):
                     passed = False
                     break
                 held_back += 1
@@ -196,6 +200,14 @@ def answered(
 
 def wanted_of(order: KeyOrder) -> tuple[tuple[int, int], ...]:
     """What has to be read of the log now, of messages that were sent or passed before: (first, last) each."""
-    if order.unread:
-        return ((order.unread.first, order.unread.last),)
-    return runs_of(order.reading)
+    if not order.unread:
+        return runs_of(order.reading)
+    spans: list[tuple[int, int]] = []
+    for first, last, *_ in order.unread:
+        if spans and first - spans[-1][1] <= limits.READ_AHEAD_MESSAGES:
+            spans[-1] = (spans[-1][0], last)
+        elif len(spans) < limits.BATCHES_PER_READ_MAX:
+            spans.append((first, last))
+        else:
+            break
+    return tuple(spans)

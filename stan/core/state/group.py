@@ -9,6 +9,7 @@ holds them now.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from itertools import pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
@@ -35,6 +36,8 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 PartKind = TypeVar("PartKind")
+_MANY_NUMBERS: Final = 32
+"""Ends of runs in a progress entry from which on the runs are looked at together."""
 
 OPERATOR_CHANGES = frozenset({"move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor"})
 """Changes that operators make to a cursor (stan.core.state.cursor_override keeps what they leave behind)."""
@@ -367,15 +370,15 @@ class GroupMachine:
         if override is not None and progress.epoch != override.epoch:
             self._reported_late(cursor, override, progress)
             return
-        for first, last in pairs(progress.acked):
-            self._take(cursor, first, last)
+        taken = self._take_all(cursor, progress)
         for held in progress.held:
             member = self.subscriptions.by_id.get(held.subscription_id)
             if member is not None and member.cursor_id != cursor.cursor_id:
                 member = None
             for run in counted_runs(held.runs, held.counts):
                 first, last, *_ = run
-                self._take(cursor, first, last)
+                if not taken:
+                    self._take(cursor, first, last)
                 (cursor.to_redeliver if member is None else member.pending).add(run)
                 for gone in self.tombstones.within(cursor.uid, first, last):
                     self._take(cursor, gone.first, gone.last)
@@ -401,6 +404,22 @@ class GroupMachine:
         for member in cursor.members:
             if member.pending.remove(first, last):
                 self.dirty.subscriptions.add(member.subscription_id)
+
+    def _take_all(self, cursor: Cursor, progress: pb.Progress) -> bool:
+        """As `_take` of all sequences that a progress entry tells of, where they are many: in one pass. Returns False if only
+        those that were acked are taken, as they are few, or not disjoint."""
+        count = len(progress.acked) + sum(len(held.runs) for held in progress.held)
+        if count >= _MANY_NUMBERS:
+            parts = sorted(pairs([*progress.acked, *(number for held in progress.held for number in held.runs)]))
+            if all(one[1] < other[0] for one, other in pairwise(parts)):
+                cursor.to_redeliver.remove_each(parts)
+                for member in cursor.members:
+                    if member.pending.remove_each(parts):
+                        self.dirty.subscriptions.add(member.subscription_id)
+                return True
+        for first, last in pairs(progress.acked):
+            self._take(cursor, first, last)
+        return False
 
     def _maybe_sent(self, cursor_id: int, until: int) -> None:
         cursor = self.cursors.get(cursor_id)

@@ -28,8 +28,9 @@ def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) 
         return CursorState("paused", f"Paused by an operator; {behind}", "warn" if waiting else "busy")
     if not cursor.members:
         return _offline(cursor, behind, now)
-    failing = sum(member.failing for member in cursor.members)
-    if failing == len(cursor.members):
+    members = takers(cursor)
+    failing = sum(member.failing for member in members)
+    if failing == len(members):
         who = "Its client does" if failing == 1 else f"All {failing} clients do"
         return CursorState("silent", f"{who} not answer heartbeats; {behind}", "warn")
     return _held(cursor, behind, now) or _moving(cursor, behind, left_s)
@@ -38,9 +39,9 @@ def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) 
 def _held(cursor: admin.CursorStatus, behind: str, now: int) -> CursorState | None:
     """Return the state of a cursor that waits for acks; None if acks keep coming and its window has room."""
     pending = int(cursor.pending)
-    window = sum(member.max_in_flight for member in cursor.members) or cursor.max_in_flight
+    window = sum(member.max_in_flight for member in takers(cursor)) or cursor.max_in_flight
     still = _still(cursor, now)
-    if pending and (pending >= window or all(member.stalled for member in cursor.members)):
+    if pending and (pending >= window or all(member.stalled for member in takers(cursor))):
         held = f"{pending:,} of {window:,} messages sent and not acknowledged"
         if still:
             return CursorState("stuck", f"Stuck: its window is full, {held}, no ack for {span(still)}; {behind}", "bad")
@@ -83,6 +84,11 @@ def _client(cursor: admin.CursorStatus) -> bytes:
     return cursor.client_id or (cursor.members[0].client_id if cursor.members else b"")
 
 
+def takers(row: admin.CursorStatus) -> list[admin.MemberStatus]:
+    """Return the members of a cursor that get messages: all, or the active one of a failover group."""
+    return [member for member in row.members if member.active] or list(row.members)
+
+
 def window_now(row: admin.CursorStatus) -> int:
     """Return how many messages the members of a cursor may have in flight now; without a member, how many they might have."""
-    return sum(member.window_now or member.max_in_flight for member in row.members) or row.max_in_flight
+    return sum(member.window_now or member.max_in_flight for member in takers(row)) or row.max_in_flight

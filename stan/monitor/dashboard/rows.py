@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of, window_now
+from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of, takers, window_now
 from stan.monitor.dashboard.formatting import key_of, millis
 from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.node_history import Throughput
@@ -60,8 +60,9 @@ def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False
         "level": state.level,
         "paused": row.paused,
         "lag": row.waiting,
+        "held_back": row.held_back,
         "pending": row.pending,
-        "window": sum(member.max_in_flight for member in row.members) or row.max_in_flight,
+        "window": sum(member.max_in_flight for member in takers(row)) or row.max_in_flight,
         "window_now": window_now(row),
         "ack_wait": max([member.ack_wait_s for member in row.members], default=row.ack_wait_s),
         "redelivered": row.redelivered,

@@ -98,6 +98,28 @@ def test_a_window_that_was_cut_is_told_of():
     assert rows["member 9"] == "acct: 2 of 5 unacked, window full, window cut to 2"
 
 
+def test_what_the_order_by_key_holds_back_is_told():
+    policy = pb.DeliveryPolicy(ordered_by_key=True)
+    group = durable(kind=pb.QUEUE, queue_group=b"w", name="", members=[member()], policy=policy)
+    group.waiting, group.held_back, group.exhausted, group.owed, group.pending = 3, 2, 1, 1, 1
+    told = " ".join(cursors.why(group, "stan queue", NOW))
+    assert "The order by key holds later messages of the same keys back until then" in told
+    assert "2 messages are held back by the order by key" in told
+    assert dict(cursor_table(group, NOW).rows)["waiting"] == "3 not sent yet, 2 of them held back by the order by key"
+
+
+def test_of_a_failover_group_the_active_member_counts():
+    members = [member("a", active=True, stalled=True, pending=5), member("b")]
+    group = durable(kind=pb.QUEUE, queue_group=b"w", name="", members=members, pending=5, waiting=5)
+    assert cursors.state_of(group, NOW) == cursors.FULL
+    assert "5 of 5 messages are sent and not acked" in " ".join(cursors.why(group, "stan queue", NOW))
+    assert "a: 5 of 5 unacked, active, window full" in [text for _, text in cursor_table(group, NOW).rows]
+    members[0].failing = True
+    silent = durable(kind=pb.QUEUE, queue_group=b"w", name="", members=members, pending=5, waiting=5)
+    assert cursors.state_of(silent, NOW) == cursors.SILENT
+    assert "Its active member does not answer heartbeats (a)" in cursors.why(silent, "stan queue", NOW)[0]
+
+
 @pytest.mark.parametrize("told", [0, 5])
 def test_a_window_that_was_not_cut_is_no_news_also_of_a_server_that_does_not_tell(told):
     well = durable(members=[member(window_now=told, pending=1)], pending=1)

@@ -1,13 +1,16 @@
 """Failover groups: the member that joined first gets all messages, and the next one when it is gone."""
 
+from functools import partial
+
 import pytest
 
+from stan.core.boundary import loading
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import load_group, restore_group, snapshot_group
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
-from tests.kit.core_harness import CoreHarness
+from tests.kit.core_harness import CoreHarness, Node
 from tests.kit.cursor_admin import PREFIX, replayed, snapshot, stored
 
 MEMBERS = ("one", "two", "three")
@@ -194,3 +197,27 @@ def test_operators_see_who_is_active(harness):
     assert active() == {"two": True, "three": False}
     harness.set_policy()
     assert active() == {"two": False, "three": False}
+
+
+def test_a_leader_whose_metadata_lags_sends_nothing_before_it_knows_the_channel():
+    """It does not know the policy either."""
+    first = Node()
+    first.feed_client()
+    first.feed_channel()
+    first.lead()
+    first.subscribe("foo", queue="q")
+    first.meta_says(len(first.logs[0]))
+    first.publish("foo", b"a")
+    assert [sequence for sequence, _ in first.received()] == [1]
+    second = Node()
+    second.feed_client()
+    for _, kind, body in first.logs[1]:
+        second.feed(1, kind, body)
+    dispatch = second.broker.context.groups[1].dispatch
+    dispatch.policy_of = partial(loading._policy_of, second.broker.context)  # what a broker has
+    second.lead(1)
+    second.pass_time(60)
+    assert second.received() == []
+    second.feed_channel()
+    second.pass_time(60)
+    assert {sequence for sequence, _ in second.received()} == {1}

@@ -23,7 +23,7 @@ export const COLUMNS = [
   { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, row.client && row.client !== row.name && row.members.length < 2 ? ` of ${row.client}` : ""), members(row)] },
   { name: "Channel", cell: (row) => h("a", { href: `#/channel/${row.channel_key}` }, row.channel) },
   { name: "State", sort: "state", cell: (row) => [level(row.level, row.state), row.text.toLowerCase() !== row.state && h("small", { class: "why" }, row.text)] },
-  { name: "Lag", sort: "lag", number: true, cell: (row) => number(row.lag) },
+  { name: "Lag", sort: "lag", number: true, cell: (row) => [number(row.lag), row.held_back > 0 && h("small", { class: "muted" }, `${number(row.held_back)} held back by the order by key`)] },
   { name: "Pending", sort: "pending", number: true, cell: (row) => [number(row.pending), window_(row)] },
   { name: "Position", number: true, cell: (row) => [h("a", { href: `#/channel/${row.channel_key}?seq=${row.acked + 1}` }, number(row.acked)), h("small", { class: "muted" }, `of ${number(row.last)}`)] },
   { name: "Last ack", number: true, cell: (row) => ago(row.last_ack) },

@@ -1,0 +1,88 @@
+"""What order by key costs a queue group: `python -m tests.bench_key_order [-n 100000] [--keys 10000] [--members 4]`.
+
+A broker of its own is filled with messages of many keys; then the members of a queue group, in a process of their own, get and
+ack them all, once without a policy and once with `order: key`, three times each in turn. Prints messages a second of each, and
+the ratio of the medians.
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import statistics
+import time
+
+import stan_client
+from stan_client import Direct
+
+from stan.cli.bench.bench_broker import own_broker
+from stan.protocol.proto import admin_pb2 as pb
+
+CLUSTER = "bench-key-order"
+ROUNDS = 3
+FORK = multiprocessing.get_context("spawn")
+
+
+async def _consume(url: str, channel: str, count: int, members: int, in_flight: int) -> float:
+    """Seconds from the first message of a new group to its last ack."""
+    clients = [await stan_client.connect(CLUSTER, f"member{n}", servers=url) for n in range(members)]
+    got, begun, done = 0, 0.0, asyncio.Event()
+
+    def heard(messages: list[stan_client.Message]) -> None:
+        nonlocal got, begun
+        begun = begun or time.monotonic()
+        got += len(messages)
+        if got >= count:
+            done.set()
+
+    start = stan_client.everything()
+    for client in clients:
+        await client.subscribe(
+            channel, heard, queue="q", start=start, max_in_flight=in_flight, batch=True, ack_wait_s=60
+        )
+    await done.wait()
+    took = time.monotonic() - begun
+    for client in clients:
+        await client.close()
+    return took
+
+
+def _consumer(url: str, channel: str, told: argparse.Namespace, answer: "multiprocessing.SimpleQueue[float]") -> None:
+    answer.put(asyncio.run(_consume(url, channel, told.n, told.members, told.in_flight)))
+
+
+async def _round(url: str, told: argparse.Namespace, channel: str) -> float:
+    answer = FORK.SimpleQueue()
+    process = FORK.Process(target=_consumer, args=(url, channel, told, answer))
+    process.start()
+    await asyncio.to_thread(process.join)
+    return told.n / float(answer.get())
+
+
+async def _main(told: argparse.Namespace) -> None:
+    async with own_broker(CLUSTER) as target:
+        url = target.server
+        async with await stan_client.connect(CLUSTER, "filler", servers=url) as client, Direct(url, CLUSTER) as direct:
+            keys = [b"key %d" % n for n in range(told.keys)]
+            for channel in ("free", "ordered"):
+                messages = (
+                    stan_client.NewMessage(bytes(told.size), key=keys[n * 7919 % told.keys]) for n in range(told.n)
+                )
+                await client.publish_many(channel, messages)
+            await direct.admin.set_policy("ordered", pb.DeliveryPolicy(ordered_by_key=True))
+        rates: dict[str, list[float]] = {"free": [], "ordered": []}
+        for _ in range(ROUNDS):
+            for channel, found in rates.items():
+                found.append(await _round(url, told, channel))
+                print(f"{channel:8} {found[-1]:12,.0f} messages/s", flush=True)
+        ratio = statistics.median(rates["ordered"]) / statistics.median(rates["free"])
+        print(f"ratio    {ratio:12.2f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("-n", type=int, default=100_000, help="messages")
+    parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--members", type=int, default=4)
+    parser.add_argument("--in-flight", type=int, default=1024)
+    parser.add_argument("--size", type=int, default=128)
+    asyncio.run(_main(parser.parse_args()))

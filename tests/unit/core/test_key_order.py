@@ -1,0 +1,441 @@
+"""Key-ordered queue groups: of each key one message is in flight, and the next one comes when it is settled."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from stan import limits
+from stan.core.base.ready import ReadResult
+from stan.core.base.runs import Run, Runs
+from stan.core.leader.key_order import KeyOrder, cut, runs_of
+from stan.protocol.kernel.server import NO_SLOT
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import MILLISECOND, SECOND
+from tests.kit.core_harness import CoreHarness
+from tests.kit.cursor_admin import PREFIX, change, replayed, snapshot, stored
+
+QUEUE = {"durable_name": "d", "queue_group": "q"}
+
+
+def keyed(payload):
+    """Payloads are their own keys; one in capitals has none."""
+    return b"" if payload.isupper() else payload
+
+
+@pytest.fixture
+def harness():
+    harness = CoreHarness()
+    harness.connect()
+    harness.set_policy(ordered_by_key=True)
+    yield harness
+    harness.turn()
+    machine = harness.broker.context.groups[1].machine
+    assert replayed(harness) == snapshot(machine) == stored(machine), "followers and restarts know the same"
+
+
+def member(harness, name="one", **told):
+    if name != "one":
+        harness.connect(name)
+    settings = {"queue": "q", "durable": "d", "wait": 5, **told}
+    return harness.subscribe("foo", name, client_id="me" if name == "one" else name, **settings).ack_inbox
+
+
+def publish(harness, text):
+    harness.publish("foo", *[letter.encode() for letter in text], key_of=keyed)
+
+
+def live(harness):
+    (found,) = harness.broker.context.groups[1].dispatch.cursors.by_id.values()
+    return found
+
+
+def test_the_next_message_of_a_key_comes_when_the_one_before_is_acked(harness):
+    inbox = member(harness)
+    publish(harness, "aabab")
+
+    assert harness.received() == []
+    assert harness.received("one") == [(1, 0), (3, 0)]
+    harness.ack(inbox, 3)
+    assert harness.received("one") == [(5, 0)]
+    harness.ack(inbox, 1)
+    assert harness.received("one") == [(2, 0)]
+    harness.ack(inbox, 2, 5)
+    assert harness.received("one") == [(4, 0)]
+
+
+def test_messages_without_a_key_wait_for_nobody(harness):
+    member(harness)
+    publish(harness, "aXaXX")
+
+    assert sorted(harness.received("one")) == [(1, 0), (2, 0), (4, 0), (5, 0)]
+
+
+@pytest.mark.parametrize("fails", ["nak", "expired", "back-off"])
+def test_a_message_that_failed_holds_back_its_own_key_alone(harness, fails):
+    inbox = member(harness)
+    if fails == "back-off":
+        harness.set_policy(ordered_by_key=True, backoff=(2 * SECOND,))
+    publish(harness, "abab")
+    assert harness.received("one") == [(1, 0), (2, 0)]
+    if fails == "expired":
+        harness.pass_time(3)
+        harness.ack(inbox, 2)
+        harness.pass_time(2.5)
+    else:
+        harness.pass_time(1)
+        harness.say(inbox, 1, wire.NAK)
+        harness.ack(inbox, 2)
+        harness.pass_time(3)
+
+    assert sorted(harness.received("one")) == [(1, 1), (4, 0)]
+    harness.ack(inbox, 1)
+    assert harness.received("one") == [(3, 0)]
+
+
+def test_an_exhausted_message_holds_its_key_back_until_an_operator_helps(harness):
+    harness.set_policy(ordered_by_key=True, max_deliver=2)
+    inbox = member(harness)
+    publish(harness, "aba")
+    harness.ack(inbox, 2)
+    harness.pass_time(20)
+    assert harness.received("one") == [(1, 0), (2, 0), (1, 1)]
+    assert list(live(harness).retries.exhausted) == [Run(1, 1, 0, 1)]
+
+    change(harness, "skip", runs=[1, 1], **QUEUE)
+
+    assert harness.received("one") == [(3, 0)]
+
+
+def test_operators_send_the_first_of_a_key_again_and_no_other(harness):
+    inbox = member(harness)
+    publish(harness, "aa")
+    harness.received("one")
+
+    change(harness, "redeliver", runs=[1, 2], **QUEUE)
+    assert harness.received("one") == [(1, 1)]
+    harness.ack(inbox, 1)
+    assert [sequence for sequence, _ in harness.received("one")] == [2]
+
+
+def test_operators_move_the_position(harness):
+    inbox = member(harness)
+    publish(harness, "aab")
+    harness.ack(inbox, 1, 3)
+    harness.ack(inbox, 2)
+    harness.received("one")
+
+    change(harness, "move", sequence=1, **QUEUE)
+
+    assert harness.received("one") == [(1, 1), (3, 1)]
+    harness.ack(inbox, 1)
+    assert harness.received("one") == [(2, 1)]
+
+
+def test_the_slot_goes_to_another_member_when_its_own_is_gone_and_the_rest_follows(harness):
+    first = member(harness)
+    publish(harness, "aaa")
+    second = member(harness, "two")
+    assert (harness.received("one"), harness.received("two")) == ([(1, 0)], [])
+
+    harness.leave("foo", first)
+    assert harness.received("two") == [(1, 1)]
+    harness.ack(second, 1)
+    assert harness.received("two") == [(2, 0)]
+
+
+def test_a_slot_keeps_its_member(harness):
+    inboxes = {name: member(harness, name) for name in ("one", "two", "three")}
+    publish(harness, "abcdef")
+    of = {s: name for name in inboxes for s, _ in harness.received(name)}
+    assert set(of.values()) == set(inboxes)
+    for sequence, name in of.items():
+        harness.ack(inboxes[name], sequence)
+    publish(harness, "fedcba")
+    again = {s: name for name in inboxes for s, _ in harness.received(name)}
+    assert [again[13 - sequence] for sequence in range(1, 7)] == [of[sequence] for sequence in range(1, 7)]
+
+
+def test_another_member_takes_the_slot_while_the_window_of_its_own_is_full(harness):
+    one, two = member(harness, in_flight=1), member(harness, "two", in_flight=1)
+    publish(harness, "ab")
+    inboxes = {"one": one, "two": two}
+    of = {s: name for name in inboxes for s, _ in harness.received(name)}
+    assert sorted(of) == [1, 2]
+    publish(harness, "aXX")
+    harness.ack(inboxes[of[1]], 1)
+    harness.ack(inboxes[of[2]], 2)
+    later = [s for name in inboxes for s, _ in harness.received(name)]
+    assert len(later) == 2
+
+
+def test_after_a_restart_nothing_new_comes_before_what_is_unsettled(harness):
+    inbox = member(harness)
+    publish(harness, "aabab")
+    harness.received("one")
+
+    harness.restart()
+    harness.set_policy(ordered_by_key=True)
+
+    assert harness.received("one") == []
+    publish(harness, "ac")
+    assert harness.received("one") == [(7, 0)]
+    harness.ack(inbox, 1)
+    assert harness.received("one") == [(2, 1)], "it may have been sent before, as far as the log tells"
+    harness.pass_time(6)
+    assert sorted(harness.received("one")) == [(2, 2), (3, 1), (7, 1)]
+
+
+def test_after_a_loss_of_power_no_message_comes_before_an_earlier_one_of_its_key(harness):
+    inbox = member(harness)
+    publish(harness, "aaab")
+    harness.received("one")
+    harness.ack(inbox, 1)
+    assert harness.received("one") == [(2, 0)]
+    harness.forget_progress(1)
+    harness.power_lost = True
+
+    harness.restart()
+    harness.set_policy(ordered_by_key=True)
+
+    assert harness.received("one") == [(1, 1), (4, 1)]
+    harness.ack(inbox, 1)
+    assert harness.received("one") == [(2, 1)]
+
+
+def test_the_policy_may_come_while_messages_are_in_flight_and_go(harness):
+    harness.set_policy()
+    inbox = member(harness)
+    publish(harness, "aab")
+    assert harness.received("one") == [(1, 0), (2, 0), (3, 0)]
+    harness.set_policy(ordered_by_key=True)
+    publish(harness, "aab")
+    assert harness.received("one") == []
+    harness.ack(inbox, 1, 3)
+    assert harness.received("one") == [(6, 0)]
+    harness.ack(inbox, 2)
+    assert harness.received("one") == [(4, 0)]
+    harness.set_policy()
+    assert harness.received("one") == [(5, 0)], "it was never sent"
+
+
+def test_not_more_is_held_back_than_the_limit(harness, monkeypatch):
+    monkeypatch.setattr(limits, "HELD_BACK_FEW", 2)
+    monkeypatch.setattr(limits, "HELD_BACK_MAX", 3)
+    inbox = member(harness)
+    publish(harness, "aaaaab")
+    assert harness.received("one") == [(1, 0)]
+    assert live(harness).last_sent < 6
+    for sequence in range(1, 6):
+        harness.ack(inbox, sequence)
+    assert sorted(harness.received("one")) == [(2, 0), (3, 0), (4, 0), (5, 0), (6, 0)]
+    assert live(harness).last_sent == 6
+
+
+def test_records_beyond_the_memory_for_them_are_read_again(harness, monkeypatch):
+    monkeypatch.setattr(limits, "HELD_BACK_BYTES_MAX", 1)
+    inbox = member(harness)
+    publish(harness, "abab")
+    harness.received("one")
+    harness.ack(inbox, 1, 2)
+    assert sorted(harness.received("one")) == [(3, 0), (4, 0)]
+
+
+def test_what_did_not_leave_is_sent_again_and_is_no_redelivery(harness):
+    member(harness)
+    dispatch = harness.broker.context.groups[1].dispatch
+    publish(harness, "ab")
+    harness.received("one")
+    from stan.core.base.ready import Delivery  # noqa: PLC0415
+
+    dispatch.not_sent([Delivery(b"one", b"", 1, 1, 2, 0, 1, (1, 2))])
+    harness.turn()
+    assert sorted(harness.received("one")) == [(1, 0), (2, 0)]
+
+
+def test_removed_messages_hold_nobody_back(harness):
+    inbox = member(harness)
+    publish(harness, "aaab")
+    harness.received("one")
+    dispatch = harness.broker.context.groups[1].dispatch
+    uid = next(iter(dispatch.cursors.by_channel))
+    harness.indexes[1, uid].first = 3
+    harness.ack(inbox, 4)
+    assert harness.received("one") == [], "a client may still have the first one"
+    harness.pass_time(6)
+    assert harness.received("one") == [(3, 0)]
+
+
+def test_operators_see_what_is_held_back(harness):
+    inbox = member(harness)
+    publish(harness, "aaab")
+    harness.ack(inbox, 4)
+
+    request = admin.SubscriptionsRequest(version=1, pattern=b"foo")
+    (told,) = harness.ask(f"{PREFIX}subscriptions", request, admin.SubscriptionsResponse).cursors
+
+    assert (told.pending, told.owed, told.waiting, told.held_back) == (1, 0, 2, 2)
+    assert list(told.owed_runs) == [2, 3], "a backup has them"
+    assert told.acked_up_to == 0
+
+
+def test_runs_of_sequences():
+    assert runs_of([]) == ()
+    assert runs_of([5, 1, 2, 7, 6, 2]) == ((1, 2), (5, 7))
+
+
+def record(sequence, key):
+    body = wire.MsgProto(sequence=sequence, key=key).SerializeToString()
+    return len(body).to_bytes(4, "little") + body
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"b"]), min_size=1, max_size=6), st.integers(1, 100))
+def test_a_batch_is_cut_into_its_messages(keys, base):
+    records = [record(base + at, key) for at, key in enumerate(keys)]
+    batch = cut(ReadResult(base, len(keys), b"".join(records)))
+    assert [batch.record(at) for at in range(len(keys))] == records
+    assert [slot == NO_SLOT for slot in batch.slots] == [not key for key in keys]
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_model_of_the_queues(data):
+    """Against a list of unsettled messages per slot."""
+    order, owed, model = KeyOrder(), Runs(), {}
+    order.begin(())
+    newest = 0
+    for _ in range(data.draw(st.integers(1, 40))):
+        kind = data.draw(st.sampled_from(["new", "new", "settle", "owe", "send"]))
+        unsettled = sorted(s for queue in model.values() for s in queue)
+        if kind == "new":
+            newest += 1
+            slot = data.draw(st.integers(0, 2))
+            queue = model.setdefault(slot, [])
+            assert order.enters(newest, slot) == (not queue)
+            queue.append(newest)
+            if len(queue) > 1:
+                owed.add(Run(newest, newest))
+        elif kind == "settle" and unsettled:
+            first = data.draw(st.sampled_from(unsettled))
+            last = data.draw(st.integers(first, newest))
+            order.settled(first, last)
+            owed.remove(first, last)
+            model = {slot: [s for s in queue if not first <= s <= last] for slot, queue in model.items()}
+        elif kind == "owe" and unsettled:
+            sequence = data.draw(st.sampled_from(unsettled))
+            if sequence not in owed:
+                owed.add(Run(sequence, sequence))
+                order.owed(sequence, sequence)
+        elif kind == "send":
+            wanted = sorted(queue[0] for queue in model.values() if queue and queue[0] in owed)
+            while (found := order.next_owed()) and found not in owed:
+                order.take_owed()
+            assert found == (wanted[0] if wanted else 0)
+            if found:
+                order.take_owed()
+                owed.remove(found, found)
+    assert {slot: list(queue) for slot, queue in order.queues.items()} == {s: q for s, q in model.items() if q}
+    assert sorted(order.slot_of) == sorted(s for queue in model.values() for s in queue)
+
+
+KINDS = ("publish", "publish", "ack", "ack", "ack", "nak", "join", "leave", "wait", "restart", "power")
+
+
+class Watcher:
+    """What members of a group see and do; complains when the order of a key is broken."""
+
+    def __init__(self, harness, keys):
+        self.harness, self.keys = harness, keys
+        self.inboxes, self.held, self.acked, self.seen = {}, {}, set(), set()
+        self.names = 0
+
+    def join(self):
+        self.names += 1
+        name = "one" if self.names == 1 else f"m{self.names}"
+        self.inboxes[name] = member(self.harness, name, in_flight=3, wait=5)
+
+    def leave(self, name):
+        self.harness.leave("foo", self.inboxes.pop(name), client_id="me" if name == "one" else name)
+        self.held = {s: (who, until) for s, (who, until) in self.held.items() if who != name}
+
+    def look(self):
+        """Take what came, and check it."""
+        came = [(s, count, name) for name in self.inboxes for s, count in self.harness.received(name)]
+        for sequence, count, name in sorted(came):
+            key = self.keys[sequence - 1]
+            earlier = {s for s in range(1, sequence) if self.keys[s - 1] == key} - self.acked
+            assert not earlier or not key.islower(), f"{sequence} came before {earlier}"
+            alike = [s for s, (_, until) in self.held.items() if self.keys[s - 1] == key and until > self.harness.now]
+            assert not alike or not key.islower(), f"{sequence} came to {name} while {alike} are in flight"
+            assert count or sequence not in self.seen, f"{sequence} came again unflagged"
+            self.seen.add(sequence)
+            self.held[sequence] = name, self.harness.now + 5 * SECOND - 20 * MILLISECOND
+
+    def idle(self):
+        """Keys that have a message which might be sent."""
+        now = self.harness.now
+        held = {s for s, (_, until) in self.held.items() if until > now}
+        room = any(sum(1 for s in held if self.held[s][0] == name) < 3 for name in self.inboxes)
+        out = []
+        for key in set(self.keys):
+            left = [s for s, k in enumerate(self.keys, 1) if k == key and s not in self.acked]
+            if key.islower() and left and not any(self.keys[s - 1] == key for s in held) and room:
+                out.append(key)
+        return out
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_model_of_a_group(data):
+    harness = CoreHarness()
+    harness.connect()
+    harness.set_policy(ordered_by_key=True)
+    watcher = Watcher(harness, [])
+    watcher.join()
+    draw, unsure_until = data.draw, 0
+    for _ in range(draw(st.integers(5, 30))):
+        kind = draw(st.sampled_from(KINDS))
+        now_held = [s for s, (_, until) in watcher.held.items() if until > harness.now]
+        if kind == "publish":
+            text = draw(st.text("abcX", min_size=1, max_size=6))
+            watcher.keys += text
+            publish(harness, text)
+        elif kind in ("ack", "nak") and now_held:
+            sequence = draw(st.sampled_from(now_held))
+            name, _ = watcher.held.pop(sequence)
+            if kind == "ack":
+                watcher.acked.add(sequence)
+                harness.ack(watcher.inboxes[name], sequence)
+            else:
+                harness.say(watcher.inboxes[name], sequence, wire.NAK)
+                harness.pass_time(0.2)
+        elif kind == "join" and len(watcher.inboxes) < 4:
+            watcher.join()
+        elif kind == "leave" and len(watcher.inboxes) > 1:
+            watcher.leave(draw(st.sampled_from(sorted(watcher.inboxes))))
+        elif kind == "wait":
+            harness.pass_time(draw(st.sampled_from([0.1, 6])))
+        elif kind in ("restart", "power"):
+            harness.power_lost = kind == "power"
+            if harness.power_lost:
+                harness.forget_progress(1)
+                watcher.held.clear()  # nobody knows who has what
+            watcher.held = {s: (who, 0) for s, (who, _) in watcher.held.items()}  # ack waits count from elsewhere
+            harness.restart()
+            harness.set_policy(ordered_by_key=True)
+            unsure_until = harness.now + 5 * SECOND  # the new leader waits for the acks of what is in flight
+        watcher.look()
+        if harness.now > unsure_until:
+            assert not watcher.idle(), "no slot is idle"
+    for _ in range(400):
+        harness.pass_time(0.3)
+        watcher.look()
+        for sequence, (name, _) in list(watcher.held.items()):
+            if name in watcher.inboxes:
+                harness.ack(watcher.inboxes[name], sequence)
+            watcher.acked.add(sequence)
+            del watcher.held[sequence]
+        watcher.look()
+        if len(watcher.seen) == len(watcher.keys):
+            break
+    assert sorted(watcher.seen) == list(range(1, len(watcher.keys) + 1)), "everything came"
