@@ -35,6 +35,15 @@ class Nodes(NamedTuple):
     missing: list[str]
 
 
+class Explanation(NamedTuple):
+    """What the log tells of one message of a cursor."""
+
+    timestamp_ns: int  # of the message, Unix ns; 0: it is gone
+    state: str  # now: not sent, pending, owed, exhausted, settled
+    begins_late: bool  # the log no longer has all entries from the message's own on: earlier steps may be missing
+    steps: list[pb.ExplainStep]
+
+
 class PolicyList(NamedTuple):
     """Policies of delivery, the wider the earlier, and what is in force where a channel was asked about."""
 
@@ -132,6 +141,19 @@ class Admin:
     async def verify(self, request: pb.VerifyRequest) -> pb.VerifyResponse:
         """Verify a part of one node's copy of a channel; to continue, ask again from `next_sequence` with the answer's `crc`."""
         return await self._requester.ask("admin.verify", request, pb.VerifyResponse)
+
+    async def explain(self, which: pb.Which, sequence: int) -> Explanation:
+        """Tell what has happened to one message of a cursor: each delivery with its cause, and what came of it."""
+        request = pb.ExplainRequest(version=1, which=which, sequence=sequence)
+        steps: list[pb.ExplainStep] = []
+        begins_late = False
+        while True:
+            answer = await self._requester.ask("admin.explain", request, pb.ExplainResponse)
+            begins_late = begins_late or answer.begins_late
+            steps += answer.steps
+            if not answer.more:
+                return Explanation(answer.timestamp, answer.state, begins_late, steps)
+            getattr(request, "from").CopyFrom(answer.next)
 
     async def events(self, kind: str = "*") -> AsyncGenerator[pb.Event, None]:
         """Yield events of the servers from now on until the generator is closed; events may be lost."""

@@ -47,6 +47,12 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
         "Durables: list, show, why they get nothing, move, skip, redeliver, pause.",
     ),
     ("queue", "commands.durable:queues", LOOK, "Queue groups: the same."),
+    (
+        "explain",
+        "commands.explain:explain",
+        LOOK,
+        "Why a message came twice, late, or not at all: each delivery, from the log.",
+    ),
     ("policy", "commands.policy:app", LOOK, "Policies of delivery: list, show, set, unset."),
     ("subscription", "commands.subscription:app", LOOK, "Subscriptions that are online: list, evict."),
     ("client", "commands.client:app", LOOK, "Clients: list, show, evict."),

@@ -41,8 +41,10 @@ PARTITION_STRANGERS_PRUNED = 33
 # --- verifying copies (VERIFY) -------------------------------------------------------------------------------------
 VERIFY_BYTES_MAX = 8 * MiB
 """Record bytes that are read for one answer: some ten milliseconds of a thread that reads for others, too."""
-EXPLAIN_ENTRIES_MAX = 20_000
-"""Entries that are read for one answer to `.admin.explain`."""
+EXPLAIN_ENTRIES_MAX = 6000
+"""Entries that are read for one answer to `.admin.explain` ..."""
+EXPLAIN_ENTRIES_AT_ONCE = 500
+"""... and how many at once, until it is clear what has become of the message."""
 EXPLAIN_STEPS_MAX = 500
 """Steps in one of these answers, about."""
 VERIFIES_UNDER_WAY_MAX = 4

@@ -433,3 +433,20 @@ def test_real_server_works(driver, real):
     page.open("#/channel/hello")
     page.sees('"a": [1, 2]', ".payload")
     assert page.log() == ""
+
+
+def test_what_has_happened_to_a_message_is_told_in_a_dialog(page):
+    page.open("#/durables")
+    page.until(lambda: len(page.texts("tbody tr")) == 3)
+    page.script(
+        "[...document.querySelectorAll('tbody tr')].find((row) => row.textContent.includes('billing-1'))"
+        ".querySelector('td:nth-child(6) button').click()"
+    )
+    page.sees("What happened to a message for billing", "dialog")
+    page.script("document.querySelector('dialog input[name=sequence]').value = 1")
+    page.click("dialog button", "Explain")
+    page.sees("sent to <b>me</b> (subscription 0) for the first time", "#steps")
+    page.sees("as the delivery before was not acked in time; redelivery 1", "#steps")
+    page.sees("A member has it, and has not acked it yet.", "#explained")
+    page.click("dialog button", "Close")
+    page.until(lambda: not page.find("dialog[open]"))

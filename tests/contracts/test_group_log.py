@@ -12,7 +12,7 @@ from stan.log.memorylog import MemoryLog
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
 from stan.log.types import StaleRef
-from stan.protocol.entries import encode_batch
+from stan.protocol.entries import encode_batch, encode_change
 from tests.kit.batches import batch, change, entry, records
 from tests.kit.files import CrashingFiles
 
@@ -99,6 +99,39 @@ def test_log_append_across_segments_gives_back_the_entries(log):
     made = fill(log, 40)
     assert log.entries(1, 40, ALL) == made
     assert log.entries(17, 23, ALL) == made[16:23]
+
+
+def test_log_gives_the_changes_alone(log):
+    beside = b"".join(encode_change(b"beside"))
+    made = [
+        entry(1, batch(7, 1, 3)),
+        change(2, b"two"),
+        entry(3, batch(7, 4, 3), batch(9, 1, 30), beside, term=2),
+        entry(4, batch(7, 7, 40), term=2),
+        change(5, b"five", term=2),
+        change(6, b"six", term=2),
+    ]
+    for one in made:
+        log.append([one])
+    log.sync()
+    log.commit(5)
+
+    told = [change(2, b"two"), change(3, b"beside", term=2), change(5, b"five", term=2)]
+    assert log.changes(1, 99) == (told, 6)
+    assert log.changes(3, 99) == (told[1:], 6)
+    assert log.changes(6, 99) == ([], 6)
+    assert log.changes(1, 2) == (told[:1], 3)
+    assert log.changes(3, 2) == (told[1:2], 5)
+
+
+def test_log_knows_which_entry_has_a_batch(log):
+    log.append(
+        [entry(1, batch(7, 1, 3)), change(2), entry(3, batch(9, 1, 2), batch(7, 4, 30)), entry(4, batch(7, 34, 1))]
+    )
+    log.sync()
+    log.commit(4)
+    assert [log.index_of(ref) for ref in log.channel(7).refs(0, ALL, ALL, ALL)] == [1, 3, 4]
+    assert [log.index_of(ref) for ref in log.channel(9).refs(0, ALL, ALL, ALL)] == [3]
 
 
 def test_log_entries_stops_at_bytes_max_but_gives_one(log):

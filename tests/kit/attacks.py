@@ -31,6 +31,7 @@ OF_EDGE = (
     "admin.nodes",
     "admin.options",
     "admin.verify",
+    "admin.explain",
     "admin.step_down",
     "none",
     "admin.none",

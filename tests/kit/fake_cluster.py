@@ -206,6 +206,20 @@ class FakeCluster:
             answer.next_sequence = message.sequence + 1
         yield answer
 
+    def _admin_explain(self, payload: bytes):
+        """Message 1 was sent twice, as the answers tell in two parts; of others the log tells nothing."""
+        request = admin.ExplainRequest.FromString(payload)
+        if all(cursor.cursor_id != request.which.cursor_id for cursor in self.cursors):
+            yield admin.ExplainResponse(error=b"stan: no such position")
+            return
+        answer = admin.ExplainResponse(state="pending", begins_late=True)
+        if request.sequence == 1 and not request.HasField("from"):
+            answer.more, answer.next.index = True, 9
+            answer.steps.add(what="delivered", cause="new", at=SECOND, client_id=b"<b>me</b>", node="n1")
+        elif request.sequence == 1 and getattr(request, "from").index == 9:
+            answer.steps.add(what="delivered", cause="ack wait over", at=2 * SECOND, client_id=b"\xff", count=1)
+        yield answer
+
     def _seq_at_time(self, payload: bytes):
         request = pb.SeqAtTimeRequest.FromString(payload)
         row = self.channels[request.channel]

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import stan_client
-from stan_client.admin import Nodes, PolicyList
+from stan_client.admin import Explanation, Nodes, PolicyList
 
 from stan.protocol.proto import admin_pb2 as pb
 
@@ -13,6 +13,7 @@ class FakeAdmin:
     """Answers of `stan_client.admin.Admin`."""
 
     def __init__(self) -> None:
+        self.explanation = Explanation(0, "not sent", begins_late=False, steps=[])
         self.all_channels: list[pb.ChannelStatus] = []
         self.all_cursors: list[pb.CursorStatus] = []
         self.all_clients: list[pb.ClientStatus] = []
@@ -56,6 +57,10 @@ class FakeAdmin:
 
     async def nodes(self, **_: Any) -> Nodes:
         return self.all_nodes
+
+    async def explain(self, which: pb.Which, sequence: int) -> Explanation:
+        self.asked.append(("explain", which.cursor_id, sequence))
+        return self.explanation
 
     async def verify(self, request: pb.VerifyRequest) -> pb.VerifyResponse:
         self.asked.append(("verify", request.node, getattr(request, "from"), request.to, request.crc))

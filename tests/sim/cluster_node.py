@@ -366,6 +366,8 @@ class SimulatedNode:
                 for batch in decode_batches(body):
                     world.stored(self, batch)
             commit(group, index, kind, body)
+            if group:
+                world.change_committed(cluster_node.broker, group, index, kind, body)
 
         def sent(group, peer, message):
             send(group, peer, message)

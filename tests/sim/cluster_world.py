@@ -133,6 +133,9 @@ class ClusterWorld(Scene):
         records = bytes(batch.records)
         self.history.batch(node, name, batch.base_sequence, records, lambda: [v for _, _, v in values_of(records)])
 
+    def wall_zero(self, node):
+        return super().wall_zero(node) + self.nodes[node].wall_offset
+
     def node_died(self, node, length):
         self.history.cause(self.loop.now, self.loop.now + length, f"{node.name} down")
         for group in range(self.raft_groups + 1):

@@ -10,7 +10,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stan.types import MILLISECOND
+from stan.core.admin.message_account import Account
+from stan.types import MILLISECOND, SECOND
 from tests.sim.nats import DELAY_MAX
 
 CROSSING = 25 * MILLISECOND
@@ -28,6 +29,13 @@ KEPT_AFTER = 600 * MILLISECOND
 """An ack is in the log of a majority by then, if somebody led its group, and unless a fault came between."""
 IDLE = 1000 * MILLISECOND
 """A message that may be sent, while a window is open, has come by then."""
+NOTICED = 6 * SECOND
+"""A client that has died is given up by then; until then it is sent messages."""
+MICROSECOND = 1000
+CLOCKS = 2 * MILLISECOND
+"""How far a node's clock is off when it tells how long ago something was ..."""
+DRIFT = 90
+"""... and by which part of that time it may be off besides."""
 FOREVER = 1 << 62
 
 
@@ -153,6 +161,9 @@ class History:
         self.wide = False  # no window is ever full
         self.told = []  # complaints made on the way
         self.operations = defaultdict(list)  # consumer -> what an operator has asked to be changed about it
+        self.tells_causes = False  # the broker records why it sends what it sends
+        self.changes = {}  # (group, index) -> [changes of the entry], and the wall time of their leader when the run began
+        self.cursors = {}  # (group, cursor id) -> Cursor, of those that a progress entry tells of
         self._leading = {}  # group -> node
         self._batches = {}  # (channel, base) -> records: the same on every node
 
@@ -598,12 +609,17 @@ def check_deliveries(history):
     if not history.max_deliver:
         return
     counts, last, failed, left, acked = defaultdict(list), {}, {}, defaultdict(int), set()
+    newest, crossed = (
+        {},
+        {},
+    )  # failures: each message's newest, and those that may count for a delivery which they have crossed
     for event in history.events:
         if isinstance(event, Ended):
             left[event.sub.consumer] = event.at
         elif isinstance(event, Acked):
             acked.add((event.sub.consumer, event.sequence))
         elif isinstance(event, Failed):
+            newest[event.sub.consumer, event.sequence] = event
             before = last.get((event.sub.consumer, event.sequence))
             if before is not None and before.sub is event.sub and event.at < before.at + before.sub.ack_wait - SLACK:
                 failed.setdefault((event.sub.consumer, event.sequence), event)  # a pause is not begun anew
@@ -618,9 +634,13 @@ def check_deliveries(history):
                     yield f"{consumer}: {sequence} counted {event.count} after {before.count}"
             if before is not None and not history.explained_after(before.at, event.at, history.members[consumer]):
                 early = failure is not None and event.at < failure.at + failure.pause - SLACK
+                early = early and not (key in crossed and event.at >= crossed[key].at + crossed[key].pause - SLACK)
                 if early and left[consumer] < failure.at - SLACK:
                     yield f"{consumer}: {sequence} came {(event.at - failure.at) / 1e9:.3f}s after it had failed"
             last[key] = event
+            crossed.pop(key, None)
+            if key in newest and event.at - newest[key].at < CROSSING:
+                crossed[key] = newest[key]
             counts[key].append(event.count)
     for key in counts.keys() - acked:
         consumer, sequence = key
@@ -631,7 +651,8 @@ def check_deliveries(history):
         peace = peace and not history.explained_after(
             first, FOREVER, history.members[consumer]
         )  # it may swallow later ones
-        begun = min(counts[key][0], 1)  # one that may have been sent before counts as sent
+        # One that may have been sent before counts as sent; and who was dead already has got the first ones.
+        begun = counts[key][0] if left[consumer] else min(counts[key][0], 1)
         if peace and counts[key] != list(range(begun, history.max_deliver)):
             yield f"{consumer}: {sequence} was given up after deliveries {counts[key]}"
 
@@ -758,6 +779,116 @@ def check_idle(history):
             yield f"{consumer}: {after[0]} of {key} did not come within a second after {event.sequence} was acked"
 
 
+def accounts(history):
+    """A function that tells what the log says of a cursor's message, from what all nodes together have applied: [(what, cause,
+    at, until, client, count)], in the run's time."""
+    of_group, of_cursor, known = defaultdict(list), defaultdict(list), {}
+    for (group, index), (changes, zero) in sorted(history.changes.items()):
+        for change in changes:
+            mine = {progress.cursor_id for progress in change.progress}
+            for cursor_id in mine:
+                of_cursor[group, cursor_id].append((index, change, zero))
+            if change.WhichOneof("change") and not mine:
+                of_group[group].append((index, change, zero))
+
+    def account(group, cursor_id, sequence):
+        key = group, cursor_id, sequence
+        if key not in known:
+            told, steps, seen = Account(history.cursors[group, cursor_id], sequence), [], 0
+            entries = sorted(of_group[group] + of_cursor[group, cursor_id], key=lambda entry: entry[0])
+            for index, change, zero in entries:
+                told.take(index, 0, change)
+                steps += [(step, zero) for step in told.steps[seen:]]
+                seen = len(told.steps)
+            known[key] = [
+                (s.what, s.cause, s.at - zero, s.until - zero, s.client_id.decode(), s.count) for s, zero in steps
+            ]
+        return known[key]
+
+    return account
+
+
+def recorded_repeats(history):
+    """What progress entries tell of messages sent again: (client, sequence, count) -> [(at, until, group, cursor id,
+    how far off the times may be)]."""
+    found = defaultdict(list)
+    for (group, _), (changes, zero) in sorted(history.changes.items()):
+        for progress in [progress for change in changes for progress in change.progress]:
+            at = next(change.at for change in changes if change.at) - zero if progress.sent else 0
+            for sent in progress.sent if (group, progress.cursor_id) in history.cursors else ():
+                times = at - sent.first_ago * MICROSECOND, at - sent.last_ago * MICROSECOND
+                for first, last in zip(sent.runs[::2], sent.runs[1::2], strict=True) if sent.count else ():
+                    for sequence in range(first, last + 1):
+                        key = sent.client_id.decode(), sequence, sent.count
+                        found[key].append((*times, group, progress.cursor_id, CLOCKS + (at - times[0]) // DRIFT))
+    return found
+
+
+def check_causes(history):
+    """C19: each repeat has exactly one cause in the log, and it is the true one. Unless its leader fails before it can tell: then
+    the next one says that it may have been sent."""
+    if not history.tells_causes:
+        return
+    account, records = accounts(history), recorded_repeats(history)
+    ended, failed, before, resets = {}, defaultdict(int), {}, []
+    for event in history.events:
+        if isinstance(event, Ended):
+            ended[event.sub.member] = event.at
+        elif isinstance(event, Failed):
+            failed[event.sub.consumer, event.sequence] = event.at
+        elif isinstance(event, Reset):
+            resets.append(event)
+        elif isinstance(event, Delivered):
+            consumer, previous = event.sub.consumer, before.get((event.sub.consumer, event.sequence))
+            before[consumer, event.sequence] = event
+            if not event.redelivered:
+                continue
+            open_records = records[event.sub.member, event.sequence, event.count]
+            matching = [one for one in open_records if one[0] - one[-1] <= event.at]
+            if not matching:
+                if not history.explained_after(event.at, event.at + KEPT_AFTER, ()):
+                    yield f"{consumer}: {event.sequence} came to {event.sub.member}, count {event.count}: no cause is recorded"
+                continue
+            record = max(matching)
+            open_records.remove(record)
+            at, until, group, cursor_id, off = record
+            if event.at > until + off + ON_THE_WAY + CROSSING and not history.explained(
+                until, event.at, (event.sub.member,)
+            ):
+                yield f"{consumer}: {event.sequence} came {(event.at - until) / 1e9:.3f}s after what is recorded"
+            steps = [step for step in account(group, cursor_id, event.sequence) if step[0] == "delivered"]
+            mine = [
+                step
+                for step in steps
+                if step[4:] == (event.sub.member, event.count) and abs(step[2] - at) < MILLISECOND
+            ]
+            if len(mine) != 1:
+                yield f"{consumer}: {event.sequence} with count {event.count} has the causes {[step[1] for step in mine]}"
+                continue
+            sent_before = [step for step in steps if step[2] < mine[0][2]]
+            since = sent_before[-1][2] - off if sent_before else previous.at if previous else event.sub.since
+            holder = sent_before[-1][4] if sent_before else previous.sub.member if previous else ""
+            cause = mine[0][1]
+            faulty = history.explained_after(since, event.at, ())
+            members = [holder] if holder else history.members[consumer]
+            gone = any(since - NOTICED <= ended.get(member, -FOREVER) <= event.at for member in members)
+            published = history.publishes[event.value].asked_at
+            true = {
+                "ack wait over": event.at - since >= event.sub.ack_wait - SLACK or faulty,
+                # Who leads next hears once more what clients said to the leader before.
+                "negative ack": failed[consumer, event.sequence] >= (1 if faulty else since - CROSSING),
+                "member gone": gone,
+                "resumed": gone,
+                "leader changed": any(
+                    published <= reset.at <= event.at and reset.group in (None, group) for reset in resets
+                ),
+                "moved": history.operated(consumer, 0, event.at),
+                "not sent": faulty,
+            }
+            if not true.get(cause, False):
+                yield f"{consumer}: {event.sequence} came to {event.sub.member}, count {event.count}, because of: {cause}"
+
+
 def check_replicas(history):
     """C11: all nodes of a group hold the same."""
     yield from history.told
@@ -784,6 +915,7 @@ CHECKS = (
     check_failover,
     check_key_order,
     check_idle,
+    check_causes,
     check_replicas,
 )
 

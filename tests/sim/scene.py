@@ -3,10 +3,12 @@
 import hashlib
 import re
 
+from stan.protocol.entries import Kind, decode_records
+from stan.protocol.proto import entries_pb2 as entries
 from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import History
-from tests.sim.loop import Loop
+from tests.sim.loop import WALL_START, Loop
 from tests.sim.nats import SimNats
 
 CHANNELS = ("a", "b")
@@ -27,6 +29,7 @@ class Scene:
         self.random = self.loop.random
         self.use_servers(1)
         self.history = History()
+        self.history.tells_causes = True
         self.quiet = False  # nobody publishes any more, everybody acks
         self.problems = []
         self.digest = hashlib.sha256()
@@ -63,6 +66,23 @@ class Scene:
     def is_owed(self, cursor):
         """Whether a position has messages that are to be sent again."""
         return bool(cursor.to_redeliver)
+
+    def wall_zero(self, _node):
+        """The wall time of a node when the run began."""
+        return WALL_START
+
+    def change_committed(self, broker, group, index, kind, body):
+        """A node has applied an entry: the history keeps its changes."""
+        if (group, index) in self.history.changes or kind not in (Kind.CHANGE, Kind.RECORDS):
+            return
+        bodies = [body] if kind == Kind.CHANGE else decode_records(body)[2]
+        changes = [entries.GroupChange.FromString(one) for one in bodies]
+        zero = next((self.wall_zero(change.node.decode()) for change in changes if change.at), 0)
+        self.history.changes[group, index] = changes, zero
+        for progress in [progress for change in changes for progress in change.progress]:
+            cursor = broker.context.groups[group].machine.cursors.get(progress.cursor_id)
+            if cursor is not None:
+                self.history.cursors[group, progress.cursor_id] = cursor
 
     def cursor_of(self, ack_inbox):
         """A name for the position behind an ack inbox."""

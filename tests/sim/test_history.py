@@ -1,7 +1,12 @@
 """The checks themselves: a right history passes, and each way of spoiling it is caught by the check that is there for it."""
 
+from functools import partial
+
 import pytest
 
+from stan.core.base.causes import Cause
+from stan.core.state.group import Cursor, CursorKind
+from stan.protocol.proto import entries_pb2 as entries
 from stan.types import MILLISECOND, SECOND
 from tests.sim import history as checks
 from tests.sim.history import KEPT_AFTER, Acked, Delivered, Ended, Failed, History, Publish, Reset, Sub, Working
@@ -328,6 +333,53 @@ def test_every_check_is_proven():
     assert {name for _, names in SPOILED.values() for name in names} == {check.__name__ for check in checks.CHECKS}
 
 
+def recorded(story, sub, number, cause, *, count=1):
+    """The log tells that *sub* was sent a message again just now, and why; returns the time."""
+    history, cursor_id = story.history, 1 + ("durable.0", "group.0", "plain.1").index(sub.consumer)
+    history.tells_causes = True
+    history.cursors[1, cursor_id] = Cursor(cursor_id, 1, CursorKind.DURABLE, b"d", b"dur", 0)
+    change = entries.GroupChange(at=story.tick())
+    progress = change.progress.add(cursor_id=cursor_id)
+    progress.sent.add(client_id=sub.member.encode(), cause=cause, count=count, runs=[number, number])
+    history.changes[1, len(history.changes) + 1] = [change], 0
+    return story.at
+
+
+def a_repeat(story, cause, *, after=SECOND):
+    """The last message comes to the durable again."""
+    story.drop(Acked, story.durable, MESSAGES)
+    story.tick(after)
+    if cause is not None:
+        recorded(story, story.durable, MESSAGES, cause)
+    story.deliver(story.durable, MESSAGES, count=1)
+    story.ack(story.durable, MESSAGES)
+
+
+@spoils("check_causes")
+def a_repeat_is_not_recorded(story):
+    story.history.tells_causes = True
+    a_repeat(story, None)
+
+
+@spoils("check_causes")
+def a_repeat_is_recorded_with_another_cause(story):
+    a_repeat(story, Cause.NEGATIVE_ACK)
+
+
+@spoils("check_causes")
+def a_repeat_is_recorded_twice(story):
+    a_repeat(story, Cause.ACK_WAIT_OVER)
+    [change], zero = story.history.changes[1, 1]
+    story.history.changes[1, 2] = [entries.GroupChange.FromString(change.SerializeToString())], zero
+    story.history.changes[1, 2][0][0].progress[0].sent[0].cause = Cause.MOVED
+
+
+@spoils("check_causes")
+def a_repeat_of_one_delivery_stands_for_two(story):
+    a_repeat(story, Cause.ACK_WAIT_OVER)
+    story.deliver(story.durable, MESSAGES, count=1, at=story.tick(SECOND))
+
+
 # --- what looks wrong and is right ------------------------------------------------------------------------------------------
 
 
@@ -337,6 +389,40 @@ def test_a_repeat_after_the_ack_wait_is_right():
     story.deliver(story.durable, MESSAGES, count=1, at=story.at + SECOND)
     story.ack(story.durable, MESSAGES)
     assert checks.complaints(story.history) == []
+
+
+def test_a_recorded_repeat_is_right():
+    story = Story()
+    a_repeat(story, Cause.ACK_WAIT_OVER)
+    assert checks.complaints(story.history) == []
+
+
+def test_a_repeat_that_a_leader_has_no_time_to_record_is_right():
+    story = Story()
+    story.history.tells_causes = True
+    a_repeat(story, None)
+    story.history.cause(story.at, story.at, "n0 down")
+    assert checks.complaints(story.history) == []
+
+
+def _fails(story, pause):
+    story.history.events.append(Failed(story.tick(), story.durable, MESSAGES, pause * MILLISECOND))
+
+
+def test_a_failure_that_crosses_a_delivery_may_count_for_it():
+    for crossing, complaints in ((MILLISECOND, 0), (100 * MILLISECOND, 1)):
+        story = Story()
+        story.history.max_deliver = 9
+        story.drop(Acked, story.durable, MESSAGES)
+        failed = partial(_fails, story)
+        failed(300)
+        story.tick((300 - crossing // MILLISECOND) * MILLISECOND)
+        failed(100)
+        story.deliver(story.durable, MESSAGES, count=1, at=story.tick(crossing))
+        failed(300)
+        story.deliver(story.durable, MESSAGES, count=2, at=story.tick(120 * MILLISECOND))
+        story.ack(story.durable, MESSAGES)
+        assert len(seen(story.history)["check_deliveries"]) == complaints
 
 
 def test_a_message_that_was_given_up_after_all_its_deliveries_is_right():

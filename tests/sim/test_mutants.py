@@ -2,8 +2,10 @@
 
 import pytest
 
-from stan.core.leader.cursors import LiveCursor, LiveMember
+from stan.core.base.causes import Cause
+from stan.core.leader.cursors import LiveCursor, LiveMember, Unreported
 from stan.core.leader.dispatch import Dispatch
+from stan.core.leader.retries import Retries
 from stan.log.files.segment_writer import SegmentWriter
 from stan.protocol.kernel import server as kernel
 from stan.protocol.kernel import server_py
@@ -51,8 +53,8 @@ def never_sends_again(monkeypatch):
 def forgets_acks(monkeypatch):
     progress = LiveCursor.progress
 
-    def forgets(self):
-        entry = progress(self)
+    def forgets(self, moment=None):
+        entry = progress(self, moment)
         del entry.acked[:]
         return entry
 
@@ -62,6 +64,19 @@ def forgets_acks(monkeypatch):
 def overfills_windows(monkeypatch):
     slots = LiveMember.open_slots.fget
     monkeypatch.setattr(LiveMember, "open_slots", property(lambda self: slots(self) + 1))
+
+
+def records_another_cause(monkeypatch):
+    owe = Retries.owe
+
+    def owes(self, first, last, cause):
+        owe(self, first, last, Cause.NEGATIVE_ACK if cause is Cause.ACK_WAIT_OVER else cause)
+
+    monkeypatch.setattr(Retries, "owe", owes)
+
+
+def records_nothing(monkeypatch):
+    monkeypatch.setattr(Unreported, "tell", lambda self, entry, moment: self.sent.clear())
 
 
 def does_not_sync(monkeypatch):
@@ -81,6 +96,8 @@ def does_not_sync(monkeypatch):
         (never_sends_again, 0, "check_at_least_once"),
         (overfills_windows, 0, "check_windows"),
         (forgets_acks, 3, "check_position"),
+        (records_another_cause, 0, "check_causes"),
+        (records_nothing, 0, "check_causes"),
     ],
 )
 def test_a_broken_broker_is_found_out(monkeypatch, mutate, first, check):

@@ -57,6 +57,7 @@ class Node:
         self.storage.rows.database = world.database.open()
         logs = self.storage.logs
         self.broker = Broker(config, lambda group, uid: logs[group].channel(uid), f"_INBOX.node{world.lives}.".encode())
+        self._watch(world)
         run_now(self.storage.load(self.broker))
         self.runtime = SimRuntime(loop)
         turns = Turns(self.runtime, world.crashed)
@@ -81,6 +82,20 @@ class Node:
         self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.unconfirmed)
         self.link.connect()
         self._flush_soon()
+
+    def _watch(self, world):
+        """The world hears of each change that is applied, also by the replay of a start."""
+        broker = self.broker
+
+        def listened(apply):
+            def applied(group, index, kind, body):
+                apply(group, index, kind, body)
+                if group:
+                    world.change_committed(broker, group, index, kind, body)
+
+            return applied
+
+        broker.step_committed, broker.replay_entry = listened(broker.step_committed), listened(broker.replay_entry)
 
     def _flush_soon(self):
         self.runtime._later(self.world.loop.random.randint(50, 400) * MILLISECOND, self._flush)

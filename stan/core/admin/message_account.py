@@ -90,6 +90,8 @@ class Account:
         place, cause = self.place, Cause(sent.cause) if sent.cause in WORDS else Cause.OWED
         if cause is Cause.OWED and place.owed:
             cause = Cause(place.owed - 1)
+        if cause is Cause.NEW and sent.count:  # a first delivery did not leave, and the next leader cannot know that
+            cause = Cause.NOT_SENT
         step = admin.ExplainStep(
             what="delivered",
             at=at - sent.first_ago * MICROSECOND,
@@ -99,9 +101,19 @@ class Account:
             subscription_id=sent.subscription_id,
             count=sent.count,
         )
-        if not any(_is_same(step, known) for known in self.steps):
+        if not self._is_known(step):
             self.steps.append(step)
             place.holder, place.owed, place.settled = sent.subscription_id, 0, False
+
+    def _is_known(self, step: admin.ExplainStep) -> bool:
+        """True if an earlier entry has told of this delivery. Behind an operator's change a delivery is another one, however soon
+        it comes."""
+        for known in reversed(self.steps):
+            if known.what in ("moved", "sent again"):
+                return False
+            if known.index and _is_same(step, known):
+                return True
+        return False
 
     def _was(self, what: str) -> bool:
         """True if that was the newest step."""

@@ -13,7 +13,7 @@ from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, pairs
 from stan.core.leader.adaptive_window import AdaptiveWindow
-from stan.core.leader.deliveries import ReportMoment, Sending, of_cause, recorded
+from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, ReportMoment, Sending, of_cause, recorded
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.retries import Retries
 from stan.core.state.group import Cursor, Subscription
@@ -123,9 +123,19 @@ class Unreported:
 
     def tell(self, entry: pb.Progress, moment: ReportMoment) -> None:
         """Write into a progress entry what was sent, and which messages count as acked though nobody acked them."""
-        if self.sent:
-            entry.sent.extend(recorded(self.sent, moment))
-            self.sent.clear()
+        sent = self.sent
+        if len(sent) == 1 and not sent[0][3]:  # as a rule, on the hot path: one delivery of new messages
+            subscription_id, client_id, cause, _, first, last, at = sent[0]
+            made = entry.sent.add(subscription_id=subscription_id, client_id=client_id[:CLIENT_ID_BYTES_MAX])
+            made.runs.extend((first, last))
+            if cause:
+                made.cause = cause
+            if at < moment.now:
+                made.first_ago = made.last_ago = (moment.now - at) // MICROSECOND
+            sent.clear()
+        elif sent:
+            entry.sent.extend(recorded(sent, moment))
+            sent.clear()
         if self.rejected or self.removed:
             entry.rejected.extend(self.rejected)
             entry.removed.extend(self.removed)

@@ -128,16 +128,21 @@ class Reading:
         if self._first:
             place.index = self._log.index_of(self._ref) if self._ref is not None else 1
             response.begins_late = place.index < self._log.first_index
-        found = self._log.changes(RaftIndex(place.index), limits.EXPLAIN_ENTRIES_MAX)
-        response.more = found.next_index <= self._log.last_index and found.next_index > place.index
+        for _ in range(0, limits.EXPLAIN_ENTRIES_MAX, limits.EXPLAIN_ENTRIES_AT_ONCE):
+            response.more = self._take()
+            if not response.more or len(account.steps) >= limits.EXPLAIN_STEPS_MAX:
+                break
+        response.steps.extend(account.steps)
+        response.next.CopyFrom(place)
+
+    def _take(self) -> bool:
+        """Account for the next entries; False if that was all that matters."""
+        account, place = self._account, self._account.place
+        found = self._log.changes(RaftIndex(place.index), limits.EXPLAIN_ENTRIES_AT_ONCE)
+        goes_on = found.next_index > place.index
         place.index = found.next_index
         for entry in found.entries:
             account.take(entry.index, entry.term, pb.GroupChange.FromString(entry.body))
             if place.settled and entry.index >= self._moved:
-                response.more = False
-                break
-            if len(account.steps) >= limits.EXPLAIN_STEPS_MAX:
-                response.more, place.index = True, entry.index + 1
-                break
-        response.steps.extend(account.steps)
-        response.next.CopyFrom(place)
+                return False
+        return goes_on

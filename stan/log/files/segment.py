@@ -320,14 +320,16 @@ def read_changes(window: ReadWindow, position: int) -> EntryChanges:
     header = window.get(position, ENTRY_HEADER_SIZE)
     if len(header) < ENTRY_HEADER_SIZE:
         raise CutOff("entry header cut off")
-    magic, version, kind, length, _, term, index = ENTRY_HEADER.unpack(header)
+    magic, version, kind, length, checksum, term, index = ENTRY_HEADER.unpack(header)
     at = position + ENTRY_HEADER_SIZE
     end = at + length
     if magic != ENTRY_MAGIC or version != ENTRY_VERSION or end > window.end:
         raise Damage("no complete entry begins here")
     bodies = []
     if kind == Kind.CHANGE:
-        bodies.append(read_entry(window, position).entry.body)
+        bodies.append(window.get(at, length))
+        if zlib.crc32(bodies[-1], zlib.crc32(header[12:], zlib.crc32(header[:8]))) != checksum:
+            raise Damage("wrong CRC")
     while kind == _RECORDS and at + _BATCH_HEADER_SIZE <= end:
         uid, _, _, _, _, size, crc, flags = BATCH_HEADER.unpack(window.get(at, _BATCH_HEADER_SIZE))
         at += _BATCH_HEADER_SIZE

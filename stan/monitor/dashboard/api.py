@@ -14,7 +14,7 @@ import stan
 from stan import limits
 from stan.config import Config
 from stan.errors import UNKNOWN_CHANNEL, Refused, StanError
-from stan.monitor.dashboard import actions, listing, messages, rows
+from stan.monitor.dashboard import actions, explaining, listing, messages, rows
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
 from stan.monitor.dashboard.cursor_state import state_of
 from stan.monitor.dashboard.formatting import millis, name_of_key
@@ -205,6 +205,14 @@ class Api:
         if asked.sequence and asked.last and asked.last < asked.sequence:
             raise BadQuestionError("last: not below sequence")
         return await messages.page(self.snapshot.cluster_client, asked)
+
+    async def explain(self, query: Query) -> Json:
+        """Return what has happened to the message `sequence` of the position `cursor` (its id) of a channel."""
+        cursor, sequence = number(query, "cursor", 0, 1 << 62, 1), number(query, "sequence", 0, 1 << 62, 1)
+        if not cursor or not sequence:
+            raise BadQuestionError("cursor, sequence: from 1 on")
+        name = name_of_key(query.get("name", ""))
+        return await explaining.explained(self.snapshot.cluster_client, name, cursor, sequence)
 
     async def payload(self, query: Query) -> bytes:
         """Return the whole payload of a message."""

@@ -5,7 +5,7 @@ import json
 import pytest
 import stan_client
 import typer
-from stan_client.admin import Nodes
+from stan_client.admin import Explanation, Nodes
 from typer.testing import CliRunner
 
 from stan.cli.commands import channel_messages
@@ -379,3 +379,42 @@ def test_a_wrong_policy_is_refused_by_the_name_of_its_option(servers, options, c
     assert done.exit_code == 2
     assert complaint in done.output
     assert not servers.admin.asked
+
+
+def test_explain_tells_each_delivery_in_a_sentence(servers):
+    at = 1_700_000_000_123_000_000
+    steps = [
+        pb.ExplainStep(
+            what="delivered", cause="new", client_id=b"me\x1b", subscription_id=4, at=at, until=at, node="n1"
+        ),
+        pb.ExplainStep(what="left", subscription_id=4),
+        pb.ExplainStep(what="delivered", cause="member gone", client_id=b"you", subscription_id=5, count=1, at=at),
+        pb.ExplainStep(what="moved", sequence=1000),
+        pb.ExplainStep(what="something new"),
+    ]
+    servers.admin.explanation = Explanation(at, "exhausted", begins_late=True, steps=steps)
+    done = stan("explain", "orders", "billing", "17")
+    assert done.exit_code == 0
+    for told in (
+        "Message 17 of channel orders",
+        "sent to me\\x1b (subscription 4) for the first time",
+        "the member that had it (subscription 4) left",
+        "sent to you (subscription 5) again, as the member that had it has left; redelivery 1",
+        "message 1,000 came next",
+        "something new",
+        "It was delivered as often as the policy allows",
+        "may be missing",
+        ".123",
+    ):
+        assert told in done.output
+    document = json.loads(stan("explain", "orders", "billing", "17", "--json").output)
+    assert (document["state"], document["begins_late"], len(document["steps"])) == ("exhausted", True, 5)
+    assert document["steps"][2]["cause"] == "member gone"
+    assert {asked[0] for asked in servers.admin.asked} == {"explain"}
+
+    servers.admin.explanation = Explanation(0, "not sent", begins_late=False, steps=[])
+    told = stan("explain", "orders", "billing", "18").output
+    assert "The log tells of no delivery." in told
+    assert "gone from the channel" in told
+    assert stan("explain", "orders", "billing", "0").exit_code == 2
+    assert "no durable or queue group 'other'" in stan("explain", "orders", "other", "1").output

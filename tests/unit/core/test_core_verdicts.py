@@ -566,3 +566,15 @@ def test_clients_encode_verdicts():
     assert wire.Ack.FromString(said.payload) == wire.Ack(subject=b"foo", sequence=1, kind=wire.WORKING)
     (said,) = _split(encode_cumulative_ack(b"inbox", b"foo", 7))
     assert wire.Ack.FromString(said.payload) == wire.Ack(subject=b"foo", sequence=7, cumulative=True)
+
+
+def test_rejections_and_cumulative_acks_come_at_the_time_of_the_leader(harness):
+    """They were timed with the wall clock in place of the leader's, and no last ack was told."""
+    sub = harness.subscribe("foo", wait=30)
+    harness.publish("foo", b"a", b"b")
+    harness.pass_time(1)
+    harness.say(sub.ack_inbox, 1, wire.REJECT)
+    assert live(harness).acked_at == harness.wall
+    harness.pass_time(1)
+    harness.say(sub.ack_inbox, 2, wire.ACK, cumulative=True)
+    assert live(harness).acked_at == harness.wall

@@ -12,7 +12,7 @@ from tests.kit.core_harness import CLUSTERED, CoreHarness
 
 PAGE = Path(__file__).parents[3] / "docs" / "admin-api.md"
 PREFIX = "_STAN.x.test-cluster."
-OF_EDGE = {"fetch", "replica.fetch", "admin.nodes", "admin.options", "admin.verify", "admin.step_down"}
+OF_EDGE = {"fetch", "replica.fetch", "admin.nodes", "admin.options", "admin.verify", "admin.explain", "admin.step_down"}
 ANSWERS = {
     "channel": Scope.CHANNEL,
     "app": Scope.CHANNEL,

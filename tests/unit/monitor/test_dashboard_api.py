@@ -496,3 +496,20 @@ async def test_files_are_kept_by_browsers_while_they_do_not_change(page):
         assert answer.status == 304
     async with page.session.get(f"{page.url}/dashboard/..%2froutes.py") as answer:
         assert answer.status == 404
+
+
+async def test_what_has_happened_to_a_message_is_told_in_sentences(fake, page):
+    fake.add_channel(b"orders", 7)
+    cursor = fake.add_durable(b"orders", b"billing").cursor_id
+    found = await page.get(f"explain?name=orders&cursor={cursor}&sequence=1")
+    assert [(step["time"], step["leader"], step["cause"]) for step in found["steps"]] == [
+        (1000, "n1", "new"),
+        (2000, "", "ack wait over"),
+    ]
+    assert found["steps"][0]["text"] == "sent to <b>me</b> (subscription 0) for the first time"
+    assert found["steps"][1]["text"].endswith("as the delivery before was not acked in time; redelivery 1")
+    assert found["state"] == "A member has it, and has not acked it yet."
+    assert "may be missing" in found["note"]
+    assert (await page.get(f"explain?name=orders&cursor={cursor}&sequence=2"))["steps"] == []
+    for wrong in ("cursor=0&sequence=1", "cursor=1", "sequence=1", "cursor=x&sequence=1"):
+        await page.get(f"explain?name=orders&{wrong}", 400)

@@ -5,6 +5,7 @@ import { bar } from "./chart.js";
 import { listed } from "./channels.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
+import { explain } from "./explain.js";
 import { ago, many, number } from "./format.js";
 import { level } from "./table.js";
 
@@ -25,7 +26,7 @@ export const COLUMNS = [
   { name: "State", sort: "state", cell: (row) => [level(row.level, row.state), row.text.toLowerCase() !== row.state && h("small", { class: "why" }, row.text)] },
   { name: "Lag", sort: "lag", number: true, cell: (row) => [number(row.lag), row.held_back > 0 && h("small", { class: "muted" }, `${number(row.held_back)} held back by the order by key`)] },
   { name: "Pending", sort: "pending", number: true, cell: (row) => [number(row.pending), window_(row)] },
-  { name: "Position", number: true, cell: (row) => [h("a", { href: `#/channel/${row.channel_key}?seq=${row.acked + 1}` }, number(row.acked)), h("small", { class: "muted" }, `of ${number(row.last)}`)] },
+  { name: "Position", number: true, cell: (row) => [h("a", { href: `#/channel/${row.channel_key}?seq=${row.acked + 1}` }, number(row.acked)), h("small", { class: "muted" }, `of ${number(row.last)}`), h("button", { type: "button", class: "small", onclick: () => explain(row) }, "Explain…")] },
   { name: "Last ack", number: true, cell: (row) => ago(row.last_ack) },
 ];
 

@@ -1,0 +1,72 @@
+"""`stan explain`: each delivery of one message to a durable or queue group, why it was made, and what came of it."""
+
+from typing import Annotated, Final
+
+import stan_client
+import typer
+from stan_client.admin import Explanation, which
+from stan_client.session import text_of
+
+from stan.cli.commands.cursors import DURABLES, QUEUES, full_name
+from stan.cli.commands.durable import Family, found
+from stan.cli.support.args import Channel
+from stan.cli.support.common import EXIT_USAGE, CliError, Target
+from stan.cli.support.options import View, injected
+from stan.cli.support.output import Table
+from stan.cli.support.proto_json import document_of
+from stan.cli.support.session import look
+from stan.monitor.explained import BEGINS_LATE, STATES, moment_of, sentence_of
+from stan.protocol.proto import admin_pb2 as pb
+from stan.units import format_time
+
+POSITIONS: Final = Family("durable", "durable or queue group", DURABLES | QUEUES)
+
+
+@injected
+def explain(
+    channel: Channel,
+    name: Annotated[str, typer.Argument(metavar="DURABLE", help="Name of the durable or of the queue group.")],
+    sequence: Annotated[int, typer.Argument(metavar="SEQUENCE", help="The message.")],
+    owner: Annotated[
+        str, typer.Option("--client", help="Client id of the owner, if several have a durable of this name.")
+    ] = "",
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """Why did message 17 come twice, late, or not at all? Each delivery with its cause, and what came of it, from the log."""
+    if sequence < 1:
+        raise CliError("SEQUENCE: sequences begin with 1.", EXIT_USAGE)
+
+    async def table(direct: stan_client.Direct) -> Table:
+        cursor = await found(direct, POSITIONS, channel, name, owner)
+        told = await direct.admin.explain(which(channel, cursor_id=cursor.cursor_id), sequence)
+        return explained_table(cursor, sequence, told)
+
+    look(target, view, table)
+
+
+def explained_table(cursor: pb.CursorStatus, sequence: int, told: Explanation) -> Table:
+    """What has happened to a message, one step a line."""
+    stored = f"stored {format_time(told.timestamp_ns)}" if told.timestamp_ns else "gone from the channel"
+    rows = [(moment_of(step), step.node, sentence_of(step)) for step in told.steps]
+    foot = [STATES.get(told.state, told.state)]
+    if told.begins_late:
+        foot.append(BEGINS_LATE)
+    document = {
+        "channel": text_of(cursor.channel),
+        "name": full_name(cursor),
+        "sequence": sequence,
+        "timestamp_ns": told.timestamp_ns,
+        "state": told.state,
+        "begins_late": told.begins_late,
+        "steps": [{**document_of(step), "text": sentence_of(step)} for step in told.steps],
+    }
+    return Table(
+        columns=("time", "leader", "what"),
+        rows=rows,
+        document=document,
+        head=f"Message {sequence:,} of channel {text_of(cursor.channel)}, {stored}, for {full_name(cursor)}:",
+        foot=" ".join(foot),
+        empty="The log tells of no delivery.",
+    )

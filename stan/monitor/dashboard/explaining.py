@@ -1,0 +1,42 @@
+"""What has happened to one message of a position, for the browser: the steps in sentences, as the servers' log tells them."""
+
+from typing import Any
+
+from stan import limits
+from stan.edge.nats.cluster_client import ClusterClient
+from stan.monitor.dashboard.formatting import millis
+from stan.monitor.explained import BEGINS_LATE, STATES, sentence_of
+from stan.monitor.page_format import shown
+from stan.protocol.proto import admin_pb2 as admin
+
+Json = dict[str, Any]
+
+
+async def explained(cluster_client: ClusterClient, channel: bytes, cursor_id: int, sequence: int) -> Json:
+    """Return the steps of a message in the order of the log. Errors as of `ClusterClient.ask`."""
+    which = admin.Which(channel=channel, cursor_id=cursor_id)
+    request = admin.ExplainRequest(version=1, which=which, sequence=sequence)
+    steps: list[admin.ExplainStep] = []
+    note = ""
+    for _ in range(limits.DASHBOARD_EXPLAINS_MAX):
+        answer = await cluster_client.ask("admin.explain", request, admin.ExplainResponse)
+        note = BEGINS_LATE if answer.begins_late else note
+        steps += answer.steps
+        if not answer.more:
+            break
+        getattr(request, "from").CopyFrom(answer.next)
+    else:
+        note = "The log goes on: ask with `stan explain`."
+    return {
+        "state": STATES.get(answer.state, answer.state),
+        "note": note,
+        "steps": [
+            {
+                "time": millis(step.at) if step.at else 0,
+                "leader": step.node,
+                "cause": step.cause,
+                "text": shown(sentence_of(step).encode("utf-8", "surrogateescape")),
+            }
+            for step in steps
+        ],
+    }

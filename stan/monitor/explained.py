@@ -1,0 +1,57 @@
+"""What has happened to a message, in sentences: for the command line and for the dashboard. Pure."""
+
+from datetime import UTC, datetime
+from typing import Final
+
+from stan.protocol.proto import admin_pb2 as pb
+
+CAUSES: Final = {
+    "new": "for the first time",
+    "ack wait over": "again, as the delivery before was not acked in time",
+    "negative ack": "again, as the client had failed with it (negative ack)",
+    "member gone": "again, as the member that had it has left",
+    "leader changed": "as a possible repeat: the leader before may have sent it, and no entry tells whether it has",
+    "resumed": "again, as it was not acked when the last member left",
+    "moved": "again, as an operator had moved the position back, or asked for it to be sent again",
+    "not sent": "once more, as the delivery before never left the server",
+    "owed": "again; the entries that tell why are gone",
+}
+"""By the causes' names in answers, how a delivery goes on."""
+OTHERS: Final = {
+    "maybe delivered": "a new leader began: the one before may have sent it, and no entry tells whether it has",
+    "acked": "acked",
+    "rejected": "rejected by its client: settled, and not sent any more",
+    "exhausted": "given up: delivered as often as the policy allows",
+    "left": "the member that had it (subscription {subscription}) left",
+    "moved": "an operator moved the position: message {sequence} came next",
+    "skipped": "skipped by an operator: settled without an ack",
+    "sent again": "an operator asked for it to be sent again",
+    "removed": "removed from the channel, by its limits or an operator: settled without an ack",
+    "paused": "an operator paused the position",
+    "resumed": "an operator resumed the position",
+}
+STATES: Final = {
+    "not sent": "It was not sent yet.",
+    "pending": "A member has it, and has not acked it yet.",
+    "owed": "It is to be sent again.",
+    "exhausted": "It was delivered as often as the policy allows, and is not sent any more unless an operator asks for it.",
+    "settled": "It is settled.",
+}
+BEGINS_LATE: Final = "The log no longer has all entries from the message's own on: what happened first may be missing."
+
+
+def sentence_of(step: pb.ExplainStep) -> str:
+    """One step in words, without its time."""
+    if step.what != "delivered":
+        return OTHERS.get(step.what, step.what).format(subscription=step.subscription_id, sequence=f"{step.sequence:,}")
+    client = step.client_id.decode("utf-8", "surrogateescape")
+    told = f"sent to {client} (subscription {step.subscription_id}) {CAUSES.get(step.cause, step.cause)}"
+    return f"{told}; redelivery {step.count}" if step.count else told
+
+
+def moment_of(step: pb.ExplainStep) -> str:
+    """When, in the local zone, to the millisecond; "-" if that is not known."""
+    if not step.at:
+        return "-"
+    at = datetime.fromtimestamp(step.at // 1_000_000 / 1000, UTC).astimezone()
+    return at.isoformat(" ", "milliseconds")

@@ -1,0 +1,350 @@
+"""What progress entries tell of deliveries and their causes, and the account of a message that is made of them."""
+
+import pytest
+
+from stan import level, limits
+from stan.core.admin.message_account import Account, state_of
+from stan.core.base.causes import Cause
+from stan.core.leader.deliveries import ReportMoment, Sending, recalled, recorded, withdrawn
+from stan.edge.serving.explaining import Reading
+from stan.log.types import Entry, FoundChanges
+from stan.protocol.entries import Kind
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import SECOND
+from tests.kit import core_harness
+from tests.kit.core_harness import CoreHarness
+from tests.kit.cursor_admin import change
+
+DUR = {"durable": "dur"}
+
+
+@pytest.fixture
+def harness():
+    harness = CoreHarness()
+    harness.connect()
+    return harness
+
+
+def changes(harness):
+    return [(index, pb.GroupChange.FromString(body)) for index, kind, body in harness.logs[1] if kind == Kind.CHANGE]
+
+
+def the_cursor(harness):
+    (cursor,) = harness.broker.context.groups[1].machine.cursors.values()
+    return cursor
+
+
+def account(harness, sequence):
+    told = Account(the_cursor(harness), sequence)
+    for index, one in changes(harness):
+        told.take(index, 7, one)
+    return told.steps
+
+
+def story(harness, sequence):
+    """What has happened to a message: causes and counts of deliveries, other steps by name."""
+    return [(step.cause, step.count) if step.what == "delivered" else step.what for step in account(harness, sequence)]
+
+
+def now_state(harness, sequence):
+    cursor = the_cursor(harness)
+    return state_of(cursor, harness.broker.context.groups[1].live(cursor.cursor_id), sequence)
+
+
+# --- causes -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_delivery_and_its_ack(harness):
+    sub = harness.subscribe("foo", **DUR)
+    begun = harness.wall
+    harness.publish("foo", b"a", b"b")
+    assert now_state(harness, 1) == "pending"
+    harness.ack(sub.ack_inbox, 1)
+
+    first, acked = account(harness, 1)
+    assert (first.what, first.cause, first.client_id, first.count) == ("delivered", "new", b"me", 0)
+    assert first.at == first.until == begun
+    assert first.term == 7
+    assert first.index > 0
+    assert (acked.what, acked.at) == ("acked", harness.wall)
+    assert now_state(harness, 1) == "settled"
+    assert story(harness, 2) == [("new", 0)]
+    assert now_state(harness, 3) == "not sent"
+
+
+def test_after_the_ack_wait_and_after_a_negative_ack(harness):
+    sub = harness.subscribe("foo", wait=1, **DUR)
+    harness.publish("foo", b"a", b"b")
+    harness.pass_time(0.5)
+    harness.say(sub.ack_inbox, 2, wire.NAK)
+    harness.pass_time(0.7)
+    harness.say(sub.ack_inbox, 2, wire.REJECT)
+
+    assert story(harness, 1) == [("new", 0), ("ack wait over", 1)]
+    assert story(harness, 2) == [("new", 0), ("negative ack", 1), "rejected"]
+
+
+def test_a_pause_keeps_the_cause_of_the_failure(harness):
+    harness.set_policy(backoff=(SECOND,))
+    sub = harness.subscribe("foo", wait=1, **DUR)
+    harness.publish("foo", b"a", b"b")
+    harness.say(sub.ack_inbox, 2, wire.NAK)
+    harness.pass_time(3)
+
+    assert story(harness, 1)[:2] == [("new", 0), ("ack wait over", 1)]
+    assert story(harness, 2)[:2] == [("new", 0), ("negative ack", 1)]
+
+
+def test_a_member_that_leaves_and_a_durable_that_comes_back(harness):
+    first = harness.subscribe("foo", "one", queue="q", **DUR)
+    harness.publish("foo", b"a")
+    sub = harness.subscribe("foo", "two", queue="q", **DUR)
+    harness.leave("foo", first.ack_inbox)
+    assert story(harness, 1) == [("new", 0), "left", ("member gone", 1)]
+    harness.leave("foo", sub.ack_inbox)
+    assert now_state(harness, 1) == "owed"
+    harness.subscribe("foo", "three", queue="q", **DUR)
+
+    assert story(harness, 1) == [("new", 0), "left", ("member gone", 1), "left", ("resumed", 1)]
+
+
+def test_what_an_operator_does(harness):
+    harness.subscribe("foo", wait=30, **DUR)
+    harness.publish("foo", b"a", b"b", b"c")
+    change(harness, "redeliver", durable_name="dur", runs=[1, 1])
+    change(harness, "move", durable_name="dur", sequence=2)
+    change(harness, "skip", durable_name="dur", runs=[3, 3])
+    harness.pass_time(1)
+
+    assert story(harness, 1) == [("new", 0), "sent again", ("moved", 1), "moved"]
+    assert story(harness, 2) == [("new", 0), "moved", ("moved", 1)]
+    assert story(harness, 3) == [("new", 0), "moved", ("moved", 1), "skipped"]
+
+
+def test_the_next_leader_knows_causes_from_the_log(harness):
+    harness.subscribe("foo", wait=1, in_flight=2, **DUR)
+    harness.publish("foo", b"a", b"b")
+    harness.power_lost = True
+    harness.restart()
+    harness.publish("foo", b"c")
+    harness.pass_time(3)
+
+    assert story(harness, 1)[:2] == [("new", 0), ("ack wait over", 1)]
+
+
+def test_what_may_have_been_sent_is_told(harness):
+    harness.subscribe("foo", wait=1, in_flight=2, **DUR)
+    harness.publish("foo", b"a")
+    harness.forget_progress(1)
+    harness.power_lost = True
+    harness.restart()
+    harness.pass_time(0.5)
+
+    assert story(harness, 1) == ["maybe delivered", ("leader changed", 1)]
+
+
+def test_owed_messages_keep_their_cause_over_a_change_of_leaders(harness):
+    sub = harness.subscribe("foo", wait=1, in_flight=1, **DUR)
+    harness.publish("foo", b"a")
+    group = harness.broker.context.groups[1]
+    (live,) = group.dispatch.cursors.by_id.values()
+    live.members[0].leaving = True  # nothing is sent: what is taken back stays owed
+    harness.say(sub.ack_inbox, 1, wire.NAK)
+    harness.pass_time(0.5)
+    harness.restart()
+    harness.pass_time(0.5)
+
+    assert story(harness, 1) == [("new", 0), ("negative ack", 1)]
+
+
+def test_given_up(harness):
+    harness.set_policy(max_deliver=2)
+    harness.subscribe("foo", wait=1, **DUR)
+    harness.publish("foo", b"a")
+    harness.pass_time(4)
+
+    assert story(harness, 1) == [("new", 0), ("ack wait over", 1), "exhausted"]
+    assert now_state(harness, 1) == "exhausted"
+    harness.restart()
+    harness.pass_time(1)
+    assert story(harness, 1)[:3] == [("new", 0), ("ack wait over", 1), "exhausted"]
+
+
+def test_removed_messages_are_not_told_as_acked(harness):
+    harness.subscribe("foo", wait=1, **DUR)
+    harness.publish("foo", b"a", b"b")
+    harness.ask("_STAN.x.test-cluster.admin.purge", admin.PurgeRequest(channel=b"foo", up_to=1), admin.ChangeResponse)
+    harness.pass_time(0.5)
+
+    assert story(harness, 1) == [("new", 0), "removed"]
+
+
+# --- a log without room -------------------------------------------------------------------------------------------------------
+
+
+def test_what_never_left_is_not_recorded_as_sent(harness):
+    harness.subscribe("foo", wait=30, **DUR)
+    harness.publish("foo", b"a")
+    harness.restart()
+    harness.full = True
+    harness.pass_time(31)  # it is taken back, and the log has no room for that
+    harness.full = False
+    harness.pass_time(2)
+
+    (first, again) = [one for one in story(harness, 1) if isinstance(one, tuple)]
+    assert first == ("new", 0)
+    assert again == ("ack wait over", 1)
+
+
+def test_a_first_delivery_that_never_left_is_told_by_the_next_leader(harness):
+    harness.subscribe("foo", wait=30, **DUR)
+    cursor, told = the_cursor(harness), []
+    held = pb.Held(runs=[1, 1], cause=Cause.NEW)
+    sent = pb.Sent(subscription_id=1, client_id=b"me", cause=Cause.OWED, count=1, runs=[1, 1])
+    for entry in (pb.Progress(held=[held]), pb.Progress(sent=[sent])):
+        entry.cursor_id = cursor.cursor_id
+        told.append(pb.GroupChange(progress=[entry], at=5))
+    made = Account(cursor, 1)
+    for index, one in enumerate(told, 1):
+        made.take(index, 1, one)
+
+    assert [(step.cause, step.count) for step in made.steps] == [("not sent", 1)]
+
+
+def test_lost_progress_is_reported_again(harness):
+    harness.subscribe("foo", wait=30, **DUR)
+    harness.publish("foo", b"a")
+    dispatch, wall = harness.broker.context.groups[1].dispatch, harness.wall
+    (live,) = dispatch.cursors.by_id.values()
+    live.unreported.sent.append(Sending(5, b"me", Cause.MOVED, 3, 1, 1, harness.now - SECOND))
+    live.unreported.rejected += (1, 1)
+    dispatch.reports.mark(live)
+    (lost,) = dispatch.reports.take(_moment(harness))
+    dispatch.reports.lost(lost, dispatch.cursors, harness.now)
+    (told,) = dispatch.reports.take(_moment(harness))
+
+    (progress,) = told.progress
+    assert [(sent.cause, sent.count, list(sent.runs)) for sent in progress.sent] == [(Cause.MOVED, 3, [1, 1])]
+    assert told.at - progress.sent[0].first_ago * 1000 == wall - SECOND
+    assert list(progress.rejected) == [1, 1]
+
+
+def _moment(harness):
+    return ReportMoment(harness.now, harness.wall, b"n")
+
+
+# --- levels -------------------------------------------------------------------------------------------------------------------
+
+
+def test_entries_of_a_lower_level_tell_nothing_new(monkeypatch):
+    monkeypatch.setattr(core_harness, "KNOWN", level.OLDEST)
+    harness = CoreHarness()
+    harness.connect()
+    sub = harness.subscribe("foo", wait=1, **DUR)
+    harness.publish("foo", b"a", b"b")
+    harness.pass_time(2.5)
+    harness.ack(sub.ack_inbox, 1, 2)
+    change(harness, "move", durable_name="dur", sequence=1)
+    harness.pass_time(0.5)
+
+    told = changes(harness)
+    assert any(one.progress for _, one in told)
+    for _, one in told:
+        assert (one.at, one.node) == (0, b"")
+        for progress in one.progress:
+            assert not progress.sent
+            assert not any(held.cause or held.exhausted for held in progress.held)
+    (live,) = harness.broker.context.groups[1].dispatch.cursors.by_id.values()
+    assert live.unreported.sent == []
+
+
+# --- records --------------------------------------------------------------------------------------------------------------------
+
+
+def sending(first, last, at, *, cause=Cause.NEW, count=0, sub=1):
+    return Sending(sub, b"me", cause, count, first, last, at)
+
+
+def test_deliveries_are_put_together_and_repeats_are_not():
+    made = recorded(
+        [
+            sending(1, 2, 1000),
+            sending(3, 3, 2000),
+            sending(9, 9, 3000),
+            sending(4, 4, 3000, sub=2),
+            sending(2, 2, 4000, cause=Cause.NOT_SENT, count=1),
+            sending(2, 2, 5000, cause=Cause.NOT_SENT, count=1),
+        ],
+        ReportMoment(10_000, 99_000, b""),
+    )
+
+    assert [(one.subscription_id, list(one.runs), one.first_ago, one.last_ago) for one in made] == [
+        (1, [1, 3, 9, 9], 9, 7),
+        (2, [4, 4], 7, 7),
+        (1, [2, 2], 6, 6),
+        (1, [2, 2], 5, 5),
+    ]
+    entry = pb.Progress(sent=made)
+    again = list(recalled(entry, 10_000))
+    assert [(one.first, one.last, one.at) for one in again[:3]] == [(1, 3, 1000), (9, 9, 1000), (4, 4, 3000)]
+
+
+def test_a_delivery_that_did_not_leave_is_taken_back():
+    sendings = [sending(1, 4, 1), sending(1, 4, 2, sub=2), sending(2, 3, 3, cause=Cause.MOVED, count=1)]
+
+    assert withdrawn(sendings, 1, 2, 4) == [(2, 3, 0, Cause.MOVED), (4, 4, 0, Cause.NEW)]
+    assert [(one.first, one.last, one.subscription_id) for one in sendings] == [(1, 3, 1), (1, 4, 2)]
+
+
+# --- reading in parts -----------------------------------------------------------------------------------------------------------
+
+
+class Log:
+    """The changes of a harness, as a log has them."""
+
+    def __init__(self, harness, first_index=1):
+        self.entries = [Entry(index, 7, Kind.CHANGE, one.SerializeToString()) for index, one in changes(harness)]
+        self.first_index = first_index
+        self.last_index = self.entries[-1].index
+        self.reads = 0
+
+    def changes(self, first, entries_max):
+        self.reads += 1
+        found = [one for one in self.entries if first <= one.index < first + entries_max]
+        return FoundChanges(found, min(first + entries_max, self.last_index + 1))
+
+    def index_of(self, _ref):
+        return 1
+
+
+def test_an_account_goes_on_where_the_answer_before_has_ended(harness, monkeypatch):
+    sub = harness.subscribe("foo", wait=1, **DUR)
+    harness.publish("foo", b"a")
+    harness.pass_time(2.5)
+    harness.ack(sub.ack_inbox, 1)
+    harness.publish("foo", b"b")
+    whole = story(harness, 1)
+    monkeypatch.setattr(limits, "EXPLAIN_ENTRIES_MAX", 1)
+    monkeypatch.setattr(limits, "EXPLAIN_ENTRIES_AT_ONCE", 1)
+    log, steps, request = Log(harness), [], admin.ExplainRequest(sequence=1)
+    while True:
+        reading = Reading(log, the_cursor(harness), request, None)
+        reading.run()
+        steps += [(s.cause, s.count) if s.what == "delivered" else s.what for s in reading.response.steps]
+        if not reading.response.more:
+            break
+        getattr(request, "from").CopyFrom(reading.response.next)
+
+    assert steps == whole == [("new", 0), ("ack wait over", 1), ("ack wait over", 2), "acked"]
+    assert log.reads < log.last_index, "it ends with the ack"
+    assert not reading.response.begins_late
+
+
+def test_a_log_that_begins_later_says_so(harness):
+    harness.subscribe("foo", **DUR)
+    harness.publish("foo", b"a")
+    reading = Reading(Log(harness, first_index=5), the_cursor(harness), admin.ExplainRequest(sequence=1), None)
+    reading.run()
+    assert reading.response.begins_late
