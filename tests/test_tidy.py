@@ -49,6 +49,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.limits": ("nats", "log", "raft", "core", "cluster", "monitor"),
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "features", "placement", "messages", "entries"),
+        "dead_letters",
         *("retries", "kernel", "requests", "user_subjects", "fetches"),
     ),
     "stan.core": (
@@ -83,7 +84,7 @@ FAN_OUT_MAX = 13
 """How many other modules a module imports, words and protocol aside."""
 
 COMPOSED = {
-    "stan.core.broker.parts": 19,
+    "stan.core.broker.parts": 22,
     "stan.core.broker.broker": 15,
     "stan.server.compose": 27,
     "stan.edge.cluster.node": 21,

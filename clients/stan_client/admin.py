@@ -191,6 +191,13 @@ class Admin:
         request = pb.DeleteMessageRequest(version=1, channel=raw(channel), sequence=sequence)
         return await self.change("delete_message", request)
 
+    async def redrive(self, channel: str, runs: Iterable[int], *, to: str = "") -> pb.ChangeResponse:
+        """Put dead letters of *channel* back into the channel that they come from, or into channel *to*; *runs*: first and last
+        sequence of each run, in turn. Each is moved in one step: a crash leaves it in one of the two. `redriven` tells what
+        became of the others, and from where to ask again, as one request takes about a megabyte."""
+        request = pb.RedriveRequest(version=1, channel=raw(channel), runs=runs, to=raw(to))
+        return await self.change("redrive", request)
+
     async def create_channel(self, channel: str) -> pb.ChangeResponse:
         """Make a channel, if there is none yet."""
         return await self.change("create_channel", pb.CreateChannelRequest(version=1, channel=raw(channel)))

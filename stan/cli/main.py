@@ -54,6 +54,7 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
         "Why a message came twice, late, or not at all: each delivery, from the log.",
     ),
     ("policy", "commands.policy:app", LOOK, "Policies of delivery: list, show, set, unset."),
+    ("dlq", "commands.dlq:app", LOOK, "Dead letters: list, show, put back, drop."),
     ("subscription", "commands.subscription:app", LOOK, "Subscriptions that are online: list, evict."),
     ("client", "commands.client:app", LOOK, "Clients: list, show, evict."),
     ("node", "commands.node:app", CLUSTER, "Nodes: list, show, add, remove."),

@@ -13,12 +13,13 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.partition import ELSEWHERE, Partition
 from stan.core.base.payload_limit import MESSAGE_ROOM, PAYLOAD_DEFAULT
 from stan.core.base.rate_limit import RateLimiter
-from stan.core.base.ready import Delivery, Index, Indexes, LeaseAnswer, Proposal, Ready
+from stan.core.base.ready import Delivery, Fetch, Index, Indexes, LeaseAnswer, Proposal, Ready
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
+from stan.core.leader.deliveries import ReportMoment
 from stan.core.leader.leadership import Kept
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.state.group import Subscription
+from stan.core.state.group import Cursor, Subscription
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
 from stan.errors import go_quote
@@ -61,6 +62,9 @@ class Authorizer(Protocol):
 
     def may_publish(self, batch: Publishes) -> list[bool]:
         """For each publisher of the batch, in order, True if it may publish to the channel; all publishers are known."""
+
+    def publish_refusal(self, reply: bytes, channel: bytes) -> str:
+        """Return why the requester with that reply subject may not publish to the channel; "" if it may."""
 
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
         """Return why a registered client may not make this subscription; "" if it may."""
@@ -121,6 +125,7 @@ class Outgoing:
     notes: list[tuple[str, str]] = field(default_factory=list)
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
+    fetches: list[Fetch] = field(default_factory=list)  # of messages that are to be copied
     faults: list[tuple[GroupId, Exception]] = field(default_factory=list)  # since the last Ready
     watched: set[ChannelUid] = field(default_factory=set)  # channels with a long poll that waits for new messages
     news: set[ChannelUid] = field(default_factory=set)  # watched channels that have new messages
@@ -192,6 +197,7 @@ class LeadingState:
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - the replay buffer holds what was read from NATS since then
     faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
     policies: Policies = field(default_factory=Policies)  # see BrokerContext.policies
+    placements: int = 0  # counts when a channel's name may belong to another group than before
 
 
 @dataclass(slots=True)
@@ -230,6 +236,13 @@ class BrokerContext:
         return self.config.cluster is not None
 
     @property
+    def report_moment(self) -> ReportMoment | None:
+        """Now, for progress entries that tell what was sent; None below the level at which they do."""
+        if self.meta.level < DELIVERY:
+            return None
+        return ReportMoment(self.clock.now, self.clock.wall, self.reports.events.node.encode())
+
+    @property
     def nuid(self) -> bytes:
         """The unique id of the cluster; b"" while the cluster is not founded."""
         return self.meta.info.nuid if self.meta.info is not None else b""
@@ -241,6 +254,7 @@ class BrokerContext:
 
     def policies_changed(self) -> None:
         """The configuration or the metadata have other policies: the groups that this node leads look again."""
+        self.placement_changed()
         for _, group in self.leading.led:
             group.dispatch.policies_changed()
 
@@ -298,7 +312,18 @@ class BrokerContext:
         if self.access.partition is not None and not self.access.partition[channel]:
             return ELSEWHERE
         info = self.meta.channels.get(channel)
-        return info.group if info is not None else channel_group(channel, self.config.store.raft_groups)
+        return info.group if info is not None else self.home(channel)
+
+    def home(self, channel: bytes) -> GroupId:
+        """The group in which a channel is made that does not exist: by the hash of its name; a dead letter channel that is called
+        after its channel, in the group of that one."""
+        source = self.policies.source_of(channel)
+        info = self.meta.channels.get(source) if source else None
+        return info.group if info is not None else channel_group(source or channel, self.config.store.raft_groups)
+
+    def placement_changed(self) -> None:
+        """Names of channels may belong to other groups than before: who remembers that, looks again."""
+        self.leading.placements += 1
 
     def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
         """The client of a frame, by connection id if the frame has one, else by client id; a closing client counts, too, as it
@@ -498,6 +523,13 @@ def text(raw: bytes) -> str:
 def shown(name: bytes) -> str:
     """Bytes of the wire for a log line: escaped as in a quoted string, without the quotes. Harmless names stay as they are."""
     return go_quote(text(name))[1:-1]
+
+
+def shown_position(cursor: Cursor) -> str:
+    """A cursor in words, for a log line."""
+    if cursor.name:
+        return f'{"queue group" if cursor.kind.shared else "durable"} "{shown(cursor.name)}"'
+    return f'a subscription of client "{shown(cursor.client_id)}"'
 
 
 def raw(shown: str) -> bytes:

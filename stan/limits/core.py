@@ -53,6 +53,16 @@ MAX_HOLD_MAX = 365 * 24 * 3600 * SECOND
 """Longest time for which a policy lets an ack wait be put off."""
 DEAD_LETTER_RATE_MAX = 1_000_000
 """Largest number of dead letters a minute that a policy can name."""
+FAILURE_REASONS_MAX = 1000
+"""Reasons of clients for failures and rejections kept of one position; the oldest ones are forgotten."""
+DEAD_LETTER_RETRY = 1 * SECOND
+"""A move of messages into a dead letter channel that has failed is tried again after this."""
+DEAD_LETTER_CHANNEL_RETRY = 10 * SECOND
+"""A dead letter channel that cannot be had is looked for again after this."""
+REDRIVES_MAX = 3
+"""A dead letter is put back into its channel so often, so that poison does not go round for ever."""
+REDRIVE_MESSAGES_MAX = 1000
+"""Messages in one request to put dead letters back."""
 DELAY_MAX = 365 * 24 * 3600 * SECOND
 """Longest delay of a message, by a policy or by its publisher; and longest lateness that a policy can name."""
 

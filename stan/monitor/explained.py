@@ -22,6 +22,7 @@ OTHERS: Final = {
     "acked": "acked",
     "rejected": "rejected by its client: settled, and not sent any more",
     "exhausted": "given up: delivered as often as the policy allows",
+    "dead letter": "moved into the dead letter channel",
     "left": "the member that had it (subscription {subscription}) left",
     "moved": "an operator moved the position: message {sequence} came next",
     "skipped": "skipped by an operator: settled without an ack",

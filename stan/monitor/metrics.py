@@ -23,6 +23,7 @@ import stan
 from stan import limits
 from stan.core.base.ready import Index
 from stan.core.boundary.view import GroupView
+from stan.core.leader.cursors import LiveCursor
 from stan.core.state.group import Cursor
 from stan.core.state.meta import ChannelInfo
 from stan.edge.histogram import Histogram
@@ -207,7 +208,14 @@ class _CursorSeries:
         self._window_now = of("window_now_messages", "Messages its online members may have in flight now")
         self._members = of("members", "Subscriptions that are online")
         self._oldest = of("oldest_unacked_seconds", "Age of the oldest message that was sent and not acknowledged")
-        self.families = (self._lag, self._pending, self._window, self._window_now, self._members, self._oldest)
+        self._exhausted = of("exhausted_messages", "Messages given up that are still pending")
+        self._rejected = of("rejected_messages", "Messages that clients have rejected, since this node leads")
+        self._dead_letters = of("dead_letters", "Messages moved into a dead letter channel, since this node leads")
+        self._paused = of("paused_by_broker", "1: paused because too many messages became dead letters")
+        self.families = (
+            *(self._lag, self._pending, self._window, self._window_now, self._members, self._oldest),
+            *(self._exhausted, self._rejected, self._dead_letters, self._paused),
+        )
 
     def add_all(self, node: BrokerProcess, info: ChannelInfo, group: GroupView, index: Index, now: WallNanos) -> None:
         """Add the series of one channel's named cursors: durables and queue groups."""
@@ -236,12 +244,21 @@ class _CursorSeries:
             label, window if live is None else sum(member.window_now for member in live.members)
         )
         self._members.add_metric(label, len(cursor.members))
+        self._add_given_up(label, cursor, live)
         oldest = min((runs.first for runs in unacked), default=0)
         refs = (
             node.storage.logs[info.group].channel(info.uid).refs(Number(oldest), Number(oldest), 1, 1) if oldest else ()
         )
         age = max(0, now - refs[0].timestamp) if refs else 0
         self._oldest.add_metric(label, age / SECOND)
+
+    def _add_given_up(self, label: tuple[str, ...], cursor: Cursor, live: LiveCursor | None) -> None:
+        retries = None if live is None else live.retries
+        moves = None if retries is None else retries.moves
+        self._exhausted.add_metric(label, 0 if retries is None else len(retries.exhausted))
+        self._rejected.add_metric(label, 0 if retries is None else retries.rejections)
+        self._dead_letters.add_metric(label, 0 if moves is None else moves.total)
+        self._paused.add_metric(label, float(cursor.override is not None and bool(cursor.override.pause_reason)))
 
 
 # --- small parts ----------------------------------------------------------------------------------------------------------

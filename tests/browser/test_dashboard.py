@@ -239,7 +239,11 @@ def test_light_and_dark_follow_the_system_until_somebody_chooses(page):
 
 
 @pytest.mark.parametrize(
-    "hash_", ["#/", "#/channels", "#/channel/orders", "#/durables", "#/clients", "#/cluster", "#/metrics", "#/config"]
+    "hash_",
+    [
+        *("#/", "#/channels", "#/channel/orders", "#/durables", "#/deadletters", "#/clients", "#/cluster"),
+        *("#/metrics", "#/config"),
+    ],
 )
 def test_nothing_is_wider_than_a_phone(page, hash_):
     page.size(*PHONE)
@@ -320,6 +324,34 @@ def test_a_cursor_whose_window_was_cut_has_a_curve_of_it(driver):
         page.until(lambda: page.find(".bar[aria-label='3 of 10 in flight, window cut to 3']"))
         page.until(lambda: page.find("[data-key='Adaptive window'] path.line"), "the curve has points")
         assert page.text("[data-key='Adaptive window'] .legend") == "slow 3"
+
+
+def test_dead_letters_are_seen_with_their_sources_and_put_back(driver):
+    fake = filled()
+    billing = fake.add_durable(b"orders", b"payments", client=b"p-1")
+    billing.dead_letter_channel, billing.exhausted, billing.dead_letter_fault = b"orders.dlq", 2, b"<b>no room</b>"
+    for number in (1, 2):
+        header = wire.Header(key=b"stan-channel", value=b"orders")
+        fake.add_message(b"orders.dlq", b"poison %d" % number, headers=[header])
+    with served_aside(fake, fake.config(actions=True)) as url:
+        page = Page(driver, url).open("#/deadletters")
+        page.sees("payments", "tbody")
+        page.sees("2 messages still pending: <b>no room</b>", "tbody")
+        page.click("tbody button", "Put back…")
+        page.sees("They go behind the newest message", "dialog")
+        page.type("dialog input[name=last]", "1")
+        page.click("dialog .danger", "Put back")
+        page.sees("1 message put back", "#toasts")
+        page.click("tbody a", "orders.dlq")
+        page.sees("poison 2", ".payload")
+        page.sees("stan-channel", ".message .headers dt")
+        page.click(".message button", "Put back…")
+        page.click("dialog .danger", "Put back")
+        page.until(lambda: len(fake.changes) == 2)
+        assert [(kind, list(request.runs)) for kind, request in fake.changes] == [
+            ("admin.redrive", [1, 1]),
+            ("admin.redrive", [2, 2]),
+        ]
 
 
 def test_dialogs_say_what_will_happen_and_ask_only_for_what_was_changed(driver):

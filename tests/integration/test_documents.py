@@ -583,11 +583,24 @@ def the_brokers_login(walk: Walk) -> None:
     file.write_text(file.read_text().replace("streaming {", "streaming {\n  username: broker, password: secret", 1))
 
 
+def dead_letters(walk: Walk) -> None:
+    """Messages as the broker would have moved them."""
+
+    async def give_up() -> None:
+        async with await stan_client.connect("test-cluster", "broker", servers=walk.url) as client:
+            for number in range(1, 51):
+                headers = {"stan-channel": b"orders", "stan-sequence": b"%d" % number, "stan-durable": b"billing"}
+                await client.publish("orders.dlq", b"{}", headers=headers)
+
+    asyncio.run(give_up())
+
+
 BEFORE: dict[str, Callable[[Walk], None]] = {
     "stan migrate": an_old_store,
     "stan restore": no_other_orders,
     "stan config accounts": the_brokers_login,
     "stan context add": credentials,
+    "stan dlq list": dead_letters,
     "stan-server -st FILE -dir /var/lib/stan --tlsverify": certificates,
     "NATS_STREAMING_ENCRYPTION_KEY": a_key,
 }

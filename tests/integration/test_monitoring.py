@@ -93,6 +93,8 @@ async def test_pages_tell_of_clients_as_they_come_and_go(server):
         families = {f.name: f for f in text_string_to_metric_families((await get(server, "/metrics")).text)}
         assert [sample.value for sample in families["stan_durable_pending_messages"].samples] == [20]
         assert [sample.value for sample in families["stan_durable_lag_messages"].samples] == [25]
+        for name in ("exhausted_messages", "rejected_messages", "dead_letters", "paused_by_broker"):
+            assert [sample.value for sample in families[f"stan_durable_{name}"].samples] == [0]
         (age,) = families["stan_durable_oldest_unacked_seconds"].samples
         assert 0 < age.value < 60
         syncs = {sample.name: sample.value for sample in families["stan_sync_seconds"].samples}

@@ -18,6 +18,8 @@ CROSSING = 25 * MILLISECOND
 """A client that fails with a message may say so while the message is on its way to it again."""
 SLACK = 25 * MILLISECOND
 """The broker's own slack on ack waits, and the way of a message."""
+UNNOTICED = 6000 * MILLISECOND
+"""A client that dies is given up by then."""
 REACH = 250 * MILLISECOND
 """What a fault has swallowed may have been sent this much earlier."""
 ON_THE_WAY = 3 * DELAY_MAX
@@ -159,6 +161,7 @@ class History:
         self.failover = False  # queue groups are failover groups
         self.key_of = None  # gives the key of a value, where queue groups are key-ordered
         self.wide = False  # no window is ever full
+        self.dead_letters = set()  # (channel, sequence, client id) of what became a dead letter of a plain subscription
         self.told = []  # complaints made on the way
         self.operations = defaultdict(list)  # consumer -> what an operator has asked to be changed about it
         self.tells_causes = False  # the broker records why it sends what it sends
@@ -597,6 +600,7 @@ def check_at_least_once(history):
             for sequence, value in history.final[sub.channel]
             if sequence not in got[sub]
             and sequence not in acked[sub.consumer]
+            and (sub.channel, sequence, sub.member) not in history.dead_letters  # faults have swallowed its deliveries
             and (sub.start == "first" or history.publishes[value].asked_at > sub.joined_at)
         ]
         if missing and sub.kind == "plain":
@@ -647,7 +651,8 @@ def check_deliveries(history):
         if consumer not in history.must_finish or sequence not in dict(history.final[history.must_finish[consumer]]):
             continue
         first = next(e.at for e in history.events if isinstance(e, Delivered) and (e.sub.consumer, e.sequence) == key)
-        peace = left[consumer] < first - SLACK
+        # Earlier deliveries may have gone to a member that was dead, and not given up yet.
+        peace = left[consumer] < first - (SLACK if counts[key][0] <= 1 else UNNOTICED)
         peace = peace and not history.explained_after(
             first, FOREVER, history.members[consumer]
         )  # it may swallow later ones

@@ -111,6 +111,11 @@ def _given_up(cursor: pb.CursorStatus, at: str, command: str) -> list[str]:
     if not cursor.exhausted:
         return []
     was, them = ("was", "it") if cursor.exhausted == 1 else ("were", "them")
+    if cursor.dead_letter_channel:
+        into = text_of(cursor.dead_letter_channel)
+        fault = text_of(cursor.dead_letter_fault)
+        waits = f"{counted(cursor.exhausted, 'message')} {was} given up, to be moved to {into}"
+        return [f"{waits}{f', which fails: {fault}' if fault else ''}. All other messages go on."]
     said = f"{counted(cursor.exhausted, 'message')} {was} delivered as often as the policy allows, in vain"
     return [
         f"{said}, and will not be sent again. {_others(cursor)}",
@@ -146,7 +151,7 @@ def _why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
         said = [f"The channel {channel} has no messages: there never was one. Nothing is wrong with {name}."]
         return [*said, *_offline_too(cursor), f"Publish one: stan pub {channel} hello"]
     if cursor.paused:
-        return [f"It is paused: nothing is sent, acks count. {waits}.", f"Go on: {command} resume {at}"]
+        return _paused(cursor, waits, f"{command} resume {at}")
     if not cursor.members:
         return _offline(cursor, waits)
     members = takers(cursor)
@@ -163,6 +168,17 @@ def _why(cursor: pb.CursorStatus, command: str, now_ns: int) -> list[str]:
     if all(member.stalled or member.failing for member in members):
         return _full(cursor, command, at, now_ns)
     return _flowing(cursor, at, waits, command, now_ns, [*_cut(cursor), *_some_full(cursor), *_some_failing(failing)])
+
+
+def _paused(cursor: pb.CursorStatus, waits: str, resume: str) -> list[str]:
+    reason, into = text_of(cursor.pause_reason), text_of(cursor.dead_letter_channel)
+    if not reason:
+        return [f"It is paused: nothing is sent, acks count. {waits}.", f"Go on: {resume}"]
+    look = f"See what is wrong with them: stan dlq show {into}. " if into else ""
+    return [
+        f"The broker has paused it: {reason}. Nothing is sent, acks count. {waits}.",
+        f"{look}When that is mended, go on: {resume}",
+    ]
 
 
 def _offline(cursor: pb.CursorStatus, waits: str) -> list[str]:

@@ -178,8 +178,12 @@ def of_cursors(cursors: list[pb.CursorStatus], now_ns: int) -> Iterator[Finding]
         who = f"{kind.capitalize()} {full_name(cursor)} of channel {channel}"
         if cursor.exhausted:
             given_up = f"{counted(cursor.exhausted, 'message')} delivered as often as the policy allows, in vain"
+            if cursor.dead_letter_fault:
+                given_up = f"{counted(cursor.exhausted, 'message')} given up: {text_of(cursor.dead_letter_fault)}"
             yield Finding(BAD, "given up", f"{who}: {given_up}.", step)
-        if state == PAUSED and lag(cursor):
+        if state == PAUSED and cursor.pause_reason:
+            yield Finding(BAD, "paused", f"{who} is paused by the broker: {text_of(cursor.pause_reason)}.", step)
+        elif state == PAUSED and lag(cursor):
             yield Finding(
                 NOTE, "paused", f"{who} is paused; {waits}.", f"stan {word} resume {channel} {full_name(cursor)}"
             )

@@ -285,6 +285,9 @@ class AdminListing:
             inbox=settings.inbox,
             policy=self.context.policies.shown(info.name, cursor.name),
         )
+        override, policy = cursor.override, self.context.policies.of(info.name, cursor.name)
+        shown.dead_letter_channel = policy.dead_letter_channel(info.name)
+        shown.pause_reason = override.pause_reason if override is not None else b""
         self._add_runs(shown, owed, windows)
         if live is not None:
             self._add_live(shown, live)
@@ -297,6 +300,9 @@ class AdminListing:
             len(retries.exhausted),
             len(retries.delayed),
         )
+        shown.rejected = retries.rejections
+        if retries.moves is not None:
+            shown.dead_letters, shown.dead_letter_fault = retries.moves.total, retries.moves.fault.encode()
         members = {member.sub.subscription_id: member for member in live.members}
         furthest = max(live.members, key=lambda member: member.window.last)
         active = live.takers[0] if live.policy.failover and live.cursor.kind.shared else None

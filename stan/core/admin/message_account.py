@@ -164,6 +164,10 @@ class Account:
         if change.cursor_id == self.cursor.cursor_id and not self.place.settled:
             self._note("paused" if change.paused else "resumed")
 
+    def _dead_letters(self, change: pb.DeadLetters, _index: int) -> None:
+        if change.cursor_id == self.cursor.cursor_id and self._has(change.runs):
+            self._settle("dead letter")
+
     def _removal(self, change: pb.Removal, _index: int) -> None:
         gone = change.uid == self.cursor.uid and any(
             first <= self.sequence <= last for first, last in removed_runs(change)

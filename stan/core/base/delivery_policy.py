@@ -27,6 +27,11 @@ class DeliveryPolicy:
     target: str = ""
     max_late: Nanos = NONE  # a delayed message that is later than this is given up; 0: it never is
 
+    def dead_letter_channel(self, channel: bytes) -> bytes:
+        """The dead letter channel of *channel*; b"" if messages that are given up stay pending."""
+        named = self.dead_letter.encode("utf-8", "surrogateescape")
+        return channel + named if named.startswith(b".") else named
+
     def pause_after(self, failures: int) -> Nanos:
         """The pause before a message is delivered again after so many failures, 1 or more."""
         return self.backoff[min(failures, len(self.backoff)) - 1] if self.backoff else NONE

@@ -314,6 +314,14 @@ def joined(parts: Iterable[tuple[int, int]]) -> list[Run]:
     return out
 
 
+def without(runs: Iterable[Run], others: Iterable[Run]) -> list[Run]:
+    """What of *runs*, which are disjoint and in increasing order, is not in *others*."""
+    left = Runs(runs)
+    for other in others:
+        left.remove(other.first, other.last)
+    return list(left)
+
+
 def pairs(flat: Iterable[int]) -> Iterator[tuple[int, int]]:
     """(first, last) pairs of the form that `flat` gives."""
     numbers = iter(flat)

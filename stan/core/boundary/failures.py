@@ -4,7 +4,7 @@ Both are bounded, as whoever publishes such messages, or rejects them, can go on
 """
 
 from stan.core.base.runs import Run
-from stan.core.context import BrokerContext, shown
+from stan.core.context import BrokerContext, shown, shown_position
 from stan.core.state.group import Cursor
 from stan.types import GroupId
 
@@ -15,10 +15,7 @@ def tell_failure(context: BrokerContext, number: GroupId, kind: str, cursor: Cur
     info = context.meta.by_uid.get(cursor.uid)
     channel = b"?" if info is None else info.name
     which = f"message {run.first}" if run.size == 1 else f"messages {run.first} to {run.last}"
-    if cursor.name:
-        position = f'{"queue group" if cursor.kind.shared else "durable"} "{shown(cursor.name)}"'
-    else:
-        position = f'a subscription of client "{shown(cursor.client_id)}"'
+    position = shown_position(cursor)
     if kind == "rejected":
         text = f'{which} of "{shown(channel)}" rejected for {position}'
         text += f": {shown(reason)}" if reason else ""

@@ -127,6 +127,11 @@ class BrokerView:
         """True if this node leads the group; also for the metadata group."""
         return self._context.leads(number)
 
+    @property
+    def placements(self) -> int:
+        """Counts when names of channels may belong to other groups than before."""
+        return self._context.leading.placements
+
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel."""
         return self._context.group_number(channel)

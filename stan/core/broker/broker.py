@@ -243,6 +243,9 @@ class Broker:
         if fetch.uid == STAGING_UID:
             self.parts.committing.fetched(fetch, batches)
             return
+        if not fetch.cursor_id:
+            self.parts.stored_reads.fetched(fetch, batches)
+            return
         group = self.context.groups.get(fetch.group)
         if group is not None:
             self.context.outgoing.redeliveries += group.dispatch.fetched(fetch, batches, self.context.clock.now)
@@ -251,6 +254,9 @@ class Broker:
         """The log could not answer a Fetch; it is retried a second later."""
         if fetch.uid == STAGING_UID:
             self.parts.committing.read_failed(fetch, why)
+            return
+        if not fetch.cursor_id:
+            self.parts.stored_reads.fetched(fetch, [], why)
             return
         info = self.context.meta.by_uid.get(fetch.uid)
         name = shown(info.name) if info else "?"
@@ -336,6 +342,7 @@ class Broker:
             outgoing.drain_into(ready)
         progress: object = False  # true: a group that this node leads may have progress to write
         commits: object = parts.committing.doubtful  # true: a commit may go on
+        given_up: object = False  # true: messages may have to be moved, or to be read for that
         for number, group in context.leading.led:
             dispatch = group.dispatch
             if dispatch.scheduled:
@@ -345,10 +352,11 @@ class Broker:
                 progress or reports.cursors or reports.unconfirmed or reports.gone or dispatch.stops.progress_blocked
             )
             commits = commits or group.machine.transactions.under_way
+            given_up = given_up or dispatch.cursors.given_up or outgoing.fetches
         if progress or context.proposals.changes:
             self._propose_changes(ready)
-        if commits:
-            parts.committing.pump(ready)
+        if commits or given_up:
+            self._go_on(ready)
         if outgoing.pub_acks:
             ready.sends += outgoing.pub_acks
             outgoing.pub_acks = []
@@ -381,6 +389,14 @@ class Broker:
                     context.fail(number, error)
         ready.proposals += changes
 
+    def _go_on(self, ready: Ready) -> None:
+        """Continue commits, and moves into dead letter channels."""
+        self.parts.dead_letters.pump()
+        outgoing = self.context.outgoing
+        ready.fetches += outgoing.fetches
+        outgoing.fetches.clear()
+        self.parts.committing.pump(ready)
+
     def _deliver(self, number: GroupId, ready: Ready, room: int) -> int:
         """Add the deliveries of a group to *ready*; returns the room left."""
         try:
@@ -398,14 +414,17 @@ class Broker:
     def has_work(self) -> bool:
         """True if `ready` would find deliveries to make or proposals to write."""
         context, outgoing = self.context, self.context.outgoing
-        if outgoing.responses or outgoing.redeliveries or outgoing.pub_acks:
+        if outgoing.responses or outgoing.redeliveries or outgoing.pub_acks or outgoing.fetches:
             return True
         for change in context.proposals.changes:
             if change.group not in context.leading.write_blocked:
                 return True
         commits: object = False
         for _, group in context.leading.led:
-            if group.dispatch.scheduled and group.dispatch.has_work:
+            dispatch = group.dispatch
+            if dispatch.scheduled and dispatch.has_work:
+                return True
+            if dispatch.cursors.given_up and not dispatch.stops.mute:
                 return True
             commits = commits or group.machine.transactions.under_way
         if self.parts.publishing.waiting and self.parts.publishing.can_seal:

@@ -8,6 +8,7 @@ from stan.core.admin.channel_changes import ChannelChanges
 from stan.core.admin.channel_queries import ChannelQueries
 from stan.core.admin.cursor_admin import CursorAdmin
 from stan.core.admin.long_poll import LongPoll
+from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import RestoreRequests
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
@@ -16,8 +17,10 @@ from stan.core.context import BrokerContext
 from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
+from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import Staging
+from stan.core.publishing.stored_reads import StoredReads
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
@@ -34,6 +37,8 @@ class BrokerParts:
     batching: Batching
     staging: Staging
     committing: Committing
+    stored_reads: StoredReads
+    dead_letters: DeadLetters
     clients: Clients
     subscribing: Subscribing
     nodes: NodeRequests
@@ -41,6 +46,7 @@ class BrokerParts:
     channel_queries: ChannelQueries
     channel_changes: ChannelChanges
     restore_requests: RestoreRequests
+    redriving: Redriving
     cursor_admin: CursorAdmin
     admin_listing: AdminListing
     admin_members: AdminMembers
@@ -55,6 +61,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     clients = Clients(context)
     nodes = NodeRequests(context)
     long_poll = LongPoll(context)
+    stored_reads = StoredReads(context)
     lookup = ChannelLookup(context, read_index)
     return BrokerParts(
         read_index=read_index,
@@ -64,6 +71,8 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         batching=Batching(context, channels, publishing),
         staging=Staging(context, channels, publishing),
         committing=Committing(context, channels, publishing),
+        stored_reads=stored_reads,
+        dead_letters=DeadLetters(context, channels, publishing, stored_reads),
         clients=clients,
         subscribing=Subscribing(context, channels, clients, read_index, arrival_order),
         nodes=nodes,
@@ -71,6 +80,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         channel_queries=ChannelQueries(context, channels, lookup, long_poll),
         channel_changes=ChannelChanges(context, channels, lookup),
         restore_requests=RestoreRequests(context, channels, publishing, lookup),
+        redriving=Redriving(context, channels, publishing, lookup, stored_reads),
         cursor_admin=CursorAdmin(context, channels, lookup),
         admin_listing=AdminListing(context, channels, lookup),
         admin_members=AdminMembers(context, clients, nodes),

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 from stan import limits
 from stan.core.base.ready import Proposal, Ready
 from stan.core.context import BrokerContext, nobody_waits
-from stan.core.leader.deliveries import ReportMoment
 from stan.core.leader.local_group import ChannelGroup
-from stan.level import DELIVERY
 from stan.protocol.entries import Kind
 from stan.types import GroupId, Nanos
 
@@ -60,10 +58,7 @@ class ProgressWriter:
         if not self._is_due(number, group, self.context.clock.now, changing):
             return
         context = self.context
-        moment = None
-        if context.meta.level >= DELIVERY:
-            moment = ReportMoment(context.clock.now, context.clock.wall, context.reports.events.node.encode())
-        for change in group.dispatch.reports.take(moment):
+        for change in group.dispatch.reports.take(context.report_moment):
             ticket = context.proposals.ticket(nobody_waits)
             self.unwritten[ticket] = change
             ready.proposals.append(

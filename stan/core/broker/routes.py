@@ -20,6 +20,7 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         parts.admin_listing,
         parts.admin_members,
         parts.channel_changes,
+        parts.redriving,
         parts.cursor_admin,
         parts.restore_requests,
     )

@@ -77,6 +77,10 @@ class PermissionAuthorizer:
         self.refusal(user, client.client_id, Right.PUBLISH, channel)
         return False
 
+    def publish_refusal(self, reply: bytes, channel: bytes) -> str:
+        """Return why the requester with that reply subject may not publish to the channel; "" if it may."""
+        return self._refusal_of(user_of(reply), b"", [Right.PUBLISH], channel)
+
     # --- subscriptions ----------------------------------------------------------------------------------------------------
 
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:

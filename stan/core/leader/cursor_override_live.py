@@ -8,6 +8,7 @@ from stan.core.base.causes import Cause
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.retries import is_last
 from stan.core.state.group import OperatorChange
 
 
@@ -29,6 +30,10 @@ def follow(live: LiveCursor, change: OperatorChange) -> None:
             _skipped(live, change.runs)
         case "send_again":
             _sent_again(live, change.runs)
+        case "dead_letters":
+            _given_up(live, change.runs)
+        case "pause_cursor" if live.policy.dead_letter and not live.cursor.paused:
+            _resumed(live)
 
 
 def _new_epoch(live: LiveCursor) -> None:
@@ -85,6 +90,7 @@ def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
         if limited or exhausted.size:
             found += [*live.to_redeliver.remove(first, last), *exhausted.remove(first, last)]
         live.retries.forget(first, last)
+        live.retries.rejected.remove(first, last)
         for run in found:
             live.to_redeliver.add(Run(run.first, run.last, 0, 0 if limited else run.count))
             live.unreported.mark(run.first, run.last)
@@ -94,6 +100,34 @@ def _sent_again(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
                 live.retries.granted.merge(Run(run.first, run.last))
         for run in live.to_redeliver.within(first, last):
             live.retries.owe(run.first, run.last, Cause.MOVED)
+
+
+def _resumed(live: LiveCursor) -> None:
+    """An operator lets the position go on, after an outage perhaps: what was given up and is no dead letter yet is sent once
+    more, and dead letters are counted anew. What a client has rejected stays given up."""
+    retries, moves = live.retries, live.retries.moves
+    if moves is not None:
+        moves.recent.clear()
+    for run in list(retries.exhausted):
+        for first, last in retries.rejected.missing(run.first, run.last):
+            for part in moves.picked.missing(first, last) if moves is not None else [(first, last)]:
+                for again in retries.exhausted.remove(*part):
+                    live.to_redeliver.add(again)
+                    retries.owe(again.first, again.last, Cause.MOVED)
+                    if live.order is not None:
+                        live.order.owed(again.first, again.last)
+    for run in live.to_redeliver:
+        if is_last(live.policy, run.count):
+            retries.granted.merge(Run(run.first, run.last))
+
+
+def _given_up(live: LiveCursor, runs: list[tuple[int, int]]) -> None:
+    """The messages are in the dead letter channel: they are settled."""
+    for first, last in runs:
+        live.holders(first, last)
+        live.unreported.settled(first, last)
+        if last > live.last_sent:
+            live.ahead.skip.merge(Run(max(first, live.last_sent + 1), last))
 
 
 def _copy(runs: Runs) -> Runs:

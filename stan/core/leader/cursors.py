@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, pairs
+from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, pairs, without
 from stan.core.leader.adaptive_window import AdaptiveWindow
 from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, ReportMoment, Sending, of_cause, recorded
 from stan.core.leader.key_order import KeyOrder
-from stan.core.leader.retries import Retries
+from stan.core.leader.retries import Moves, Retries
 from stan.core.state.group import Cursor, Subscription
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND, ChannelUid
@@ -121,6 +121,10 @@ class Unreported:
         if not len(self.marks) % limits.PROGRESS_MARKS_STEP:
             self.marks = [(run.first, run.last) for run in joined(self.marks)]
 
+    def settled(self, first: int, last: int) -> None:
+        """An entry of another kind has told that [first, last] are settled."""
+        self.marks = [(run.first, run.last) for run in without(joined(self.marks), [Run(first, last)])]
+
     def tell(self, entry: pb.Progress, moment: ReportMoment) -> None:
         """Write into a progress entry what was sent, and which messages count as acked though nobody acked them."""
         sent = self.sent
@@ -210,6 +214,8 @@ class LiveCursor:
         for member in self.members:
             taken += member.window.remove(first, last)
         taken += self.retries.exhausted.remove(first, last)
+        if self.retries.rejected.size:
+            self.retries.rejected.remove(first, last)
         self.retries.forget(first, last)
         if self.order is not None:
             self.order.acked(taken)
@@ -236,6 +242,9 @@ class LiveCursor:
         *moment*: the entry tells what was sent, and why, too."""
         unreported = self.unreported
         touched = joined(unreported.marks)
+        moves = self.retries.moves
+        if moves is not None and moves.sealed.size:  # the entry that settles them is in front of this one
+            touched = without(touched, moves.sealed)
         entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=unreported.epoch)
         held: list[tuple[int, int]] = []
         counted = bool(self.policy.max_deliver or self.policy.backoff)
@@ -330,18 +339,34 @@ def _without(touched: Iterable[Run], held: list[tuple[int, int]]) -> list[int]:
 class LiveCursors:
     """The live cursors of one group and their members, by the keys under which events name them."""
 
-    __slots__ = ("by_ack_key", "by_channel", "by_id", "by_subscription")
+    __slots__ = ("by_ack_key", "by_channel", "by_id", "by_subscription", "given_up", "moves")
 
     def __init__(self) -> None:
         self.by_id: dict[int, LiveCursor] = {}
         self.by_channel: dict[ChannelUid, dict[int, LiveCursor]] = {}
         self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}
         self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
+        self.given_up: dict[int, None] = {}  # cursors that may have messages to be moved into a dead letter channel
+        self.moves: dict[int, Moves] = {}  # of cursors that had any
 
     def add(self, live: LiveCursor) -> None:
         """Add a cursor, which has no members yet."""
         cursor = live.cursor
+        moves = live.retries.moves = self.moves.get(cursor.cursor_id)
+        if moves is not None:  # what is being moved is not sent, although no entry tells of it yet
+            for picked in moves.picked:
+                for run in live.to_redeliver.remove(picked.first, picked.last):
+                    live.retries.taken_back(live.policy, run)
         self.by_id[cursor.cursor_id] = self.by_channel.setdefault(cursor.uid, {})[cursor.cursor_id] = live
+
+    def give_up(self, live: LiveCursor) -> Moves:
+        """The cursor has messages that are to become dead letters."""
+        number = live.cursor.cursor_id
+        moves = live.retries.moves
+        if moves is None:
+            moves = live.retries.moves = self.moves[number] = Moves()
+        self.given_up[number] = None
+        return moves
 
     def add_member(self, live: LiveCursor, sub: Subscription) -> None:
         """Make the live view of a subscription, as the last member of its cursor."""
@@ -360,6 +385,9 @@ class LiveCursors:
         for member in live.members:
             del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
         live.members.clear()
+        self.given_up.pop(live.cursor.cursor_id, None)
+        if live.retries.moves is not None and not live.retries.moves.busy and not live.cursor.kind.durable:
+            del self.moves[live.cursor.cursor_id]
         del self.by_id[live.cursor.cursor_id]
         of_channel = self.by_channel[live.cursor.uid]
         del of_channel[live.cursor.cursor_id]
@@ -370,5 +398,5 @@ class LiveCursors:
         """Remove all cursors; they have no members afterwards, so that timers that are still armed for them do nothing."""
         for live in self.by_id.values():
             live.members.clear()
-        for found in (self.by_id, self.by_channel, self.by_ack_key, self.by_subscription):
+        for found in (self.by_id, self.by_channel, self.by_ack_key, self.by_subscription, self.given_up, self.moves):
             found.clear()

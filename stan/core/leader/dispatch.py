@@ -260,23 +260,49 @@ class Dispatch:
                 return "only acks can be for all messages up to one"
             self.ack(key, [(1, sequence)], now, wall)
         elif said.kind == wire.REJECT:
-            if live.holds(sequence):
+            if live.policy.dead_letter:
+                self._keep_rejected(live, member, said, now)
+            elif live.holds(sequence):
+                live.retries.rejections += 1
                 live.unreported.rejected += (sequence, sequence)
                 self.ack(key, [(sequence, sequence)], now, wall)
                 self.tell("rejected", live.cursor, Run(sequence, sequence), said.reason)
-        elif said.kind not in (wire.NAK, wire.WORKING):
+        elif said.kind == wire.NAK:
+            self._failed(live, member, said, now)
+        elif said.kind == wire.WORKING:
+            _works_on(live, member, sequence, now)
+        else:
             return f"no verdict {said.kind} is known"
-        elif sequence in member.window and sequence not in live.retries.delayed:
-            (run,) = member.window.remove(sequence, sequence)
-            if said.kind == wire.NAK:
-                self._failed(live, member, run, said.delay, now)
-            else:
-                member.window.add(live.retries.worked_on(run, live.policy, member.ack_wait_ns, now))
         return ""
 
-    def _failed(self, live: LiveCursor, member: LiveMember, run: Run, delay: int, now: Nanos) -> None:
-        """A member has failed with a message, *run*, which was taken out of its window: it is sent again after a pause of *delay*
-        ns, 0: as the policy says."""
+    def _keep_rejected(self, live: LiveCursor, member: LiveMember, said: wire.Ack, now: Nanos) -> None:
+        """A client rejects a message, which is to become a dead letter; until it is one it stays pending. A message that this
+        leader has not sent is sent first, and rejected once more."""
+        sequence = said.sequence
+        if sequence in live.retries.rejected:
+            return
+        in_flight, own = member.window.size, member.window.within(sequence, sequence)
+        found = live.holders(sequence, sequence)
+        if member.adaptive is not None:
+            member.adaptive.acks(own, 1 - len(own), in_flight, now)
+        for run in found:
+            live.retries.give_up(Run(sequence, sequence, 0, run.count))
+            live.retries.owe(sequence, sequence, Cause.NEGATIVE_ACK)
+            live.retries.rejections += 1
+            live.unreported.mark(sequence, sequence)
+            self.cursors.give_up(live).note(sequence, said.reason)
+            self.reports.mark(live)
+            self._schedule(live)
+
+    def _failed(self, live: LiveCursor, member: LiveMember, said: wire.Ack, now: Nanos) -> None:
+        """A member has failed with a message, and has *said* so: it is sent again after the pause that the member asks for, or as
+        the policy says."""
+        found = _in_hands(live, member, said.sequence)
+        if not found:
+            return
+        (run,) = found
+        if said.reason and live.policy.dead_letter:
+            self.cursors.give_up(live).note(run.first, said.reason)
         if is_last(live.policy, run.count):
             live.retries.forget(run.first, run.last)
             live.retries.owe(run.first, run.last, Cause.NEGATIVE_ACK)
@@ -284,7 +310,7 @@ class Dispatch:
             return
         live.retries.owe(run.first, run.last, Cause.NEGATIVE_ACK)
         sent_at = run.deadline - member.ack_wait_ns
-        run = live.retries.refused(run, live.cursor.cursor_id, live.policy, sent_at, now, delay)
+        run = live.retries.refused(run, live.cursor.cursor_id, live.policy, sent_at, now, said.delay)
         member.window.add(run)
         if not member.timer_at or run.deadline < member.timer_at:
             member.timer_at = 0
@@ -304,11 +330,24 @@ class Dispatch:
         again."""
         for live in (self.cursors.by_id if uid is None else self.cursors.by_channel.get(uid, {})).values():
             live.follow(self.policy_of(live.cursor))
-            for run in list(live.retries.exhausted):
-                if not is_last(live.policy, run.count):
-                    live.retries.exhausted.remove(run.first, run.last)
-                    self._owe(live, run)
+            for run in live.retries.again(live.policy):
+                self._owe(live, run)
+            if live.policy.dead_letter and live.retries.exhausted.size:
+                self.cursors.give_up(live)
+            elif live.retries.rejected.size:  # as without dead letters
+                moves = live.retries.moves
+                for run in list(live.retries.rejected):
+                    gone = moves.picked.missing(*run[:2]) if moves is not None else [(run.first, run.last)]
+                    self._settle_rejected(live, gone, b"")
             self._schedule(live)
+
+    def _settle_rejected(self, live: LiveCursor, runs: Iterable[tuple[int, int]], reason: bytes) -> None:
+        """What a client has rejected does not become a dead letter: it is settled."""
+        for first, last in runs:
+            live.holders(first, last)
+            live.unreported.mark(first, last)
+            self.reports.mark(live)
+            self.tell("rejected", live.cursor, Run(first, last), reason)
 
     def fetched(self, fetch: Fetch, batches: list[ReadResult], now: Nanos) -> list[Delivery]:
         """The answer to a Fetch. Returns redeliveries, made at once; new messages are kept in hand for the next pump."""
@@ -387,6 +426,8 @@ class Dispatch:
         follow(live, change)
         if change.name == "move_cursor":
             self.keep_batches.discard(live.cursor.cursor_id)
+        if live.policy.dead_letter and live.retries.exhausted.size:
+            self.cursors.give_up(live)
         self.reports.mark(live)
         self._schedule(live)
 
@@ -432,13 +473,14 @@ class Dispatch:
         """Send the new messages of one cursor, or add a Fetch to *ready*: for messages to redeliver, or for new messages that are
         not in hand. Returns the bytes to count against *room*; a Fetch counts as a quarter of the largest read."""
         index = self._index(live)
-        last = index.last_sequence
         oldest = self.machine.channel(live.cursor.uid).first_sequence  # the index is trimmed only after this turn
         self._settle_removed(live, max(index.first_sequence, oldest) - 1)
         if live.to_redeliver.size:
             self._set_aside(live)
             if live.to_redeliver.size:
                 return self._fetch_owed(live, ready)
+        held_back = live.retries.exhausted.size and live.retries.too_many(live.policy, now)
+        last = 0 if held_back else index.last_sequence
         deleted = self.machine.tombstones.by_channel.get(live.cursor.uid)
         ahead, sent = live.ahead, 0
         while live.last_sent < last:
@@ -527,9 +569,10 @@ class Dispatch:
         fetches = len(ready.fetches)
         if order.reading:
             ready.fetches.append(self._fetch(live, wanted_of(order), limits.READ_BYTES_MAX))
-        self._send_following(live, turn, ready)
+        if not (live.retries.exhausted.size and live.retries.too_many(live.policy, now)):
+            self._send_following(live, turn, ready)
         for run in turn.exhausted:
-            self.tell("exhausted", live.cursor, run, b"")
+            self._given_up(live, run)
         self._send_parcels(live, turn, ready)
         self.reports.mark(live)
         return room - turn.room + (len(ready.fetches) - fetches) * limits.READ_BYTES_MAX // 4
@@ -602,12 +645,19 @@ class Dispatch:
 
     def _set_aside(self, live: LiveCursor) -> None:
         """Messages to redeliver that were delivered as often as the policy allows are not sent any more: the position pauses on
-        them alone, until an operator sends them again or skips them."""
+        them alone, until they are dead letters, or an operator sends them again or skips them."""
         for run in live.retries.spent(live.policy, live.to_redeliver):
             live.to_redeliver.remove(run.first, run.last)
             live.retries.exhausted.add(run)
             live.unreported.mark(run.first, run.last)
             self.reports.mark(live)
+            self._given_up(live, run)
+
+    def _given_up(self, live: LiveCursor, run: Run) -> None:
+        """Messages were delivered as often as the policy allows: they become dead letters, or operators hear of them."""
+        if live.policy.dead_letter:
+            self.cursors.give_up(live)
+        else:
             self.tell("exhausted", live.cursor, run, b"")
 
     def _redeliver(
@@ -706,6 +756,7 @@ class Dispatch:
             live.retries.causes.remove(1, to)
         for runs in (live.to_redeliver, exhausted) if exhausted.size else (live.to_redeliver,):
             if runs.size and runs.first <= to:
+                live.retries.rejected.remove(1, to)
                 for run in runs.remove(1, to):
                     live.unreported.gone(run.first, run.last)
                     if live.order is not None:
@@ -737,3 +788,14 @@ class Dispatch:
         if to > live.last_sent:
             live.last_sent = to
             self.reports.mark(live)
+
+
+def _in_hands(live: LiveCursor, member: LiveMember, sequence: int) -> list[Run]:
+    """Take a message out of a member's window; nothing if it is not there, or rests after a failure."""
+    return [] if sequence in live.retries.delayed else member.window.remove(sequence, sequence)
+
+
+def _works_on(live: LiveCursor, member: LiveMember, sequence: int, now: Nanos) -> None:
+    """A member works on a message: its ack wait begins anew."""
+    for run in _in_hands(live, member, sequence):
+        member.window.add(live.retries.worked_on(run, live.policy, member.ack_wait_ns, now))

@@ -4,6 +4,7 @@ A delivery fails when its ack wait is over, or when its client says so (NAK). Th
 default policy a message is sent again at once, for ever, and nothing is kept here.
 """
 
+from collections import deque
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -11,7 +12,41 @@ from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.runs import Run, Runs
-from stan.types import Nanos
+from stan.types import SECOND, Nanos
+
+MINUTE = 60 * SECOND
+
+
+class Moves:
+    """The moves of one cursor's messages into its dead letter channel. It outlives the live view of a cursor, as a move may end
+    only after the last member has left."""
+
+    __slots__ = ("busy", "errors", "fault", "picked", "recent", "sealed", "total")
+
+    def __init__(self) -> None:
+        self.busy = False  # a move is under way, or the position is about to be paused
+        self.picked = Runs()  # being moved: not begun a second time
+        self.sealed = Runs()  # of these, the entry that moves them is on its way into the log
+        self.recent: deque[tuple[Nanos, int]] = deque()  # of the last minute: when so many were moved
+        self.errors: dict[
+            int, bytes
+        ] = {}  # sequence -> the reason that a client gave last; the oldest ones are forgotten
+        self.fault = ""  # why messages cannot be moved now
+        self.total = 0  # messages moved
+
+    def note(self, sequence: int, reason: bytes) -> None:
+        """A client has failed with a message, or rejects it, and says why."""
+        self.errors.pop(sequence, None)
+        if reason:
+            self.errors[sequence] = reason
+            if len(self.errors) > limits.FAILURE_REASONS_MAX:
+                del self.errors[next(iter(self.errors))]
+
+    def in_last_minute(self, now: Nanos) -> int:
+        """Number of messages moved in the last minute."""
+        while self.recent and self.recent[0][0] <= now - MINUTE:
+            self.recent.popleft()
+        return sum(count for _, count in self.recent)
 
 
 @dataclass(slots=True)
@@ -21,9 +56,12 @@ class Retries:
     delayed: Runs = field(default_factory=Runs)  # failed; the deadline in the window is the end of the pause
     working: Runs = field(default_factory=Runs)  # a client works on them; deadline: the latest end of their ack wait
     exhausted: Runs = field(default_factory=Runs)  # delivered as often as the policy allows: not sent any more
+    rejected: Runs = field(default_factory=Runs)  # of these, those that a client has rejected, to become dead letters
     granted: Runs = field(default_factory=Runs)  # to be sent once more in any case, as an operator wants
     causes: Runs = field(default_factory=Runs)  # why failed messages are to be sent again: the runs' counts are Causes
     redelivered: int = 0  # number of redeliveries
+    rejections: int = 0  # number of messages that clients have rejected
+    moves: Moves | None = None  # None: nothing of the cursor was to become a dead letter
 
     def forget(self, first: int, last: int) -> None:
         """[first, last] have left the windows: they were acked, or somebody else gets them."""
@@ -49,6 +87,7 @@ class Retries:
         self.delayed.clear()
         self.working.clear()
         self.exhausted.clear()
+        self.rejected.clear()
         self.granted.clear()
         self.causes.clear()
 
@@ -92,6 +131,36 @@ class Retries:
                 self.working.add(Run(run.first, run.last, until))
             deadline = min(deadline, until)
         return Run(run.first, run.last, max(deadline, run.deadline), run.count)
+
+    def give_up(self, run: Run) -> None:
+        """A client has rejected *run*, which was taken out of wherever it was: it is not sent any more."""
+        self.exhausted.add(run)
+        self.rejected.merge(Run(run.first, run.last))
+
+    def too_many(self, policy: DeliveryPolicy, now: Nanos) -> bool:
+        """True if more messages are given up than the policy allows to become dead letters within a minute."""
+        rate, moves = policy.dead_letter_rate, self.moves
+        if not policy.dead_letter or not rate or moves is None or moves.fault:
+            return False
+        return self.exhausted.size + moves.in_last_minute(now) > rate
+
+    def taken_back(self, policy: DeliveryPolicy, run: Run) -> None:
+        """*run* is being moved, and was given up before the last member left."""
+        if is_last(policy, run.count):
+            self.exhausted.add(run)
+        else:
+            self.give_up(run)
+
+    def again(self, policy: DeliveryPolicy) -> list[Run]:
+        """Another *policy* is in force: takes out and returns what was given up and may be sent again. What a client has rejected
+        is given up under any policy; what is being moved stays."""
+        found = []
+        for run in [run for run in self.exhausted if not is_last(policy, run.count)]:
+            for first, last in self.rejected.missing(run.first, run.last):
+                staying = self.moves.picked.missing(first, last) if self.moves is not None else [(first, last)]
+                for part in staying:
+                    found += self.exhausted.remove(*part)
+        return found
 
     def spent(self, policy: DeliveryPolicy, to_redeliver: Runs) -> list[Run]:
         """What of *to_redeliver* was delivered as often as the policy allows."""

@@ -19,6 +19,8 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, Nanos, Sequence
 
 NO_METADATA = "stan: the metadata of the cluster has no leader"
+NOT_HERE = "stan: the channel is none of this server's"
+IN_ANOTHER_GROUP = "stan: the channel belongs to group {}, not to group {}"
 
 Opened = Callable[["LiveChannel | None", str], None]
 """Called with the channel, or with None and the text of the refusal."""
@@ -55,6 +57,14 @@ class Reservation:
 
 
 @dataclass(slots=True)
+class Opening:
+    """A channel that is being made, and who waits for it."""
+
+    group: GroupId
+    waiting: list[Opened]
+
+
+@dataclass(slots=True)
 class LiveChannel:
     """The leader's view of one channel. Invariant S1: sequences are dense; next_sequence = last assigned + 1."""
 
@@ -85,7 +95,7 @@ class LiveChannels:
         self.context = context
         self.by_name: dict[bytes, LiveChannel] = {}
         self.by_uid: dict[ChannelUid, LiveChannel] = {}
-        self.opening: dict[bytes, list[Opened]] = {}
+        self.opening: dict[bytes, Opening] = {}
         self.aging: set[ChannelUid] = set()  # channels with an age limit
         self.warned: set[ChannelUid] = set()
 
@@ -112,32 +122,42 @@ class LiveChannels:
         """This node no longer leads the group: forget its channels and those being opened."""
         for channel in [channel for channel in self.by_uid.values() if channel.info.group == number]:
             self._forget(channel)
-        for name in [name for name in self.opening if self.context.group_number(name) == number]:
+        for name in [name for name, opening in self.opening.items() if opening.group == number]:
             del self.opening[name]
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
-    def open(self, name: bytes, opened: Opened) -> None:
+    def open(self, name: bytes, opened: Opened, group: GroupId | None = None) -> None:
         """Find or create channel *name* (a valid name); *opened* is called at once, or once the creation is committed or has
-        failed."""
+        failed. *group*: the one in which the channel has to be, and which this node leads; None: wherever it belongs."""
         channel = self.by_name.get(name)
-        if channel is not None:
+        where = self.context.group_number(name) if group is None else group
+        elsewhere = self._is_elsewhere(name, where) if group is not None else ""
+        if elsewhere:
+            opened(None, elsewhere)
+        elif channel is not None:
             opened(None if channel.closed else channel, channel.closed)
-            return
-        if name in self.opening:
-            self.opening[name].append(opened)
-            return
-        error = self._refusal(name)
-        if error:
+        elif name in self.opening:
+            self.opening[name].waiting.append(opened)
+        elif error := self._refusal(name):
             opened(None, error)
-            return
-        self.opening[name] = [opened]
-        self._create(name, Nanos(self.context.clock.now + limits.FORWARD_PATIENCE))
+        else:
+            self.opening[name] = Opening(where, [opened])
+            self._create(name, Nanos(self.context.clock.now + limits.FORWARD_PATIENCE))
+
+    def _is_elsewhere(self, name: bytes, group: GroupId) -> str:
+        """Why a channel cannot be in *group*; "" if it can."""
+        partition, info = self.context.access.partition, self.context.meta.channels.get(name)
+        if partition is not None and not partition[name]:
+            return NOT_HERE
+        opening = self.opening.get(name)
+        known = info.group if info is not None else opening.group if opening is not None else group
+        return "" if known == group else IN_ANOTHER_GROUP.format(known, group)
 
     def _create(self, name: bytes, until: Nanos) -> None:
         """Propose to register the channel, or ask the metadata's leader to; `registered` is called once that is applied."""
         context = self.context
-        row = pb.Channel(name=name, group=context.group_number(name))
+        row = pb.Channel(name=name, group=self.opening[name].group)
         create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels)
         if context.leading.leads_meta:
             context.change_meta(partial(self._created, name), create_channels=create)
@@ -173,6 +193,8 @@ class LiveChannels:
 
     def registered(self, info: ChannelInfo) -> None:
         """A channel was added to the registry, by this node or another."""
+        if info.group != self.context.home(info.name):
+            self.context.placement_changed()
         if self.context.leads(info.group):
             channel = self.add(info)
             if channel.deleting:
@@ -187,9 +209,12 @@ class LiveChannels:
                 group=info.group,
             )
             self._opened(info.name, channel, "")
+        else:  # it was to be made here, and another node has made it in another group
+            self._opened(info.name, None, NO_METADATA)
 
     def _opened(self, name: bytes, channel: LiveChannel | None, error: str) -> None:
-        for opened in self.opening.pop(name, []):
+        opening = self.opening.pop(name, None)
+        for opened in opening.waiting if opening is not None else ():
             opened(channel, error)
 
     def add(self, info: ChannelInfo) -> LiveChannel:
@@ -411,6 +436,7 @@ class LiveChannels:
 
     def unregistered(self, uid: ChannelUid) -> None:
         """The channel was removed from the registry."""
+        self.context.placement_changed()  # its name may belong to another group now
         channel = self.by_uid.get(uid)
         if channel is not None:
             self._forget(channel)

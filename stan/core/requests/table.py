@@ -169,6 +169,7 @@ _ROWS: Final = (
     _changing("evict_member", admin.EvictMemberRequest),
     _changing("purge", admin.PurgeRequest),
     _changing("delete_message", admin.DeleteMessageRequest),
+    _changing("redrive", admin.RedriveRequest),
     _changing("edit_limits", admin.EditLimitsRequest),
     _changing("create_channel", admin.CreateChannelRequest),
     _changing("delete_channel", admin.DeleteChannelRequest),

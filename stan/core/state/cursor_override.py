@@ -26,6 +26,7 @@ class CursorOverride:
     skipped: Runs = field(default_factory=Runs)
     resend: Runs = field(default_factory=Runs)
     unsent: Runs = field(default_factory=Runs)
+    pause_reason: bytes = b""  # why the leader has paused the cursor by itself
 
     @property
     def idle(self) -> bool:
@@ -83,6 +84,7 @@ class CursorOverride:
             skipped=self.skipped.flat(),
             resend=self.resend.flat(),
             unsent=self.unsent.flat(),
+            reason=self.pause_reason,
         )
 
 
@@ -95,6 +97,7 @@ def of_row(row: pb.CursorOverride) -> CursorOverride:
         skipped=from_flat(row.skipped),
         resend=from_flat(row.resend),
         unsent=from_flat(row.unsent),
+        pause_reason=row.reason,
     )
 
 

@@ -39,8 +39,10 @@ PartKind = TypeVar("PartKind")
 _MANY_NUMBERS: Final = 32
 """Ends of runs in a progress entry from which on the runs are looked at together."""
 
-OPERATOR_CHANGES = frozenset({"move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor"})
-"""Changes that operators make to a cursor (stan.core.state.cursor_override keeps what they leave behind)."""
+OPERATOR_CHANGES = frozenset(
+    {"move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters"}
+)
+"""Changes that operators, and their policies, make to a cursor (stan.core.state.cursor_override keeps what they leave behind)."""
 
 
 class CursorKind(IntEnum):
@@ -451,7 +453,10 @@ class GroupMachine:
                 done.changed = self._send_again(cursor, done.runs)
             case "pause_cursor":
                 done.changed = int(override.paused != change.paused)
-                override.paused = change.paused
+                override.paused, override.pause_reason = change.paused, change.reason
+            case "dead_letters":
+                done.runs = list(pairs(change.runs))
+                self._give_up(cursor, override, done.runs)
             case "drop_cursor":
                 self._drop_cursor(cursor)
                 result.ended, done.changed = True, 1
@@ -475,6 +480,13 @@ class GroupMachine:
             if last > cursor.last_sent:
                 override.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
         return before - self._unacked(cursor) + len(override.skipped)
+
+    def _give_up(self, cursor: Cursor, override: CursorOverride, runs: list[tuple[int, int]]) -> None:
+        """Messages became dead letters: they are settled, also those that the cursor was moved back behind meanwhile."""
+        for first, last in runs:
+            self._take(cursor, first, last)
+            if last > cursor.last_sent and override.skipped.pieces < limits.OVERRIDE_RUNS_MAX:
+                override.skipped.merge(Run(max(first, cursor.last_sent + 1), last))
 
     @staticmethod
     def _unacked(cursor: Cursor) -> int:

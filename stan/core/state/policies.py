@@ -18,6 +18,11 @@ from stan.remembered import Remembered
 TOO_MANY = f"stan: there are {POLICIES_MAX} policies already"
 
 
+def raw(name: str) -> bytes:
+    """The bytes of a channel's name in a policy."""
+    return name.encode("utf-8", "surrogateescape")
+
+
 def rule_of(row: pb.Policy) -> PolicyRule:
     """A policy of the metadata."""
     return PolicyRule(
@@ -68,6 +73,8 @@ class Policies:
         self.info: pb.ClusterInfo | None = None  # the metadata replace it when their policies change
         self.rules: tuple[PolicyRule, ...] = ()  # the later one has the last word
         self._known: Remembered[tuple[bytes, bytes], DeliveryPolicy] = Remembered()
+        self._dead_letters: frozenset[bytes] = frozenset()  # channels that policies name for dead letters
+        self._dead_letter_suffixes: tuple[bytes, ...] = ()
 
     def brought_up_to(self, configured: tuple[PolicyRule, ...], info: pb.ClusterInfo | None) -> "Policies":
         """These policies, with those that the configuration and the metadata have now."""
@@ -78,7 +85,20 @@ class Policies:
             else:
                 self.rules = in_order(configured) + in_order(map(rule_of, info.policies))
             self._known.clear()
+            named = {raw(rule.dead_letter) for rule in self.rules if rule.dead_letter}
+            self._dead_letter_suffixes = tuple(sorted(name for name in named if name.startswith(b".")))
+            self._dead_letters = frozenset(named.difference(self._dead_letter_suffixes))
         return self
+
+    def is_dead_letter_channel(self, channel: bytes) -> bool:
+        """True if a policy names *channel* for dead letters, or what its name ends in."""
+        return channel in self._dead_letters or bool(self.source_of(channel))
+
+    def source_of(self, channel: bytes) -> bytes:
+        """The channel whose name with the suffix of a policy is *channel*; b"" if there is none."""
+        suffixes = self._dead_letter_suffixes
+        found = next((suffix for suffix in suffixes if channel.endswith(suffix)), b"") if suffixes else b""
+        return channel[: -len(found)] if found else b""
 
     def of(self, channel: bytes, name: bytes) -> DeliveryPolicy:
         """The policy in force for the cursor with that name (b"": plain) in a channel. Cost: O(1) when asked again, else
@@ -105,4 +125,6 @@ class Policies:
         found: dict[str, Any] = {}
         for rule in self.concerning(channel, name):
             found |= {option: getattr(rule, option) for option in OPTIONS if getattr(rule, option) is not None}
+        if self.is_dead_letter_channel(channel):  # its messages are dead letters already: they end nowhere else
+            found["dead_letter"] = ""
         return replace(DEFAULT, **found)

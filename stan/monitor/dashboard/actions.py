@@ -93,6 +93,17 @@ def _skip(fields: Fields) -> Any:
     return admin.SkipRequest(version=1, which=_which(fields), runs=[sequence, sequence])
 
 
+def _redrive(fields: Fields) -> Any:
+    first, last = _number(fields, "first", 1), _number(fields, "last", 1)
+    return admin.RedriveRequest(version=1, channel=_name(fields, "channel"), runs=[first, last])
+
+
+def _put_back(answer: Any) -> str:
+    stopped, later = answer.redriven.stopped, answer.redriven.next_sequence
+    stay = f"; {counted(stopped, 'message')} stay, as they were put back three times" if stopped else ""
+    return f"{counted(answer.changed, 'message')} put back{stay}{f'; looked at up to {later - 1:,}' if later else ''}"
+
+
 def _limits(fields: Fields) -> Any:
     edited = admin.Limits()
     for name, most in (("max_msgs", _NUMBER_MAX), ("max_bytes", _NUMBER_MAX), ("max_subs", _SMALL_MAX)):
@@ -136,6 +147,7 @@ _ACTIONS: Final[dict[str, tuple[Callable[[Fields], Any], Callable[[Any], str]]]]
         _of(admin.DeleteMessageRequest, channel=_CHANNEL, sequence=_counting("sequence")),
         _says("The message is deleted"),
     ),
+    "redrive": (_redrive, _put_back),
     "create_channel": (_of(admin.CreateChannelRequest, channel=_CHANNEL), _says("The channel is there")),
     "delete_channel": (
         _of(admin.DeleteChannelRequest, channel=_CHANNEL, uid=_counting("uid", 1, _SMALL_MAX)),

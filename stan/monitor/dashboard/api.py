@@ -46,6 +46,7 @@ CURSOR_ORDERS: Final[dict[str, Callable[[CursorTable, int], Any]]] = {
     "pending": lambda table, at: table.listing.rows[at].pending,
 }
 EVENTS_TOLD: Final = 40
+SOURCES_TOLD: Final = 20
 WHOLE_WAIT_S: Final = limits.DASHBOARD_WHOLE_WAIT / SECOND
 CLIENT_ORDERS: Final = ("name", "subscriptions", "lag")
 
@@ -135,6 +136,29 @@ class Api:
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
         found = [rows.cursor(table.listing.rows[at], table.states[at], members=True) for at in shown]
         return {**_page(wanted, found, matching, len(table.names), table), "states": words}
+
+    async def dead_letters(self, query: Query) -> Json:
+        """Return a page of the table of dead letter channels: those that a position names, and all that end in `.dlq`; parameters
+        as of `channels`."""
+        wanted = TableQuery.of(query, CHANNEL_ORDERS, "name")
+        table, cursors = await asyncio.gather(self.snapshot.channels.get(), self.snapshot.cursors.get())
+        sources: dict[bytes, list[admin.CursorStatus]] = {}
+        for cursor in cursors.listing.rows:
+            if cursor.dead_letter_channel:
+                sources.setdefault(cursor.dead_letter_channel, []).append(cursor)
+
+        def keep(at: int) -> bool:
+            name = table.listing.rows[at].name
+            return name in sources or name.endswith(b".dlq")
+
+        order = CHANNEL_ORDERS[wanted.order]
+        shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
+        found = [
+            {**_channel(table, row), "sources": [rows.source(one) for one in sources.get(row.name, [])[:SOURCES_TOLD]]}
+            for row in (table.listing.rows[at] for at in shown)
+        ]
+        total = sum(map(keep, range(len(table.names))))
+        return _page(wanted, found, matching, total, table)
 
     async def clients(self, query: Query) -> Json:
         """Return a page of the table of registered clients, each with its number of subscriptions and the largest lag of them."""

@@ -24,6 +24,9 @@ def state_of(cursor: admin.CursorStatus, now: int, left_s: float | None = None) 
     """Return the state of a cursor at *now* (Unix ns); *left_s*: seconds until it has caught up, None: not known."""
     waiting = int(cursor.waiting)
     behind = f"{counted(waiting, 'message')} behind" if waiting else "nothing is waiting"
+    if cursor.paused and cursor.pause_reason:
+        reason = cursor.pause_reason.decode("utf-8", "replace")
+        return CursorState("paused", f"Paused by the broker: {reason}; {behind}", "bad")
     if cursor.paused:
         return CursorState("paused", f"Paused by an operator; {behind}", "warn" if waiting else "busy")
     if not cursor.members:

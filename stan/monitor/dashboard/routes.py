@@ -31,7 +31,19 @@ from stan.types import SECOND
 PAGES: Final = "/dashboard/"
 API: Final = "/api/v1/"
 QUESTIONS: Final = (
-    *("overview", "news", "channels", "durables", "clients", "channel", "messages", "explain", "cluster", "options"),
+    *(
+        "overview",
+        "news",
+        "channels",
+        "durables",
+        "dead_letters",
+        "clients",
+        "channel",
+        "messages",
+        "explain",
+        "cluster",
+        "options",
+    ),
 )
 """Methods of Api that answer with JSON."""
 STANDS_BY: Final = "this server stands by: ask the active one of its fault tolerance group"

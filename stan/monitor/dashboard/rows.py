@@ -92,6 +92,18 @@ def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False
     return told
 
 
+def source(row: admin.CursorStatus) -> Json:
+    """Return a position that has dead letters."""
+    return {
+        "channel": shown(row.channel),
+        "channel_key": key_of(row.channel),
+        "name": shown(name_of(row)) or "(no name)",
+        "exhausted": row.exhausted,
+        "dead_letters": row.dead_letters,
+        "fault": shown(row.dead_letter_fault),
+    }
+
+
 def client(row: admin.ClientStatus, subscriptions: int, lag: int) -> Json:
     """Return a row of the table of clients; *lag*: the largest of its *subscriptions*, in messages."""
     return {

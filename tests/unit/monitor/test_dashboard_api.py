@@ -513,3 +513,56 @@ async def test_what_has_happened_to_a_message_is_told_in_sentences(fake, page):
     assert (await page.get(f"explain?name=orders&cursor={cursor}&sequence=2"))["steps"] == []
     for wrong in ("cursor=0&sequence=1", "cursor=1", "sequence=1", "cursor=x&sequence=1"):
         await page.get(f"explain?name=orders&{wrong}", 400)
+
+
+# --- dead letters ---------------------------------------------------------------------------------------------------------
+
+
+async def test_dead_letter_channels_have_a_page(fake, page):
+    fake.add_channel(b"orders", 9)
+    fake.add_channel(b"orders.dlq", 2)
+    fake.add_channel(b"failed", 3)
+    billing = fake.add_durable(b"orders", b"billing")
+    billing.dead_letter_channel, billing.exhausted, billing.dead_letter_fault = b"failed", 4, b"no room"
+
+    found = await page.get("dead_letters?sort=-messages")
+
+    assert [(row["name"], row["messages"], row["sources"]) for row in found["rows"]] == [
+        (
+            "failed",
+            3,
+            [
+                {
+                    "channel": "orders",
+                    "channel_key": "orders",
+                    "name": "billing",
+                    "exhausted": 4,
+                    "dead_letters": 0,
+                    "fault": "no room",
+                }
+            ],
+        ),
+        ("orders.dlq", 2, []),
+    ]
+    assert found["total"] == 2
+
+
+async def test_a_position_that_the_broker_has_paused_says_why(fake, page):
+    fake.add_channel(b"orders", 9)
+    billing = fake.add_durable(b"orders", b"billing", waiting=3)
+    billing.paused, billing.pause_reason = True, b"100 messages became dead letters within a minute"
+
+    (row,) = (await page.get("durables"))["rows"]
+
+    assert row["level"] == "bad"
+    assert row["text"].startswith("Paused by the broker: 100 messages became dead letters within a minute; ")
+
+
+async def test_dead_letters_are_put_back(fake, changing):
+    fake.add_channel(b"orders.dlq", 2)
+
+    answer = await changing.post("redrive", {"channel": "orders.dlq", "first": 1, "last": "2"})
+
+    assert answer["text"].endswith("put back")
+    kind, request = fake.changes[-1]
+    assert (kind, request.channel, list(request.runs)) == ("admin.redrive", b"orders.dlq", [1, 2])

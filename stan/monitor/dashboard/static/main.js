@@ -6,6 +6,7 @@ import { channels } from "./channels.js";
 import { clients } from "./clients.js";
 import { cluster } from "./cluster.js";
 import { config } from "./config.js";
+import { deadLetters } from "./deadletters.js";
 import { draw, h } from "./dom.js";
 import { durables } from "./durables.js";
 import { ago, clock, now, time } from "./format.js";
@@ -18,6 +19,7 @@ const PAGES = {
   "": ["Overview", overview],
   channels: ["Channels", channels],
   durables: ["Durables", durables],
+  deadletters: ["Dead letters", deadLetters],
   clients: ["Clients", clients],
   cluster: ["Cluster", cluster],
   metrics: ["Metrics", metrics],

@@ -3,6 +3,7 @@
 import { address, ask, mayAct } from "./api.js";
 import { Asked, shown } from "./asked.js";
 import { bytes, viewed } from "./payload.js";
+import { redrive } from "./deadletters.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
 import { moment, number, size } from "./format.js";
@@ -52,6 +53,7 @@ export function messages(key, context, changed) {
       message.key && h("span", { class: "key" }, `key ${message.key}`),
       message.reply && h("span", { class: "muted" }, `reply ${message.reply}`),
       !message.whole && h("a", { href: address("payload", { name: key, sequence: message.sequence }) }, "load all of it"),
+      mayAct() && message.headers.some(([header]) => header === "stan-channel") && h("button", { type: "button", class: "small", onclick: () => redrive(key, name, message.sequence, message.sequence, () => { asked.want({ ...asked.params }); changed(); }) }, "Put back…"),
       mayAct() && h("button", { type: "button", class: "small", onclick: () => remove(message.sequence, name) }, "Delete…")),
     message.headers.length > 0 && h("dl", { class: "headers" }, message.headers.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)]),
       message.more_headers > 0 && [h("dt", {}, "…"), h("dd", {}, `${number(message.more_headers)} more`)]),

@@ -1,0 +1,53 @@
+"""Dead letters as readers see them: messages with headers that tell where they come from and why they were given up.
+
+async for message in direct.read("orders.dlq"):
+    letter = dead_letter(message)
+
+They are put back by `Admin.redrive`.
+"""
+
+from typing import NamedTuple
+
+from stan.protocol import dead_letters as letters
+from stan_client.messages import Message
+from stan_client.session import text_of
+
+
+class DeadLetter(NamedTuple):
+    """Where a dead letter comes from."""
+
+    message: Message
+    channel: str
+    """The channel of the message that was given up."""
+    sequence: int
+    """Its sequence there."""
+    durable: str
+    """Name of the durable or queue group that has given it up; of a plain subscription the client id."""
+    deliveries: int
+    """How often it was delivered."""
+    reason: str
+    """`exhausted`, `rejected` or `too-large`."""
+    error: str
+    """What the client said about its last failure with it."""
+    published_ns: int
+    """When the message was stored, Unix ns; 0: not told."""
+    redriven: int
+    """How often it was put back into its channel."""
+
+
+def dead_letter(message: Message) -> DeadLetter | None:
+    """What the headers of a message of a dead letter channel tell; None if it is no dead letter, but was published there."""
+    told = {name.encode("utf-8", "surrogateescape"): value for name, value in message.headers.items()}
+    if letters.CHANNEL not in told:
+        return None
+    return DeadLetter(
+        message,
+        text_of(told[letters.CHANNEL]),
+        letters.number(told, letters.SEQUENCE),
+        text_of(told.get(letters.DURABLE, b"")),
+        letters.number(told, letters.COUNT),
+        text_of(told.get(letters.REASON, b"")),
+        text_of(told.get(letters.ERROR, b"")),
+        letters.number(told, letters.PUBLISHED),
+        letters.number(told, letters.REDRIVEN),
+    )

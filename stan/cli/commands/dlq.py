@@ -1,0 +1,301 @@
+"""`stan dlq`: dead letters: messages that durables and queue groups have given up. What there is, and back or away with them."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Final, NamedTuple
+
+import stan_client
+import typer
+from stan_client.dead_letters import DeadLetter, dead_letter
+from stan_client.session import text_of
+
+from stan import units
+from stan.cli.commands.channel import status_of
+from stan.cli.support.args import Channel, checked_channel, parsed
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
+from stan.cli.support.options import Confirmation, View, injected
+from stan.cli.support.output import Table, done
+from stan.cli.support.proto_json import message_document
+from stan.cli.support.session import look, on_cluster
+from stan.limits import REDRIVE_MESSAGES_MAX, REDRIVES_MAX
+from stan.protocol.proto import admin_pb2 as pb
+from stan.units import counted, format_age, format_time
+
+LOOKED_AT: Final = 10_000
+"""Newest messages of a channel that are looked at to tell where they come from."""
+PREVIEW: Final = 60
+"""Characters of a payload in a table."""
+STEP_S: Final = 0.2
+"""So often messages are put back, where a rate is asked for."""
+
+Sequence = Annotated[str, typer.Option("--sequence", metavar="N", help="Only this one, or a range: 17-42.")]
+OfDurable = Annotated[
+    str, typer.Option("--durable", metavar="NAME", help="Only what this durable or queue group has given up.")
+]
+
+app = group_of_commands("Dead letters: list, show, put them back (redrive), drop.")
+
+
+# --- what there is --------------------------------------------------------------------------------------------------------
+
+
+@app.command("list")
+@injected
+def list_(*, target: Target, view: View) -> None:
+    """Dead letter channels, with the number of messages and where they come from."""
+
+    async def table(direct: stan_client.Direct) -> Table:
+        named = {text_of(one.policy.dead_letter) for one in (await direct.admin.policies()).policies}
+        found = [one for one in await direct.admin.channels() if is_dead_letter_channel(text_of(one.name), named)]
+        sources = {one.name: await _sources(direct, one) for one in found if one.messages}
+        return channels_table(found, sources)
+
+    look(target, view, table)
+
+
+def is_dead_letter_channel(channel: str, named: Iterable[str]) -> bool:
+    """True if one of the names that policies have for dead letters is this channel, or its end."""
+    return any(channel == name or (name.startswith(".") and channel.endswith(name)) for name in named if name)
+
+
+async def _sources(direct: stan_client.Direct, status: pb.ChannelStatus) -> Counter[str]:
+    """How many of the newest messages come from each channel; "": they were published there."""
+    found: Counter[str] = Counter()
+    first = max(status.first_sequence, status.last_sequence - LOOKED_AT + 1)
+    start = stan_client.from_sequence(first)
+    async for message in direct.read(text_of(status.name), start_at=start):
+        letter = dead_letter(message)
+        found[letter.channel if letter is not None else ""] += 1
+    return found
+
+
+def channels_table(found: list[pb.ChannelStatus], sources: dict[bytes, Counter[str]]) -> Table:
+    """One a line."""
+    rows, documents = [], []
+    for one in found:
+        of = sources.get(one.name, Counter())
+        told = ", ".join(f"{source or 'published there'} {count:,}" for source, count in of.most_common())
+        rows.append((text_of(one.name), f"{one.messages:,}", format_time(one.last_timestamp), told))
+        documents.append({"channel": text_of(one.name), "messages": one.messages, "sources": dict(of)})
+    many = any(one.messages > LOOKED_AT for one in found)
+    return Table(
+        columns=("channel", ">messages", "newest", "from"),
+        rows=rows,
+        document={"channels": documents},
+        names=[text_of(one.name) for one in found],
+        foot=f"Of a channel the newest {LOOKED_AT:,} were looked at." if many else "",
+        empty="No dead letter channels. They come with the first dead letter: stan policy set PATTERN --dead-letter .dlq",
+    )
+
+
+@app.command("show")
+@injected
+def show(
+    channel: Channel,
+    sequence: Sequence = "",
+    durable: OfDurable = "",
+    count: Annotated[int, typer.Option("--count", "-n", min=1, help="The so many newest.")] = 20,
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """Dead letters: where they come from, why they were given up, and how they begin. The whole payload: stan channel get."""
+    wanted = _wanted(checked_channel(channel), sequence, durable)
+
+    async def table(direct: stan_client.Direct) -> Table:
+        return letters_table(channel, (await _letters(direct, channel, wanted))[-count:])
+
+    look(target, view, table)
+
+
+def letters_table(channel: str, found: list[DeadLetter]) -> Table:
+    """One a line."""
+    return Table(
+        columns=(">sequence", "from", "given up by", ">deliveries", "reason", ">put back", "age", "error", "payload"),
+        rows=[
+            (
+                f"{one.message.sequence:,}",
+                f"{one.channel} {one.sequence:,}",
+                one.durable,
+                f"{one.deliveries:,}",
+                one.reason,
+                f"{one.redriven:,}",
+                format_age(one.published_ns, one.message.timestamp_ns) if one.published_ns else "",
+                one.error,
+                _preview(one.message.data),
+            )
+            for one in found
+        ],
+        document={"letters": [{**_document(one), **message_document(one.message, {})} for one in found]},
+        names=[str(one.message.sequence) for one in found],
+        foot=f"Put them back: stan dlq redrive {channel}" if found else "",
+        empty="No such dead letters.",
+    )
+
+
+def _document(one: DeadLetter) -> dict[str, object]:
+    return {
+        "source": one.channel,
+        "source_sequence": one.sequence,
+        "durable": one.durable,
+        "deliveries": one.deliveries,
+        "reason": one.reason,
+        "error": one.error,
+        "redriven": one.redriven,
+    }
+
+
+def _preview(data: bytes) -> str:
+    text = data[: 4 * PREVIEW].decode("utf-8", "replace")
+    return text if len(text) <= PREVIEW and len(data) <= 4 * PREVIEW else f"{text[:PREVIEW]}…"
+
+
+# --- back and away ---------------------------------------------------------------------------------------------------------
+
+
+@app.command("redrive")
+@injected
+def redrive(
+    channel: Channel,
+    sequence: Sequence = "",
+    durable: OfDurable = "",
+    to: Annotated[str, typer.Option("--to", metavar="CHANNEL", help="Not to where they come from.")] = "",
+    rate: Annotated[float, typer.Option("--rate", min=0, help="So many a second; 0: as quickly as it goes.")] = 0,
+    *,
+    target: Target,
+    confirmation: Confirmation,
+) -> None:
+    """Put dead letters back into the channel that they come from, behind its newest message, for all who read it.
+
+    Each is moved in one step: whatever crashes, it is in one of the two channels. One that was put back three times stays.
+    """
+    wanted = _wanted(checked_channel(channel), sequence, durable)
+    if to:
+        checked_channel(to)
+
+    async def main(direct: stan_client.Direct) -> None:
+        found = await _letters(direct, channel, wanted)
+        stopped = [one for one in found if one.redriven >= REDRIVES_MAX]
+        going = [one for one in found if one.redriven < REDRIVES_MAX]
+        stay = f" {counted(len(stopped), 'message')} put back {REDRIVES_MAX} times already: stay." if stopped else ""
+        if not going:
+            done(f"Nothing to put back.{stay}")
+            return
+        into = Counter(to or one.channel for one in going)
+        told = ", ".join(f"{count:,} to {name}" for name, count in into.most_common())
+        confirmation.require(f"Puts {counted(len(going), 'dead letter')} of {channel} back: {told}.{stay}")
+        moved = await _redrive(direct, channel, going, to, rate)
+        left = len(going) - moved
+        missed = f" {counted(left, 'message')} could not be, or went meanwhile." if left else ""
+        done(f"{counted(moved, 'dead letter')} put back.{stay}{missed}")
+
+    on_cluster(target, main)
+
+
+async def _redrive(direct: stan_client.Direct, channel: str, going: list[DeadLetter], to: str, rate: float) -> int:
+    """Returns how many were put back."""
+    loop = asyncio.get_running_loop()
+    begun, moved, asked = loop.time(), 0, 0
+    most = min(REDRIVE_MESSAGES_MAX, max(1, int(rate * STEP_S))) if rate else REDRIVE_MESSAGES_MAX
+    for part in _parts(going, most):
+        if rate:
+            await asyncio.sleep(max(0.0, begun + asked / rate - loop.time()))
+        asked += len(part)
+        rest, left = part, len(part) + 1
+        while 0 < len(rest) < left:  # one answer is of as many as one read holds
+            answer, left = await direct.admin.redrive(channel, _runs(rest), to=to), len(rest)
+            moved += answer.changed
+            reached = answer.redriven.next_sequence or rest[-1] + 1
+            rest = [number for number in rest if number >= reached]
+    return moved
+
+
+def _parts(going: list[DeadLetter], most: int) -> Iterator[list[int]]:
+    """Sequences, at most *most* at a time, each part of one channel."""
+    by_source: dict[str, list[int]] = {}
+    for one in going:
+        by_source.setdefault(one.channel, []).append(one.message.sequence)
+    for numbers in by_source.values():
+        for at in range(0, len(numbers), most):
+            yield numbers[at : at + most]
+
+
+def _runs(numbers: list[int]) -> list[int]:
+    out: list[int] = []
+    for number in numbers:
+        if out and out[-1] + 1 == number:
+            out[-1] = number
+        else:
+            out += (number, number)
+    return out
+
+
+@app.command("drop")
+@injected
+def drop(
+    channel: Channel,
+    sequence: Sequence = "",
+    durable: OfDurable = "",
+    everything: Annotated[bool, typer.Option("--all", help="All messages of the channel.")] = False,  # noqa: FBT002
+    *,
+    target: Target,
+    confirmation: Confirmation,
+) -> None:
+    """Remove dead letters for good."""
+    if everything == bool(sequence or durable):
+        raise CliError("Give --all, or --sequence, or --durable.", EXIT_USAGE)
+    wanted = _wanted(checked_channel(channel), sequence, durable)
+
+    async def main(direct: stan_client.Direct) -> None:
+        status = await status_of(direct, channel)
+        if everything:
+            confirmation.require(f"Removes all {counted(status.messages, 'message')} of {channel} for good.")
+            changed = (await direct.admin.purge(channel, up_to=status.last_sequence)).changed
+        else:
+            found = await _letters(direct, channel, wanted)
+            if not found:
+                done("No such dead letters.")
+                return
+            confirmation.require(f"Removes {counted(len(found), 'dead letter')} of {channel} for good.")
+            changed = 0
+            for one in found:
+                changed += (await direct.admin.delete_message(channel, one.message.sequence)).changed
+        done(f"{counted(changed, 'message')} of {channel} removed.")
+
+    on_cluster(target, main)
+
+
+# --- which ----------------------------------------------------------------------------------------------------------------
+
+
+class _Wanted(NamedTuple):
+    """Which dead letters of a channel."""
+
+    first: int
+    last: int  # 0: to the end
+    durable: str
+
+
+def _wanted(_channel: str, sequence: str, durable: str) -> _Wanted:
+    if not sequence:
+        return _Wanted(1, 0, durable)
+    first, dash, last = sequence.partition("-")
+    begin = parsed("--sequence", units.number, first)
+    end = parsed("--sequence", units.number, last) if dash else begin
+    if not 1 <= begin <= end:
+        raise CliError(f"--sequence: {sequence!r} is no sequence from 1 on, and no range of them.", EXIT_USAGE)
+    return _Wanted(begin, end, durable)
+
+
+async def _letters(direct: stan_client.Direct, channel: str, wanted: _Wanted) -> list[DeadLetter]:
+    """Dead letters of a channel, the oldest first. Raises CliError: there is no such channel."""
+    await status_of(direct, channel)
+    found = []
+    async for message in direct.read(channel, start_at=stan_client.from_sequence(wanted.first)):
+        if wanted.last and message.sequence > wanted.last:
+            break
+        letter = dead_letter(message)
+        if letter is not None and wanted.durable in ("", letter.durable):
+            found.append(letter)
+    return found

@@ -1,0 +1,186 @@
+"""Dead letters are put back into the channel that they come from, on the leader of their group (docs/admin-api.md).
+
+    redrive ─► messages are read ─► channel is opened, in the same group ─► one entry: rows there, and their removal here
+
+Promises: a dead letter is in one of the two channels, never in both and never in neither, whatever crashes when. It says how
+often it was put back (`stan-redriven`); one that was REDRIVES_MAX times stays. Whoever asks must be allowed to publish there.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from stan import errors, limits
+from stan.core.base.payload_limit import MESSAGE_ROOM
+from stan.core.base.ready import ReadResult
+from stan.core.base.runs import Run, Runs, pairs
+from stan.core.context import BrokerContext
+from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
+from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.core.requests.channel_lookup import ChannelLookup
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
+from stan.core.state.cursor_override import well_formed
+from stan.core.state.meta import ChannelInfo
+from stan.protocol import dead_letters as letters
+from stan.protocol.channels import is_channel_name
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import ChannelUid
+
+
+@dataclass(slots=True)
+class _Redrives:
+    """What is put back from the channels of one group, while this node leads it."""
+
+    under_way: set[ChannelUid] = field(default_factory=set)  # one request at a time of each channel
+
+
+@dataclass(slots=True)
+class _Redrive:
+    """One request: what of its messages goes where, and what stays."""
+
+    asked: AcceptedRequest
+    source: LiveChannel  # the dead letter channel
+    rows: list[bytes] = field(default_factory=list)
+    runs: Runs = field(default_factory=Runs)
+    told: admin.Redriven = field(default_factory=admin.Redriven)  # what became of the others
+
+
+class Redriving:
+    """Handles the request `redrive`."""
+
+    def __init__(
+        self,
+        context: BrokerContext,
+        channels: LiveChannels,
+        publishing: Publishing,
+        lookup: ChannelLookup,
+        reads: StoredReads,
+    ) -> None:
+        self.context = context
+        self.channels = channels
+        self.publishing = publishing
+        self.lookup = lookup
+        self.reads = reads
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        return {"redrive": self.lookup.existing(self._redrive)}
+
+    def _redrive(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        request, channel = accepted.request, self.channels.by_uid.get(info.uid)
+        under_way = self.context.kept(info.group, _Redrives).under_way
+        if not request.runs or not well_formed(request.runs) or len(request.runs) > 2 * limits.REDRIVE_MESSAGES_MAX:
+            accepted.refuse(errors.INVALID_RUNS)
+        elif request.to and (not is_channel_name(request.to) or request.to == info.name):
+            accepted.refuse(errors.INVALID_SUBJECT)
+        elif channel is None or info.uid in under_way:
+            accepted.busy()
+        elif channel.closed:
+            accepted.refuse(channel.closed, retry=True)
+        else:
+            index = self.context.indexes(info.group, info.uid)
+            runs = _wanted(request.runs, index.first_sequence, index.last_sequence)
+            if not runs.size:
+                accepted.answer()
+                return
+            under_way.add(info.uid)
+            wanted = tuple((run.first, run.last) for run in runs)[: limits.BATCHES_PER_READ_MAX]
+            self.reads.ask(info.group, info.uid, wanted, partial(self._read, _Redrive(accepted, channel), wanted))
+
+    def _end(self, redrive: _Redrive, error: str = "", *, retry: bool = False, changed: int = 0) -> None:
+        self.context.kept(redrive.source.info.group, _Redrives).under_way.discard(redrive.source.info.uid)
+        if error:
+            redrive.asked.refuse(error, retry=retry)
+        else:
+            redrive.asked.answer(changed=changed, redriven=redrive.told)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _read(
+        self, redrive: _Redrive, wanted: tuple[tuple[int, int], ...], batches: list[ReadResult], error: str
+    ) -> None:
+        if error:
+            self._end(redrive, errors.UNREADABLE, retry=True)
+            return
+        info, into = redrive.source.info, b""
+        deleted = self.context.deleted(info.group, info.uid)
+        for sequence, stored in stored_messages(batches, wanted):
+            if deleted is not None and sequence in deleted:
+                continue
+            message = wire.MsgProto.FromString(stored)
+            headers = letters.headers_of(message)
+            target = redrive.asked.request.to or headers.get(letters.CHANNEL, b"")
+            if letters.CHANNEL not in headers or target == info.name or (into and target != into):
+                redrive.told.foreign += 1
+            else:
+                into = target
+                self._take(redrive, sequence, message, letters.number(headers, letters.REDRIVEN), into)
+            redrive.told.next_sequence = sequence + 1
+            if len(redrive.rows) >= limits.REDRIVE_MESSAGES_MAX:
+                break
+        refusal = self._refusal(redrive, into)
+        if refusal or not redrive.rows:
+            self._end(redrive, refusal)
+        else:
+            self.channels.open(into, partial(self._opened, redrive), info.group)
+
+    def _take(self, redrive: _Redrive, sequence: int, message: wire.MsgProto, redriven: int, into: bytes) -> None:
+        if redriven >= limits.REDRIVES_MAX:
+            redrive.told.stopped += 1
+            return
+        row = letters.row(
+            message, [(letters.REDRIVEN, b"%d" % (redriven + 1))], letters.ADDED | frozenset({letters.REDRIVEN})
+        )
+        if len(row) > self.context.message_payload_max(into) - MESSAGE_ROOM - len(into):
+            redrive.told.too_large += 1
+            return
+        redrive.rows.append(row)
+        redrive.runs.add(Run(sequence, sequence))
+
+    def _refusal(self, redrive: _Redrive, into: bytes) -> str:
+        """Why nothing can be put back into that channel; "" if it can."""
+        if not redrive.rows:
+            return ""
+        if not is_channel_name(into):
+            return errors.INVALID_SUBJECT
+        authorizer = self.context.access.authorizer
+        if authorizer is not None and (error := authorizer.publish_refusal(redrive.asked.reply, into)):
+            return error
+        info = redrive.source.info
+        deleted = self.context.deleted(info.group, info.uid)
+        pieces = redrive.runs.pieces + (deleted.pieces if deleted is not None else 0)
+        return errors.TOO_MANY_DELETED if pieces > limits.DELETED_RUNS_MAX else ""
+
+    # --- storing ------------------------------------------------------------------------------------------------------
+
+    def _opened(self, redrive: _Redrive, into: LiveChannel | None, error: str) -> None:
+        group = redrive.source.info.group
+        if into is None or into.info.group != group or redrive.source.closed:
+            self._end(redrive, error or errors.BUSY, retry=not error or can_open_later(error))
+            return
+        rows = RowBatch(
+            b"".join(redrive.rows), len(redrive.rows), partial(self._done, redrive), partial(self._change, redrive)
+        )
+        self.publishing.add(into, rows)
+
+    def _change(self, redrive: _Redrive, _first: int) -> bytes:
+        removal = pb.Removal(uid=redrive.source.info.uid, deleted=redrive.runs.flat())
+        return pb.GroupChange(removal=removal).SerializeToString()
+
+    def _done(self, redrive: _Redrive, stored: StoreResult) -> None:
+        self._end(redrive, stored.error, retry=stored.retry, changed=len(redrive.rows))
+
+
+def _wanted(asked: Iterable[int], first: int, last: int) -> Runs:
+    """Those of the runs that are asked for that lie between *first* and *last*, sorted and disjoint."""
+    runs = Runs()
+    for begin, end in pairs(asked):
+        run = Run(max(begin, first, 1), min(end, last))
+        if run.first <= run.last:
+            runs.merge(run)
+    return runs

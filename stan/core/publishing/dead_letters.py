@@ -1,0 +1,358 @@
+"""Dead letters: messages that a position has given up are moved into another channel, on the leader of their group.
+
+    given up ─► channel is opened, in the same group ─► stored bytes are read ─► one entry: copies, and what settles the messages
+
+Promises: a message that is given up is either pending, or one copy of it is in the dead letter channel and it is settled, never
+both and never neither, whatever crashes when. It stays pending until the entry is committed; a new leader begins the move again.
+One move at a time of each position, of as many messages as one read holds. Positions that give up more messages a minute than
+their policy allows are paused: then it is not the messages that are wrong.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from stan import limits
+from stan.core.base.payload_limit import FLAG_ROOM, MESSAGE_ROOM
+from stan.core.base.ready import ReadResult
+from stan.core.base.runs import Run, Runs
+from stan.core.context import BrokerContext, shown, shown_position
+from stan.core.leader.cursors import LiveCursor
+from stan.core.leader.deliveries import recalled
+from stan.core.leader.local_group import ChannelGroup
+from stan.core.leader.retries import Moves
+from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.row_batch import RowBatch, StoreResult
+from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.core.state.meta import ChannelInfo
+from stan.protocol import dead_letters as letters
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import GroupId, Nanos
+
+MESSAGES_MAX = 10_000
+"""Messages in one move."""
+
+
+class _Letter(NamedTuple):
+    """One message on its way."""
+
+    sequence: int
+    row: bytes
+    reason: bytes
+
+
+@dataclass(slots=True)
+class _Move:
+    """Messages of one position that are being moved."""
+
+    group: GroupId
+    cursor_id: int
+    source: ChannelInfo
+    into: LiveChannel
+    moves: Moves
+    moved: list[_Letter]
+    told: pb.GroupChange | None = None  # what goes with the copies
+
+    @property
+    def runs(self) -> Runs:
+        """The sequences."""
+        runs = Runs()
+        for letter in self.moved:
+            runs.add(Run(letter.sequence, letter.sequence))
+        return runs
+
+
+class DeadLetters:
+    """Moves messages that positions have given up, in the groups that this node leads."""
+
+    def __init__(
+        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, reads: StoredReads
+    ) -> None:
+        self.context = context
+        self.channels = channels
+        self.publishing = publishing
+        self.reads = reads
+
+    def pump(self) -> None:
+        """Look at the positions that have given messages up since the last call."""
+        for number, group in self.context.leading.led:
+            cursors = group.dispatch.cursors
+            if cursors.given_up and not group.dispatch.stops.mute:
+                taken, cursors.given_up = cursors.given_up, {}
+                for cursor_id in taken:
+                    live = cursors.by_id.get(cursor_id)
+                    if live is not None:
+                        self.context.within(number, self._look, number, group, live)
+
+    def _look(self, number: GroupId, group: ChannelGroup, live: LiveCursor) -> None:
+        """Begin the next move of a position, if it may have one now."""
+        moves, info = live.retries.moves, self.context.meta.by_uid.get(live.cursor.uid)
+        if moves is None or moves.busy or info is None or not live.policy.dead_letter or live.cursor.paused:
+            return
+        if not live.retries.exhausted.size:
+            return
+        moves.busy = True
+        rate = live.policy.dead_letter_rate
+        if rate and moves.in_last_minute(self.context.clock.now) >= rate:
+            self._pause(number, info, live, moves)
+        else:
+            into = live.policy.dead_letter_channel(info.name)
+            opened = partial(self._opened, number, group.leadership_epoch, live.cursor.cursor_id, moves, into)
+            self.channels.open(into, opened, number)
+
+    def _live(self, number: GroupId, cursor_id: int, moves: Moves) -> LiveCursor | None:
+        """The position of a move; None if nobody is there any more, or the leadership has ended."""
+        group = self.context.groups.get(number)
+        live = group.live(cursor_id) if group is not None else None
+        return live if live is not None and live.retries.moves is moves else None
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _opened(
+        self,
+        number: GroupId,
+        epoch: int,
+        cursor_id: int,
+        moves: Moves,
+        name: bytes,
+        into: LiveChannel | None,
+        error: str,
+    ) -> None:
+        group = self.context.groups.get(number)
+        if group is None or group.leadership_epoch != epoch or not group.leads:
+            return
+        moves.busy = False
+        live = self._live(number, cursor_id, moves)
+        info = self.context.meta.by_uid.get(live.cursor.uid) if live is not None else None
+        if live is None or info is None:
+            return
+        if into is None or into.info.group != number:
+            why = error or f"stan: the channel belongs to group {into.info.group if into else 0}, not to group {number}"
+            self._tell_fault(number, info, live, moves, f'"{shown(name)}" cannot be had: {why}')
+            self._again(group, cursor_id, limits.DEAD_LETTER_CHANNEL_RETRY)
+            return
+        picked = self._pick(live, moves)
+        if not picked:
+            return
+        moves.busy = True
+        for run in picked:
+            moves.picked.merge(Run(run.first, run.last))
+        read = partial(self._read, number, info, cursor_id, into, moves, picked)
+        self.reads.ask(number, info.uid, tuple((run.first, run.last) for run in picked), read)
+
+    def _pick(self, live: LiveCursor, moves: Moves) -> list[Run]:
+        """The lowest messages that were given up, as many as one read may hold and the policy still allows."""
+        rate, room = live.policy.dead_letter_rate, MESSAGES_MAX
+        if rate:
+            room = min(room, rate - moves.in_last_minute(self.context.clock.now))
+        return live.retries.exhausted.peek(room)[: limits.BATCHES_PER_READ_MAX]
+
+    def _read(
+        self,
+        number: GroupId,
+        info: ChannelInfo,
+        cursor_id: int,
+        into: LiveChannel,
+        moves: Moves,
+        picked: list[Run],
+        batches: list[ReadResult],
+        error: str,
+    ) -> None:
+        """The stored messages have come: store their copies."""
+        group, live = self.context.groups[number], self._live(number, cursor_id, moves)
+        moves.picked.clear()
+        moves.busy = False
+        if live is None:
+            return
+        if error or self.channels.by_uid.get(into.info.uid) is not into or into.closed or live.cursor.paused:
+            if error:
+                self._tell_fault(number, info, live, moves, f"its messages cannot be read: {error}")
+            self._again(group, cursor_id, limits.DEAD_LETTER_RETRY)
+            return
+        self._settle_gone(group, live, picked, batches)
+        move = _Move(number, cursor_id, info, into, moves, self._letters(live, info, into, picked, batches))
+        if not move.moved:  # they were acked or removed meanwhile
+            group.dispatch.cursors.give_up(live)
+            return
+        moves.busy = True
+        for run in move.runs:
+            moves.picked.merge(run)
+        rows = RowBatch(
+            b"".join(letter.row for letter in move.moved),
+            len(move.moved),
+            partial(self._done, move),
+            partial(self._change, move),
+        )
+        self.publishing.add(into, rows)
+
+    @staticmethod
+    def _settle_gone(group: ChannelGroup, live: LiveCursor, picked: Iterable[Run], batches: list[ReadResult]) -> None:
+        """What the log does not hold any more is nothing to be moved: it is settled."""
+        there = Runs()
+        for batch in batches:
+            there.merge(Run(batch.base_sequence, batch.base_sequence + batch.count - 1))
+        for run in picked:
+            for first, last in there.missing(run.first, min(run.last, there.last) if batches else run.last):
+                for gone in live.retries.exhausted.within(first, last):
+                    live.holders(gone.first, gone.last)
+                    live.unreported.mark(gone.first, gone.last)
+                    group.dispatch.reports.mark(live)
+
+    def _letters(
+        self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, picked: list[Run], batches: list[ReadResult]
+    ) -> list[_Letter]:
+        """The copies of the messages that are still given up."""
+        exhausted, found = live.retries.exhausted, []
+        for sequence, stored in stored_messages(batches, [(run.first, run.last) for run in picked]):
+            run = next(iter(exhausted.within(sequence, sequence)), None)
+            if run is not None:
+                found.append(self._letter(live, info, into, run, stored))
+        return found
+
+    def _letter(self, live: LiveCursor, info: ChannelInfo, into: LiveChannel, run: Run, stored: bytes) -> _Letter:
+        most, message = self.context.nats.payload_bytes_max, wire.MsgProto.FromString(stored)
+        reason = letters.EXHAUSTED
+        if run.first in live.retries.rejected:
+            reason = letters.REJECTED
+        elif len(stored) + FLAG_ROOM > most:
+            reason = letters.TOO_LARGE
+        added = [
+            (letters.CHANNEL, info.name),
+            (letters.SEQUENCE, b"%d" % run.first),
+            (letters.DURABLE, live.cursor.name or live.cursor.client_id),
+            (letters.COUNT, b"%d" % (max(run.count, 0) + 1)),
+            (letters.REASON, reason),
+            (letters.PUBLISHED, b"%d" % message.timestamp),
+        ]
+        error = live.retries.moves.errors.get(run.first) if live.retries.moves is not None else None
+        row = letters.row(message, [*added, (letters.ERROR, error)] if error else added, letters.ADDED)
+        if error and len(row) > most - MESSAGE_ROOM - len(into.info.name):
+            row = letters.row(message, added, letters.ADDED)
+        return _Letter(run.first, row, reason)
+
+    # --- storing ------------------------------------------------------------------------------------------------------
+
+    def _change(self, move: _Move, _first: int) -> bytes:
+        """What goes with the copies: what was not reported yet of the position, and that the messages are settled."""
+        live = self._live(move.group, move.cursor_id, move.moves)
+        moment = self.context.report_moment
+        progress = [live.progress(moment)] if live is not None and live.has_unreported else []
+        runs = move.runs
+        for run in runs:
+            move.moves.sealed.merge(run)
+        settled = pb.DeadLetters(cursor_id=move.cursor_id, runs=runs.flat())
+        move.told = pb.GroupChange(progress=progress, dead_letters=settled)
+        if moment is not None:
+            move.told.at, move.told.node = moment.wall, moment.node
+        return move.told.SerializeToString()
+
+    def _done(self, move: _Move, stored: StoreResult) -> None:
+        moves, group = move.moves, self.context.groups[move.group]
+        moves.busy = False
+        moves.picked.clear()
+        moves.sealed.clear()
+        live = self._live(move.group, move.cursor_id, moves)
+        if stored.error:
+            if live is not None:
+                self._not_stored(move, group, live, stored.error)
+            return
+        moves.fault = ""
+        moves.recent.append((self.context.clock.now, len(move.moved)))
+        moves.total += len(move.moved)
+        for letter in move.moved:
+            moves.errors.pop(letter.sequence, None)
+        self._tell(move, group)
+        if live is not None:
+            group.dispatch.cursors.give_up(live)
+
+    def _not_stored(self, move: _Move, group: ChannelGroup, live: LiveCursor, error: str) -> None:
+        """The messages stay pending; what was reported with them is reported again."""
+        unreported, told, clock = live.unreported, move.told, self.context.clock
+        unreported.last_sent = -1
+        if told is not None and told.progress:
+            unreported.sent[:0] = recalled(told.progress[0], Nanos(clock.now - (clock.wall - told.at)))
+        for member in live.members:
+            for run in member.window:
+                unreported.mark(run.first, run.last)
+        for runs in (live.to_redeliver, live.retries.exhausted, move.runs):
+            for run in runs:
+                unreported.mark(run.first, run.last)
+        group.dispatch.reports.mark(live)
+        self._tell_fault(move.group, move.source, live, move.moves, f"they cannot be stored: {error}")
+        self._again(group, move.cursor_id, limits.DEAD_LETTER_RETRY)
+
+    def _again(self, group: ChannelGroup, cursor_id: int, pause: int) -> None:
+        """Look at a position again, after *pause* ns."""
+
+        def look(_now: int) -> None:
+            live = group.live(cursor_id)
+            if live is not None:
+                group.dispatch.cursors.give_up(live)
+
+        group.dispatch.timers.at(self.context.clock.now + pause, look)
+
+    # --- the breaker --------------------------------------------------------------------------------------------------
+
+    def _pause(self, number: GroupId, info: ChannelInfo, live: LiveCursor, moves: Moves) -> None:
+        """Too many messages were given up: nothing is sent until an operator has looked."""
+        cursor, group = live.cursor, self.context.groups[number]
+        why = f"{live.policy.dead_letter_rate} messages became dead letters within a minute"
+        pause = pb.PauseCursor(cursor_id=cursor.cursor_id, paused=True, reason=why.encode())
+
+        def done(result: object, _error: str) -> None:
+            moves.busy = False
+            if result is None:
+                self._again(group, cursor.cursor_id, limits.DEAD_LETTER_RETRY)
+                return
+            text = f'{shown_position(cursor)} of "{shown(info.name)}" is paused: {why}'
+            self.context.complain("WRN", text)
+            self.context.emit(
+                "paused", text, channel=info.name, client_id=cursor.client_id, group=number, cursor_id=cursor.cursor_id
+            )
+
+        self.context.change_group(number, done, pause_cursor=pause)
+
+    # --- what operators hear ------------------------------------------------------------------------------------------
+
+    def _tell(self, move: _Move, group: ChannelGroup) -> None:
+        cursor, count = group.machine.cursors.get(move.cursor_id), len(move.moved)
+        which = f"message {move.moved[0].sequence}" if count == 1 else f"{count} messages"
+        reasons = Counter(letter.reason.decode() for letter in move.moved)
+        why = (
+            ", ".join(f"{number} {reason}" for reason, number in sorted(reasons.items()))
+            if count > 1
+            else next(iter(reasons))
+        )
+        of = f" of {shown_position(cursor)}" if cursor is not None else ""
+        text = f'{which} of "{shown(move.source.name)}" moved to "{shown(move.into.info.name)}"{of}: {why}'
+        self.context.complain("WRN", text)
+        client_id = b"" if cursor is None else cursor.client_id
+        self.context.emit(
+            "dead_letters",
+            text,
+            channel=move.source.name,
+            client_id=client_id,
+            group=move.group,
+            cursor_id=move.cursor_id,
+        )
+
+    def _tell_fault(self, number: GroupId, info: ChannelInfo, live: LiveCursor, moves: Moves, why: str) -> None:
+        """Say, once, why messages stay where they are."""
+        if moves.fault == why:
+            return
+        moves.fault = why
+        cursor = live.cursor
+        text = f'messages of "{shown(info.name)}" given up for {shown_position(cursor)} stay pending: {why}'
+        self.context.complain("WRN", text)
+        self.context.emit(
+            "dead_letters_fault",
+            text,
+            channel=info.name,
+            client_id=cursor.client_id,
+            group=number,
+            cursor_id=cursor.cursor_id,
+        )

@@ -1,0 +1,58 @@
+"""Reads of stored messages by parts of the broker that copy them from one channel into another, on the leader of their group."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+
+from stan import limits
+from stan.core.base.ready import Fetch, ReadResult
+from stan.core.context import BrokerContext
+from stan.types import ChannelUid, GroupId
+
+LENGTH_PREFIX = 4
+"""Bytes in front of a stored message."""
+
+Found = Callable[[list[ReadResult], str], None]
+"""Called with the record batches that hold the messages, as far as one read goes, and ""; or with none and why that failed."""
+
+
+@dataclass(slots=True)
+class _Reads:
+    """The reads of one group under way, while this node leads it."""
+
+    waiting: dict[int, Found] = field(default_factory=dict)  # by number of the Fetch
+
+
+class StoredReads:
+    """Asks for stored messages. An answer that comes when this node no longer leads the group is dropped."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+        self.fetches = 0
+
+    def ask(self, number: GroupId, uid: ChannelUid, runs: tuple[tuple[int, int], ...], found: Found) -> None:
+        """Read the messages *runs* of a channel, [first, last] each; *found* is called once."""
+        self.fetches += 1
+        self.context.kept(number, _Reads).waiting[self.fetches] = found
+        self.context.outgoing.fetches.append(Fetch(number, uid, 0, runs, limits.READ_BYTES_MAX, self.fetches))
+
+    def fetched(self, fetch: Fetch, batches: list[ReadResult], error: str = "") -> None:
+        """The answer to a Fetch of `ask`."""
+        found = self.context.kept(fetch.group, _Reads).waiting.pop(fetch.number, None)
+        if found is not None:
+            self.context.within(fetch.group, found, batches, error)
+
+
+def stored_messages(batches: list[ReadResult], runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
+    """(sequence, message) of the messages in *runs*, increasing, that *batches* hold."""
+    wanted = iter(runs)
+    first, last = next(wanted, (0, 0))
+    for batch in batches:
+        at, records = 0, memoryview(batch.records)
+        for sequence in range(batch.base_sequence, batch.base_sequence + batch.count):
+            size = int.from_bytes(records[at : at + LENGTH_PREFIX], "little")
+            at += LENGTH_PREFIX
+            while first and sequence > last:
+                first, last = next(wanted, (0, 0))
+            if first and first <= sequence:
+                yield sequence, bytes(records[at : at + size])
+            at += size

@@ -1,0 +1,57 @@
+"""Dead letters: stored copies of messages that a position has given up, and the headers that tell where they come from. Pure.
+
+A dead letter has the data, reply subject, key and headers of its message, and the headers below.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from stan.protocol.proto import wire_pb2 as wire
+
+CHANNEL: Final = b"stan-channel"
+"""The channel of the message."""
+SEQUENCE: Final = b"stan-sequence"
+"""Its sequence there."""
+DURABLE: Final = b"stan-durable"
+"""Who has given it up: the name of the durable or queue group, of a plain subscription its client id."""
+COUNT: Final = b"stan-count"
+"""How often it was delivered."""
+REASON: Final = b"stan-reason"
+"""One of the reasons below."""
+ERROR: Final = b"stan-error"
+"""What the client said last about its failure with the message."""
+PUBLISHED: Final = b"stan-published"
+"""When the message was stored, Unix ns."""
+REDRIVEN: Final = b"stan-redriven"
+"""How often it was put back into its channel."""
+
+EXHAUSTED: Final = b"exhausted"
+"""Delivered as often as the policy allows."""
+REJECTED: Final = b"rejected"
+"""A client has rejected it."""
+TOO_LARGE: Final = b"too-large"
+"""NATS takes no payload of its size any more, so that it could not be delivered."""
+
+ADDED: Final = frozenset({CHANNEL, SEQUENCE, DURABLE, COUNT, REASON, ERROR, PUBLISHED})
+"""What a dead letter has and its message had not."""
+
+
+def headers_of(message: wire.MsgProto) -> dict[bytes, bytes]:
+    """The headers of a message by name; of one that is there twice the last."""
+    return {header.key: header.value for header in message.headers}
+
+
+def number(headers: Mapping[bytes, bytes], name: bytes) -> int:
+    """The number in a header; 0 if it is not there or no number."""
+    value = headers.get(name, b"")
+    return int(value) if value.isdigit() and len(value) < 20 else 0
+
+
+def row(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replaced: frozenset[bytes]) -> bytes:
+    """A row (stan.protocol.kernel.rows) with what *message* holds, its headers without those in *replaced*, and *added* ones."""
+    made = wire.MsgProto(reply=message.reply, data=message.data, key=message.key)
+    made.headers.extend(header for header in message.headers if header.key not in replaced)
+    for name, value in added:
+        made.headers.add(key=name, value=value)
+    encoded = made.SerializeToString()
+    return len(encoded).to_bytes(4, "little") + encoded
