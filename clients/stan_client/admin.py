@@ -119,6 +119,17 @@ class Admin:
                 return PolicyList(found, answer.in_force if answer.HasField("in_force") else None)
             request.after = len(found)
 
+    async def delayed(self, channel: str, *, page: int = 0) -> list[pb.DelayedMessage]:
+        """The messages that wait for the time which their publishers have told, by id."""
+        request = pb.DelayedRequest(version=1, channel=raw(channel), max=page)
+        found: list[pb.DelayedMessage] = []
+        while True:
+            answer = await self._requester.ask("admin.delayed", request, pb.DelayedResponse)
+            found += answer.messages
+            if not answer.more or not answer.messages:
+                return found
+            request.after = found[-1].id
+
     async def nodes(self, *, patience_s: float = NODES_PATIENCE_S) -> Nodes:
         """Collect the status of each node; nodes that do not answer within *patience_s* seconds are `missing`."""
         answers = await self._requester.ask_nodes(
@@ -197,6 +208,11 @@ class Admin:
         became of the others, and from where to ask again, as one request takes about a megabyte."""
         request = pb.RedriveRequest(version=1, channel=raw(channel), runs=runs, to=raw(to))
         return await self.change("redrive", request)
+
+    async def cancel_delayed(self, channel: str, ids: Iterable[int]) -> pb.ChangeResponse:
+        """Cancel messages that wait for their time, by the ids that `delayed` and publish() tell; `changed` of them are gone."""
+        request = pb.CancelDelayedRequest(version=1, channel=raw(channel), ids=ids)
+        return await self.change("cancel_delayed", request)
 
     async def create_channel(self, channel: str) -> pb.ChangeResponse:
         """Make a channel, if there is none yet."""

@@ -11,6 +11,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final, cast
 
 from nats.aio.client import Client as NatsClient
@@ -30,7 +31,7 @@ from stan_client.errors import (
 from stan_client.inbox import Inbox
 from stan_client.messages import BatchCallback, Callback, Message, OnError, SubscriptionOptions
 from stan_client.middleware import Chain, Middleware, MiddlewareContext, handled
-from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context
+from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context, encode_due
 from stan_client.positions import Start, new_only
 from stan_client.publishing import PUBLISHES_PER_TURN_MAX, OnAck, Publisher, PublishManyResult
 from stan_client.session import Session, SessionOptions, check_cluster_id
@@ -224,6 +225,8 @@ class Client(Connected):
         reply: str = "",
         headers: Headers | None = None,
         key: str | bytes = "",
+        delay_s: float | None = None,
+        deliver_at: datetime | None = None,
         timeout_s: float | None = None,
     ) -> Published:
         """Publish one message and wait for its ack; returns the message's guid, which tells its `sequence`.
@@ -234,6 +237,9 @@ class Client(Connected):
             reply: a subject of the program's own, which the server passes on.
             headers: text or bytes by name; all together at most 64 KiB as encoded.
             key: of the message; at most 1 KiB; empty: none.
+            delay_s: seconds from now, by this machine's clock, before which the message does not come into its channel: the
+                server keeps it until its own clock shows that time. At most a year.
+            deliver_at: the same as a time, which tells its offset from UTC.
             timeout_s: seconds that the whole call takes at most, whatever middleware does meanwhile. None: the client's
                 `ack_timeout_s` for room in the window, and once more for the ack.
 
@@ -242,20 +248,25 @@ class Client(Connected):
                 message was not even sent.
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
             InvalidHeadersError, InvalidKeyError: no server takes these; nothing was sent.
-            NotSupportedError: the server does not know headers and keys, and would drop them. With `republish` also if it is the
-                server of a new session that does not know them.
+            InvalidDelayError: no server takes such a delay; nothing was sent.
+            NotSupportedError: the server does not know headers, keys or delays, and would drop them. With `republish` also if it
+                is the server of a new session that does not know them.
             ConnectionClosedError: the client is closed.
             StanClientError: the session was lost before the ack came; whether the message is stored is not known.
         """
-        until = deadline(timeout_s)
+        until, due = deadline(timeout_s), encode_due(delay_s, deliver_at)
         if self._chain:
             message = NewMessage(data, headers or NOTHING, key, reply)
-            return await self._publish_in_chain(channel, message, until)
-        return await self._publish(channel, data, reply, encode_context(headers, key), until)
+            told = await self._publish_in_chain(channel, message, due, until)
+        else:
+            told = await self._publish(channel, data, reply, due + encode_context(headers, key), until)
+        if due:
+            told.sequence, told.delayed_id = None, told.sequence or 0
+        return told
 
-    async def _publish_in_chain(self, channel: str, message: NewMessage, until: float | None) -> Published:
+    async def _publish_in_chain(self, channel: str, message: NewMessage, due: bytes, until: float | None) -> Published:
         async def send(message: NewMessage) -> Published:
-            context = encode_context(message.headers, message.key)
+            context = due + encode_context(message.headers, message.key)
             return await self._publish(channel, message.data, message.reply, context, until)
 
         told = await self._chain.run(MiddlewareContext("publish", self, channel, deadline=until), message, send)
@@ -292,6 +303,8 @@ class Client(Connected):
         reply: str = "",
         headers: Headers | None = None,
         key: str | bytes = "",
+        delay_s: float | None = None,
+        deliver_at: datetime | None = None,
         timeout_s: float | None = None,
         on_ack: OnAck | None = None,
         numbered: bool = False,
@@ -304,6 +317,9 @@ class Client(Connected):
             reply: a subject of the program's own, which the server passes on.
             headers: as of publish().
             key: as of publish().
+            delay_s: as of publish(); with `numbered`, the guid that *on_ack* gets tells as `sequence` by which number operators
+                find and cancel the message.
+            deliver_at: as of publish().
             timeout_s: seconds until *on_ack* is called with PublishAckTimeoutError at the latest. None: `ack_timeout_s`.
             on_ack: is called exactly once, with the guid and None or the error.
             numbered: the guid that *on_ack* gets tells the `sequence`, too, as what publish() returns; at full speed this costs
@@ -311,12 +327,14 @@ class Client(Connected):
 
         Raises:
             TooManyInFlightError: the window is full or the session is being recovered: `await client.room()` first.
-            MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError, NotSupportedError,
-            ConnectionClosedError: as of publish().
+            MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError, InvalidDelayError,
+            NotSupportedError, ConnectionClosedError: as of publish().
         """
         if self._closed:
             raise ConnectionClosedError from self._reason
         context = encode_context(headers, key) if headers or key else b""
+        if delay_s is not None or deliver_at is not None:
+            context = encode_due(delay_s, deliver_at) + context
         return self._publisher.publish(
             channel, data, reply, on_ack or self._log_failure, context, numbered=numbered, timeout_s=timeout_s
         )
@@ -405,7 +423,7 @@ class Client(Connected):
 
         async def publish(place: int, message: NewMessage) -> None:
             try:
-                await self._publish_in_chain(channel, message, deadline(timeout_s))
+                await self._publish_in_chain(channel, message, b"", deadline(timeout_s))
                 batch.acked += 1
             except StanClientError as error:
                 batch.failures.append((place, error))

@@ -108,6 +108,12 @@ class InvalidHeadersError(StanClientError, ValueError):
     text = "stan: invalid headers"
 
 
+class InvalidDelayError(StanClientError, ValueError):
+    """A delay of a message that no server takes, or a time that tells no offset from UTC."""
+
+    text = "stan: invalid delay"
+
+
 class InvalidKeyError(StanClientError, ValueError):
     """A key of a message that no server takes: longer than 1 KiB."""
 

@@ -3,17 +3,23 @@
 Promises that a key or headers which no server takes are refused before anything is sent, with an error that names the bound.
 """
 
+import time
 from collections.abc import Mapping
+from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX
+from stan.limits import DELAY_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX
 from stan.protocol.kernel.client import encode_more
-from stan_client.errors import InvalidHeadersError, InvalidKeyError
+from stan.protocol.kernel.wire_py import varint
+from stan.types import SECOND
+from stan_client.errors import InvalidDelayError, InvalidHeadersError, InvalidKeyError
 
 Headers = Mapping[str, str | bytes]
 """Values by name; text is sent as UTF-8."""
 
+DUE_TAG: Final = b"\x90\x01"
+"""PubMsg.deliver_at (18), as a varint."""
 NOTHING: Final[Headers] = MappingProxyType({})
 
 
@@ -35,12 +41,14 @@ class Published(str):
 
     It is text, because for many years publish() has returned the guid alone: programs that print it, compare it or keep it as a
     key of a dict go on as before. `sequence` is the message's place in its channel, from 1 on; None if the message is not
-    stored, if the server does not tell, or if nobody asked for it (publish_many, publish_async without `numbered`).
+    stored, if the server does not tell, or if nobody asked for it (publish_many, publish_async without `numbered`). A message
+    that is delayed has no place yet; instead `delayed_id` tells by which number operators find and cancel it, 0 for all others.
     """
 
-    __slots__ = ("sequence",)
+    __slots__ = ("delayed_id", "sequence")
 
     sequence: int | None
+    delayed_id: int
 
 
 def encode_context(headers: Headers | None, key: str | bytes) -> bytes:
@@ -59,6 +67,23 @@ def encode_context(headers: Headers | None, key: str | bytes) -> bytes:
         )
     name = _encoded_key(key)
     return encoded + encode_more((), name, numbered=False) if name else encoded
+
+
+def encode_due(delay_s: float | None, deliver_at: datetime | None) -> bytes:
+    """Encode when a message is due, to stand before what `encode_context` gives; b"": at once.
+
+    Raises:
+        InvalidDelayError: both are given; the delay is negative or longer than a year; the time tells no offset from UTC.
+    """
+    if delay_s is None and deliver_at is None:
+        return b""
+    if deliver_at is not None and (delay_s is not None or deliver_at.utcoffset() is None):
+        raise InvalidDelayError("stan: tell either a delay or a time, and that with its offset from UTC")
+    seconds = (delay_s or 0) if deliver_at is None else max(deliver_at.timestamp() - time.time(), 0)
+    if not 0 <= seconds <= DELAY_MAX // SECOND:
+        raise InvalidDelayError(f"stan: a message is delayed by 0 to {DELAY_MAX // SECOND} seconds")
+    due = time.time_ns() + round(seconds * SECOND) if deliver_at is None else round(deliver_at.timestamp() * SECOND)
+    return DUE_TAG + varint(max(due, 1))
 
 
 def _pairs(headers: Headers) -> list[tuple[bytes, bytes]]:

@@ -27,7 +27,7 @@ from stan_client.errors import (
     StanClientError,
     TooManyInFlightError,
 )
-from stan_client.new_message import Published
+from stan_client.new_message import DUE_TAG, Published
 from stan_client.session import Session, fresh_id, text_of
 from stan_client.waiters import Waiters
 
@@ -50,6 +50,7 @@ CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
 
 NO_CONTEXT: Final = "stan: headers and keys are not supported by the server, which would drop them"
+NO_DELAYS: Final = "stan: delayed messages are not supported by the server, which would deliver them at once"
 
 
 class PendingPublish(NamedTuple):
@@ -73,6 +74,7 @@ class PublishPath:
         self._client_id = session.options.client_id.encode()
         self._conn_id = session.conn_id
         self._knows_context = bool(session.answer.features & Feature.CONTEXT)
+        self._knows_delays = bool(session.answer.features & Feature.DELAYS)
         self._numbered = encode_more((), b"", numbered=True) if self._knows_context else b""
         self._names: dict[str, tuple[bytes, bytes]] = {}  # channel -> NATS subject of its publishes, encoded name
 
@@ -101,6 +103,8 @@ class PublishPath:
         """
         if context and not self._knows_context:
             raise NotSupportedError(NO_CONTEXT)
+        if context and not self._knows_delays and context.startswith(DUE_TAG):
+            raise NotSupportedError(NO_DELAYS)
         subject, name = self._names.get(channel) or self._name(channel)
         frame = encode_publish(
             subject,
@@ -321,7 +325,7 @@ class Publisher:
 
 def _tell(on_ack: OnAck, guid: bytes, sequence: int, error: StanClientError | None) -> None:
     told = Published(guid, "utf-8")
-    told.sequence = sequence or None
+    told.sequence, told.delayed_id = sequence or None, 0
     try:
         on_ack(told, error)
     except Exception:

@@ -53,6 +53,7 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
         LOOK,
         "Why a message came twice, late, or not at all: each delivery, from the log.",
     ),
+    ("delayed", "commands.delayed:app", LOOK, "Messages that wait for their time: list, cancel."),
     ("policy", "commands.policy:app", LOOK, "Policies of delivery: list, show, set, unset."),
     ("dlq", "commands.dlq:app", LOOK, "Dead letters: list, show, put back, drop."),
     ("subscription", "commands.subscription:app", LOOK, "Subscriptions that are online: list, evict."),

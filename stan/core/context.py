@@ -13,10 +13,9 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.partition import ELSEWHERE, Partition
 from stan.core.base.payload_limit import MESSAGE_ROOM, PAYLOAD_DEFAULT
 from stan.core.base.rate_limit import RateLimiter
-from stan.core.base.ready import Delivery, Fetch, Index, Indexes, LeaseAnswer, Proposal, Ready
+from stan.core.base.ready import Delivery, Fetch, Index, Indexes, LeaseAnswer, Proposal, Ready, ReportMoment
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
-from stan.core.leader.deliveries import ReportMoment
 from stan.core.leader.leadership import Kept
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor, Subscription
@@ -104,6 +103,7 @@ class Totals:
 
     in_messages: int = 0
     in_bytes: int = 0
+    late_messages: int = 0  # delayed ones that were given up
 
 
 @dataclass(slots=True)
@@ -131,13 +131,15 @@ class Outgoing:
     news: set[ChannelUid] = field(default_factory=set)  # watched channels that have new messages
 
     def drain_into(self, ready: Ready) -> None:
-        """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims and drops."""
+        """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims and drops; and
+        reads."""
         ready.sends += self.responses
         ready.sends += self.redeliveries
         ready.notes += self.notes
         ready.trims += self.trims
         ready.drops += self.drops
-        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops):
+        ready.fetches += self.fetches
+        for emptied in (self.responses, self.redeliveries, self.notes, self.trims, self.drops, self.fetches):
             emptied.clear()
 
 
@@ -258,6 +260,10 @@ class BrokerContext:
         for _, group in self.leading.led:
             group.dispatch.policies_changed()
 
+    def placement_changed(self) -> None:
+        """Names of channels may belong to other groups than before: who remembers that, looks again."""
+        self.leading.placements += 1
+
     # --- who does what ------------------------------------------------------------------------------------------------
 
     def message_payload_max(self, channel: bytes) -> int:
@@ -315,15 +321,20 @@ class BrokerContext:
         return info.group if info is not None else self.home(channel)
 
     def home(self, channel: bytes) -> GroupId:
-        """The group in which a channel is made that does not exist: by the hash of its name; a dead letter channel that is called
-        after its channel, in the group of that one."""
-        source = self.policies.source_of(channel)
-        info = self.meta.channels.get(source) if source else None
-        return info.group if info is not None else channel_group(source or channel, self.config.store.raft_groups)
+        """The group in which a channel is made that does not exist: by the hash of its name; a channel with a delay in the group
+        of its target, and a dead letter channel that is called after its channel in the group of that one."""
+        if self.policies.rules:
+            policy = self.policies.of(channel, b"")
+            channel = (policy.delay and policy.target_of(channel)) or self.policies.source_of(channel) or channel
+            if (info := self.meta.channels.get(channel)) is not None:
+                return info.group
+        return channel_group(channel, self.config.store.raft_groups)
 
-    def placement_changed(self) -> None:
-        """Names of channels may belong to other groups than before: who remembers that, looks again."""
-        self.leading.placements += 1
+    def reached(self, channel: bytes) -> tuple[bytes, ...]:
+        """The channels in which a message published to *channel* is stored, now or later: itself, and the target of its delay."""
+        policy = self.policies.of(channel, b"")
+        target = policy.target_of(channel) if policy.delay else b""
+        return (channel, target) if target else (channel,)
 
     def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
         """The client of a frame, by connection id if the frame has one, else by client id; a closing client counts, too, as it

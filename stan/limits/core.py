@@ -65,6 +65,17 @@ REDRIVE_MESSAGES_MAX = 1000
 """Messages in one request to put dead letters back."""
 DELAY_MAX = 365 * 24 * 3600 * SECOND
 """Longest delay of a message, by a policy or by its publisher; and longest lateness that a policy can name."""
+DELAY_LOOK = 1 * SECOND
+"""The leader looks this often, or sooner for shorter delays, which delayed messages are due: so it heeds a wall clock that was
+set."""
+DELAY_RETRY = 1 * SECOND
+"""Delayed messages that cannot be moved now are tried again after this."""
+DELAY_MESSAGES_MAX = 4_096
+"""Delayed messages that one entry moves: what is published now is not held up by many that are due."""
+DELAYED_PAGE_MAX = 1_000
+"""Delayed messages in one answer, and as many that one request cancels."""
+DEFERRED_MAX = 1_000_000
+"""Messages of one group that wait for a time which their publishers have told; their times are in memory."""
 
 # --- permissions and complaints ------------------------------------------------------------------------------------
 PERMISSION_RULES_MAX = 10_000

@@ -65,6 +65,10 @@ async def _families(view: NodeView, names: Sequence[str], now: WallNanos) -> lis
         wanted = set(names)
         led = [info for info in led if shown(info.name) in wanted]
     groups = [group for group in node.broker.view.groups.values() if group.leads]
+    waiting = sum(group.machine.delayed() for group in groups)
+    found.append(
+        _gauge("delayed_messages", "Messages that wait for the time which their publishers have told", waiting)
+    )
     many = len(led) > limits.METRICS_CHANNELS_MAX
     many_cursors = not names and sum(len(group.machine.cursors) for group in groups) > limits.METRICS_CURSORS_MAX
     left_out = _gauge("left_out", "1: too many to be told of one by one; ask with ?channel=", labels=("what",))
@@ -130,6 +134,7 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _counter("in_bytes", "Their bytes", state.in_bytes)
     yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", state.out_messages)
     yield _counter("out_bytes", "Their bytes", state.out_bytes)
+    yield _counter("late_messages", "Delayed messages given up, later than max_late", state.late_messages)
     yield _counter("redelivered_messages", "Messages sent again, flagged", state.redelivered_messages)
     yield _gauge("unsealed_bytes", "Received, and not on their way into the log yet", state.unsealed_bytes)
     yield _gauge("uncommitted_bytes", "On their way into the log", state.uncommitted_bytes)

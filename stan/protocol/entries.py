@@ -41,6 +41,8 @@ BESIDE_UID = 0
 """No channel has it."""
 STAGING_UID = ChannelUid(0xFFFF_FFFF)
 """Of the hidden channel of each group, whose messages are staged parts of transactions; never registered."""
+DEFERRED_UID = ChannelUid(0xFFFF_FFFE)
+"""Of another hidden channel of each group, whose messages wait until they are due; never registered either."""
 FINGERPRINTS_FLAG, CHANGE_FLAG = 0, 1
 ENCRYPTION_BYTES = 40
 """By which records that are sealed on the disk are longer than their messages."""

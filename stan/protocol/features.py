@@ -16,9 +16,15 @@ class Feature(IntFlag):
     """Headers and keys of messages are stored and delivered, and acks tell sequences that are asked for."""
     VERDICTS = 2
     """Negative acks, "working", rejections and cumulative acks are understood."""
+    DELAYS = 4
+    """Messages wait until the time that their publishers have told."""
 
 
-_SINCE: Final = {Feature.CONTEXT: level.DELIVERY, Feature.VERDICTS: level.DELIVERY}
+_SINCE: Final = {
+    Feature.CONTEXT: level.DELIVERY,
+    Feature.VERDICTS: level.DELIVERY,
+    Feature.DELAYS: level.DELIVERY,
+}
 """The level of the cluster from which on each feature is there."""
 
 

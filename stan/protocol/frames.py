@@ -16,6 +16,10 @@ KEY_MODULUS = (1 << 64) - 0x9E3779EB
 the length of a guid count; guids that differ only within 8 bytes in a row never have the same key, others by chance alone."""
 
 
+LATER = b" later"
+"""Behind the name of a channel, for what is due later; no channel's name has a space."""
+
+
 class Frame(NamedTuple):
     """One NATS frame that is not a well-formed publish or ack.
 
@@ -87,6 +91,14 @@ class Publishes:
     """The user who published them, as NATS reports; b"" without users."""
     numbered: bool = False
     """Some acks have room for the sequence of their message, which the kernel's `number` fills in."""
+    dues: bytes = b""
+    """Per message: when it is due, Unix ns, i64 little-endian; b"" if they are to be stored in their channel at once. Messages
+    with and without such a time are never in one batch."""
+
+    @property
+    def line(self) -> bytes:
+        """The channel, or another name for it if the messages are due later: the order between the two is not kept."""
+        return self.channel + LATER if self.dues else self.channel
 
     def senders(self) -> list[Sender]:
         """The publishers, each with the user."""

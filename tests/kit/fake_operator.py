@@ -18,6 +18,7 @@ class FakeAdmin:
         self.all_cursors: list[pb.CursorStatus] = []
         self.all_clients: list[pb.ClientStatus] = []
         self.all_policies: list[pb.PolicyStatus] = []
+        self.all_delayed: list[pb.DelayedMessage] = []
         self.all_nodes = Nodes(
             [pb.NodeStatus(groups=[pb.GroupStatus(group=number, role="leader") for number in (0, 1)])], []
         )
@@ -54,6 +55,10 @@ class FakeAdmin:
         self._fail()
         chosen = [one for one in self.all_policies if pattern in ("", one.pattern.decode())]
         return PolicyList(chosen, chosen[-1].policy if channel and chosen else None)
+
+    async def delayed(self, _channel: str) -> list[pb.DelayedMessage]:
+        self._fail()
+        return self.all_delayed
 
     async def nodes(self, **_: Any) -> Nodes:
         return self.all_nodes

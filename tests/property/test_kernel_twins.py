@@ -39,8 +39,8 @@ extensions = st.sampled_from([wire_pb2.PubMsg(), wire_pb2.PubMsg()]) | st.builds
     wire_pb2.PubMsg,
     headers=st.lists(st.builds(wire_pb2.Header, key=small, value=small), max_size=3),
     key=small,
-    deliver_at=st.integers(-1, 1),
-    ttl=st.integers(-1, 1),
+    deliver_at=st.integers(-1, 1) | st.integers(-(1 << 63), (1 << 63) - 1),
+    ttl=st.integers(-1, 1) | st.integers(-(1 << 63), (1 << 63) - 1),
     ack_level=st.integers(0, 2),
     numbered=st.booleans(),
 )
@@ -306,13 +306,14 @@ def test_scan_of_what_is_wanted_says_what_a_stream_of_that_alone_says(twin, stre
 @relaxed
 @given(st.lists(publishes() | runs(), max_size=12))
 def test_scan_keyed_gives_the_key_of_each_guid(twin, stream):
-    expected: dict[bytes, bytes] = {}
+    expected: dict[tuple[bytes, bool], bytes] = {}
     result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=True)
     for found in client_py.split(b"".join(stream), 0)[1]:
         if found not in result.malformed:
             m = wire_pb2.PubMsg.FromString(found.payload)
-            expected[m.subject] = expected.get(m.subject, b"") + server_py._key(m.guid)
-    assert {found.channel: found.keys for found in result.publishes} == expected
+            kind = m.subject, m.deliver_at > 0
+            expected[kind] = expected.get(kind, b"") + server_py._key(m.guid)
+    assert {(found.channel, bool(found.dues)): found.keys for found in result.publishes} == expected
 
 
 BEHIND = Rules(replies=(b"r", b"acks."), own=(b"acks.2", b"x."))
@@ -451,11 +452,14 @@ def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, t
         wire_pb2.PubMsg(client_id=b"me", guid=b"%d" % n, subject=b"a", reply=reply, data=text)
         for n, (reply, text) in enumerate(contents)
     ]
+    later = data.draw(st.booleans())
     for message, extension in zip(sent, more, strict=True):
         message.MergeFrom(extension)
+        message.deliver_at = max(1, message.deliver_at) if later else min(0, message.deliver_at)
     stream = b"".join(frame(PREFIX + b"a", PUB, b"r", b"", m.SerializeToString()) for m in sent)
     (found,) = twin.scan(stream, 0, PUB, ACK, PREFIX).publishes
     assert found.numbered == any(m.numbered for m in sent)
+    assert found.dues == (Struct(f"<{len(sent)}q").pack(*(m.deliver_at for m in sent)) if later else b"")
     room = [b"\x80\x01" + b"\x80" * 9 + b"\x00" if m.numbered else b"" for m in sent]
     expected_acks = [
         wire_pb2.PubAck(guid=m.guid).SerializeToString() + space for m, space in zip(sent, room, strict=True)
@@ -566,15 +570,16 @@ def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept, keyed
     refused = by_channel(twin, goes, keyed=keyed)
     for found in by_channel(twin, stream, keyed=keyed).values():
         stays, acks = server_py.select(found, [publisher in kept for publisher in found.publishers])
-        assert acks == (refused[found.channel].acks if found.channel in refused else b"")
+        kind = found.channel, bool(found.dues)
+        assert acks == (refused[kind].acks if kind in refused else b"")
         if stays is not None:
-            stays.payload_bytes = wanted[found.channel].payload_bytes
-        assert stays == wanted.get(found.channel)
+            stays.payload_bytes = wanted[kind].payload_bytes
+        assert stays == wanted.get(kind)
 
 
-def by_channel(twin: ModuleType, stream: list[bytes], *, keyed: bool) -> dict[bytes, Publishes]:
+def by_channel(twin: ModuleType, stream: list[bytes], *, keyed: bool) -> dict[tuple[bytes, bool], Publishes]:
     result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=keyed)
-    return {found.channel: found for found in result.publishes}
+    return {(found.channel, bool(found.dues)): found for found in result.publishes}
 
 
 @both

@@ -140,6 +140,7 @@ class SimulatedNode:
             store=StoreConfig(kind="file", directory=Path("/data"), raft_groups=world.raft_groups),
             limits=StoreLimits(default=ChannelLimits(msgs=world.limit)),
             heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
+            policies=world.policies,
             cluster=cluster,
         )
         config = remembered(config, self.name, world.trace, self.files)

@@ -22,6 +22,7 @@ class Loop:
         self.seed = seed
         self.random = random.Random(seed)
         self.now = SECOND
+        self.wall_offset = 0  # by how much the clocks of all machines were set
         self._heap = []
         self._made = 0
 
@@ -59,7 +60,7 @@ class SimRuntime:
         return self.loop.now
 
     def wall(self):
-        return WALL_START + self.loop.now
+        return WALL_START + self.loop.now + self.loop.wall_offset
 
     def _later(self, delay, call, *args):
         self.loop.after(delay, lambda: None if self.dead else call(*args))

@@ -22,6 +22,7 @@ class Scene:
 
     subscriber = Subscriber
     publisher = Publisher
+    policies = ()  # of every node's configuration
 
     def __init__(self, seed):
         self.seed = seed

@@ -44,6 +44,7 @@ class Node:
         config = Config(
             store=StoreConfig(kind="file", directory=Path("/sim"), raft_groups=groups),
             heartbeat=HeartbeatConfig(interval_ns=700 * MILLISECOND, timeout_ns=300 * MILLISECOND, fail_count=2),
+            policies=world.policies,
         )
         disk = Disk(
             directory="/sim",

@@ -32,7 +32,7 @@ from stan.cli.commands.archive import (
     saved_positions,
     write_index,
 )
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, run
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
@@ -105,6 +105,10 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
         except OSError as error:
             raise CliError(f"The backup is not whole: {error}.") from None
     show(_saved_table(index, f"Saved in {directory}", gone), view)
+    for status in found:
+        if status.delayed:
+            left = f"Not in the backup: {counted(status.delayed, 'delayed message')} of channel {text_of(status.name)}."
+            err.print(left, style="yellow", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 

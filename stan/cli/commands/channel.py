@@ -117,6 +117,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
         ("first", f"{status.first_sequence:,}, {format_time(status.first_timestamp)}"),
         ("last", f"{status.last_sequence:,}, {format_time(status.last_timestamp)}"),
         ("deleted between", f"{status.deleted:,}"),
+        *([("delayed", f"{status.delayed:,}: stan delayed list")] if status.delayed else []),
         ("group", str(status.group)),
         *limit_rows(status),
     ]
@@ -243,6 +244,7 @@ def delete(channel: Channel, *, target: Target, confirmation: Confirmation) -> N
         readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
         confirmation.require(
             f"Removes channel {channel} for good: {format_messages(status)}, "
+            f"{f'{status.delayed:,} delayed, ' if status.delayed else ''}"
             f"{counted(status.subscriptions, 'subscription')}, "
             f"{counted(status.offline, 'offline durable or group', 'offline durables and groups')}"
             f"{f' ({readers})' if readers else ''}."

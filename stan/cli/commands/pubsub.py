@@ -20,6 +20,7 @@ import stan_client
 import typer
 from rich.markup import escape
 
+from stan.cli.support.args import parsed
 from stan.cli.support.common import (
     EXIT_FAILED,
     ClientId,
@@ -59,6 +60,7 @@ class PublishJob:
     reply: str
     headers: dict[str, bytes]
     key: bytes
+    delay_s: float | None = None
 
 
 @injected
@@ -82,6 +84,7 @@ def pub(
         typer.Option("--header", metavar="NAME=VALUE", help="Header of each message; repeat for more."),
     ] = None,
     key: Annotated[str, typer.Option(help="Key of each message: what it is about, a customer for example.")] = "",
+    delay: Annotated[str, typer.Option(help="Each message comes so much later: 90s, 1h30m.")] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all went well.")] = False,  # noqa: FBT002
     client_id: ClientId = "",
     *,
@@ -97,7 +100,14 @@ def pub(
     headers = parse_headers(header or [])
     payloads = _payloads(message, size, file, lines=lines)
     job = PublishJob(
-        channel=channel, count=count, rate=rate, wait=wait, reply=reply, headers=headers, key=_bytes_of(key)
+        channel=channel,
+        count=count,
+        rate=rate,
+        wait=wait,
+        reply=reply,
+        headers=headers,
+        key=_bytes_of(key),
+        delay_s=parsed("--delay", duration_ns, delay) / SECOND if delay else None,
     )
     run(_publish(target, job, payloads, quiet=quiet))
 
@@ -208,7 +218,13 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
                 await asyncio.sleep(0)  # acks come in, bytes go out
             tally.sent(data)
             client.publish_async(
-                job.channel, data, reply=job.reply, headers=job.headers, key=job.key, on_ack=tally.settle
+                job.channel,
+                data,
+                reply=job.reply,
+                headers=job.headers,
+                key=job.key,
+                delay_s=job.delay_s,
+                on_ack=tally.settle,
             )
             room -= 1
             if job.wait:

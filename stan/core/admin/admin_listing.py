@@ -174,7 +174,11 @@ class AdminListing:
         known = context.group_of(info).machine.channels.get(info.uid)
         cursors = known.cursors.values() if known is not None else ()
         channel = self.channels.by_uid.get(info.uid)
-        in_force = context.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
+        delay = self.channels.delayed.get(info.uid)
+        if delay is not None:
+            in_force = delay.room
+        else:
+            in_force = context.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
         span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
         gone = deleted_from(context.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
         return pb.ChannelStatus(
@@ -191,6 +195,7 @@ class AdminListing:
             offline=sum(not cursor.members for cursor in cursors),
             limits=shown_limits(in_force),
             deleted=gone,
+            delayed=context.group_of(info).machine.delayed(info.uid),
             edited=self._edited(info),
         )
 
@@ -286,7 +291,7 @@ class AdminListing:
             policy=self.context.policies.shown(info.name, cursor.name),
         )
         override, policy = cursor.override, self.context.policies.of(info.name, cursor.name)
-        shown.dead_letter_channel = policy.dead_letter_channel(info.name)
+        shown.dead_letter_channel = policy.dead_letters_of(info.name)
         shown.pause_reason = override.pause_reason if override is not None else b""
         self._add_runs(shown, owed, windows)
         if live is not None:

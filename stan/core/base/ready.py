@@ -48,12 +48,20 @@ Send = bytes | Delivery | LeaseAnswer
 """What leaves to NATS: prepared bytes that stay right, deliveries, and answers that are right only under a lease."""
 
 
+class ReportMoment(NamedTuple):
+    """When and where a progress entry is made."""
+
+    now: Nanos
+    wall: WallNanos
+    node: bytes
+
+
 class Fetch(NamedTuple):
-    """A read of records for one cursor; answered by `Broker.step_fetched` or `Broker.step_fetch_failed`."""
+    """A read of records; answered by `Broker.step_fetched` or `Broker.step_fetch_failed`."""
 
     group: GroupId
     uid: ChannelUid
-    cursor_id: int
+    cursor_id: int  # 0: not for a cursor
     runs: tuple[tuple[int, int], ...]  # [first, last] each
     bytes_max: int
     number: int  # of this Fetch in its group

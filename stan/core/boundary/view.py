@@ -163,6 +163,11 @@ class BrokerView:
     # --- counters -----------------------------------------------------------------------------------------------------
 
     @property
+    def late_messages(self) -> int:
+        """Delayed messages that were given up because they were too late."""
+        return self._context.reports.totals.late_messages
+
+    @property
     def in_messages(self) -> int:
         """Messages received from publishers since the start, also those refused."""
         return self._context.reports.totals.in_messages

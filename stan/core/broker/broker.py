@@ -28,7 +28,7 @@ from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
-from stan.protocol.entries import STAGING_UID
+from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -243,6 +243,9 @@ class Broker:
         if fetch.uid == STAGING_UID:
             self.parts.committing.fetched(fetch, batches)
             return
+        if fetch.uid == DEFERRED_UID:
+            self.parts.deferring.fetched(fetch, batches)
+            return
         if not fetch.cursor_id:
             self.parts.stored_reads.fetched(fetch, batches)
             return
@@ -254,6 +257,9 @@ class Broker:
         """The log could not answer a Fetch; it is retried a second later."""
         if fetch.uid == STAGING_UID:
             self.parts.committing.read_failed(fetch, why)
+            return
+        if fetch.uid == DEFERRED_UID:
+            self.parts.deferring.read_failed(fetch, why)
             return
         if not fetch.cursor_id:
             self.parts.stored_reads.fetched(fetch, [], why)
@@ -333,12 +339,24 @@ class Broker:
         context, parts = self.context, self.parts
         outgoing, timers, clock = context.outgoing, context.timers, context.clock
         clock.now, clock.wall = now, wall
-        if (timers.next is not None and timers.next <= now) or self.original_requests.pending or outgoing.news:
+        if (
+            (timers.next is not None and timers.next <= now)
+            or self.original_requests.pending
+            or outgoing.news
+            or parts.channels.delayed
+        ):
             self._run_due(now)
         ready = Ready()
         if parts.publishing.waiting:
             ready.proposals = parts.publishing.seal()
-        if outgoing.responses or outgoing.redeliveries or outgoing.notes or outgoing.trims or outgoing.drops:
+        if (
+            outgoing.responses
+            or outgoing.redeliveries
+            or outgoing.notes
+            or outgoing.trims
+            or outgoing.drops
+            or outgoing.fetches
+        ):
             outgoing.drain_into(ready)
         progress: object = False  # true: a group that this node leads may have progress to write
         commits: object = parts.committing.doubtful  # true: a commit may go on
@@ -374,6 +392,8 @@ class Broker:
             self.original_requests.handle_pending()
         if context.outgoing.news:
             context.within(META_GROUP, self.parts.long_poll.tell)
+        if self.parts.channels.delayed:
+            self.parts.delaying.pump()
 
     def _propose_changes(self, ready: Ready) -> None:
         """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""

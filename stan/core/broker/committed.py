@@ -9,6 +9,9 @@ from stan.protocol.entries import STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
+DEFERRED_CHANGES = frozenset({"deferred", "deferred_gone", "drop_channel"})
+"""Changes by which deferred messages come or go."""
+
 
 class CommittedEntries:
     """Applies committed entries, on every node, in the order of their indexes."""
@@ -35,6 +38,8 @@ class CommittedEntries:
     def _apply_meta(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         applied = self.context.meta.apply(change, index)
         self.parts.clients.applied(applied)
+        if (applied.created or applied.deleted is not None) and self.context.policies.rules:
+            self.context.placement_changed()
         for info in applied.created:
             self.parts.channels.registered(info)
             self.parts.long_poll.registered(info)
@@ -46,6 +51,7 @@ class CommittedEntries:
             self.parts.channel_changes.unregistered(applied.deleted)
             self.parts.long_poll.unregistered(applied.deleted)
         if applied.policies_changed or applied.raised:
+            self.parts.channels.reconfigure()
             self.context.policies_changed()
         self.parts.read_index.applied()
         return applied
@@ -59,6 +65,8 @@ class CommittedEntries:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:
             self.context.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))
+        if change.WhichOneof("change") in DEFERRED_CHANGES:
+            self.parts.deferring.applied(number, change)
         if change.HasField("trim"):
             self.parts.channels.trimmed(number, change.trim)
         if change.HasField("removal") and not applied.error:
@@ -70,6 +78,7 @@ class CommittedEntries:
         if change.HasField("drop_channel"):
             self.parts.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
             self.parts.committing.dropped(number, ChannelUid(change.drop_channel.uid))
+            self.parts.delaying.dropped(number, ChannelUid(change.drop_channel.uid))
         if change.HasField("commit_step") and isinstance(applied.of_part, Ended):
             self.parts.committing.ended(number, applied.of_part)
         return applied

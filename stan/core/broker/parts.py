@@ -7,6 +7,7 @@ from stan.core.admin.admin_members import AdminMembers
 from stan.core.admin.channel_changes import ChannelChanges
 from stan.core.admin.channel_queries import ChannelQueries
 from stan.core.admin.cursor_admin import CursorAdmin
+from stan.core.admin.delayed_requests import DelayedRequests
 from stan.core.admin.long_poll import LongPoll
 from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import RestoreRequests
@@ -18,6 +19,8 @@ from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
+from stan.core.publishing.deferring import Deferring
+from stan.core.publishing.delaying import Delaying
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
@@ -39,6 +42,8 @@ class BrokerParts:
     committing: Committing
     stored_reads: StoredReads
     dead_letters: DeadLetters
+    delaying: Delaying
+    deferring: Deferring
     clients: Clients
     subscribing: Subscribing
     nodes: NodeRequests
@@ -50,6 +55,7 @@ class BrokerParts:
     cursor_admin: CursorAdmin
     admin_listing: AdminListing
     admin_members: AdminMembers
+    delayed_requests: DelayedRequests
 
 
 def make_parts(context: BrokerContext) -> BrokerParts:
@@ -73,6 +79,8 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         committing=Committing(context, channels, publishing),
         stored_reads=stored_reads,
         dead_letters=DeadLetters(context, channels, publishing, stored_reads),
+        delaying=Delaying(context, channels, publishing, stored_reads),
+        deferring=Deferring(context, channels, publishing),
         clients=clients,
         subscribing=Subscribing(context, channels, clients, read_index, arrival_order),
         nodes=nodes,
@@ -84,4 +92,5 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         cursor_admin=CursorAdmin(context, channels, lookup),
         admin_listing=AdminListing(context, channels, lookup),
         admin_members=AdminMembers(context, clients, nodes),
+        delayed_requests=DelayedRequests(context, lookup),
     )

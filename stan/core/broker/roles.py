@@ -24,6 +24,7 @@ class GroupRoles:
             self.parts.channels.registered(info)
         for led, _ in self.context.leading.led:
             self.parts.clients.lead_group(led)
+        self.parts.channels.reconfigure()
         self.context.policies_changed()
         self.parts.long_poll.reset()
         self.parts.read_index.applied()
@@ -57,6 +58,7 @@ class GroupRoles:
         context.groups_changed()
         self.parts.channels.lead(number)
         self.parts.staging.lead(number, leadership)
+        self.parts.deferring.lead(number, leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall)
         if unconfirmed:
             group.dispatch.mark_unconfirmed()

@@ -22,6 +22,7 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         parts.channel_changes,
         parts.redriving,
         parts.cursor_admin,
+        parts.delayed_requests,
         parts.restore_requests,
     )
     return {

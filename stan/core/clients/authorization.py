@@ -63,8 +63,10 @@ class PermissionAuthorizer:
     # --- publishes --------------------------------------------------------------------------------------------------------
 
     def may_publish(self, batch: Publishes) -> list[bool]:
-        """For each publisher of the batch, in order, True if it may publish to the channel; all publishers are known."""
-        return [self._may_publish(sender, batch.channel) for sender in batch.senders()]
+        """For each publisher of the batch, in order, True if it may publish to the channel, and to the one where its messages are
+        stored later if they are delayed; all publishers are known."""
+        reached = self.context.reached(batch.channel)
+        return [all(self._may_publish(sender, channel) for channel in reached) for sender in batch.senders()]
 
     def _may_publish(self, sender: Sender, channel: bytes) -> bool:
         client = self.context.sender(sender)
@@ -195,13 +197,18 @@ class PermissionAuthorizer:
         if kind.channels is None:
             wrong = None if any(self.permissions.has(user, b"", right) for right in kind.rights) else ALL
         else:
-            wrong = next((channel for channel in kind.channels(request) if not self._allows(user, kind, channel)), None)
+            wrong = next((named for named in kind.channels(request) if not self._allows_all(user, kind, named)), None)
         if wrong is None:
             return True
         if self._has_to_answer(kind, wrong):
             error = self.refusal(user, b"", kind.rights[0], wrong).encode()
             self.context.respond(frame.reply, kind.response(error=error).SerializeToString())
         return False
+
+    def _allows_all(self, user: str, kind: RequestKind, named: bytes) -> bool:
+        """True if the user has the right for a channel or pattern that a request names; to publish, for a delay's target, too."""
+        reached = self.context.reached(named) if kind.rights == (Right.PUBLISH,) else (named,)
+        return all(self._allows(user, kind, channel) for channel in reached)
 
     def _allows(self, user: str, kind: RequestKind, channel: bytes) -> bool:
         return any(self.permissions.allows(user, b"", right, channel) for right in kind.rights)

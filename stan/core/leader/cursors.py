@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
-from stan.core.base.ready import ReadResult
+from stan.core.base.ready import ReadResult, ReportMoment
 from stan.core.base.runs import Run, Runs, counted_of, flat_of, joined, pairs, without
 from stan.core.leader.adaptive_window import AdaptiveWindow
-from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, ReportMoment, Sending, of_cause, recorded
+from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, Sending, of_cause, recorded
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.retries import Moves, Retries
 from stan.core.state.group import Cursor, Subscription

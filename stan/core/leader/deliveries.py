@@ -9,21 +9,14 @@ it from the log (stan.core.admin.message_account).
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from stan.core.base.ready import ReportMoment
 from stan.core.base.runs import Run, Runs, flat_of, pairs
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import Nanos, WallNanos
+from stan.types import Nanos
 
 MICROSECOND = 1000
 CLIENT_ID_BYTES_MAX = 128
 """Of a longer client id only the beginning is recorded."""
-
-
-class ReportMoment(NamedTuple):
-    """When and where a progress entry is made."""
-
-    now: Nanos
-    wall: WallNanos
-    node: bytes
 
 
 class Sending(NamedTuple):

@@ -5,9 +5,10 @@ knows what to flag as redelivered.
 """
 
 from stan import limits
+from stan.core.base.ready import ReportMoment
 from stan.core.base.runs import pairs
 from stan.core.leader.cursors import LiveCursor, LiveCursors
-from stan.core.leader.deliveries import ReportMoment, Sending, recalled, recorded
+from stan.core.leader.deliveries import Sending, recalled, recorded
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import Nanos
 

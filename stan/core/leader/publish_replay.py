@@ -17,13 +17,13 @@ from typing import NamedTuple
 from stan import limits
 from stan.core.base.batch_split import OWNER, last_of, owner_of, split
 from stan.invariant import invariant
-from stan.protocol.frames import KEY_BYTES, Publishes
+from stan.protocol.frames import KEY_BYTES, LATER, Publishes
 from stan.protocol.kernel.rows import ID_BYTES, IdSet
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import Nanos
 
 Publisher = tuple[bytes, bytes, bytes, bytes]
-"""Channel name, user, client id, connection id."""
+"""Channel name or `Publishes.line`, user, client id, connection id."""
 
 
 class SplitBatch(NamedTuple):
@@ -73,7 +73,7 @@ class ReplayFilter:
         the publishers whose newest message in the log is recent and has not arrived here."""
         log = self._logged()
         messages = _Messages()
-        senders_of = [[log.numbers[batch.channel, *sender] for sender in batch.senders()] for batch in heard]
+        senders_of = [[log.numbers[batch.line, *sender] for sender in batch.senders()] for batch in heard]
         for batch, senders in zip(heard, senders_of, strict=True):
             messages.add(senders, batch.owners, batch.keys)
         ids = messages.ids()
@@ -99,7 +99,7 @@ class ReplayFilter:
         much later if the network held them back."""
         for publisher in [publisher for publisher, behind in self.lagging.items() if now >= behind.forgotten]:
             del self.lagging[publisher]
-        if not any((batch.channel, *sender) in self.lagging for sender in batch.senders()):
+        if not any((batch.line, *sender) in self.lagging for sender in batch.senders()):
             return SplitBatch([batch], b"")
         fates = []
         for publisher, key in _senders(batch):
@@ -236,7 +236,7 @@ def encode(batches: Iterable[Publishes]) -> bytes:
     fingerprints = pb.Fingerprints()
     for batch in batches:
         fingerprints.batches.add(
-            channel=batch.channel,
+            channel=batch.channel + LATER if batch.dues else batch.channel,
             publishers=chain.from_iterable(batch.publishers),
             owners=batch.owners,
             keys=batch.keys,
@@ -269,7 +269,7 @@ def _ids(senders: "array[int]", keys: bytes) -> bytes:
 
 def _senders(batch: Publishes) -> Iterator[tuple[Publisher, bytes]]:
     """Publisher and key of each message."""
-    publishers = [(batch.channel, *sender) for sender in batch.senders()]
+    publishers = [(batch.line, *sender) for sender in batch.senders()]
     keys = batch.keys
     for at in range(batch.count):
         yield publishers[owner_of(batch, at)], keys[KEY_BYTES * at : KEY_BYTES * (at + 1)]

@@ -1,8 +1,9 @@
 """Channels on the leader: opening them, their limits, removal of old messages and of idle channels (STAN-SPEC 7)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import NamedTuple
 
 from stan import limits
 from stan.config import ChannelLimits
@@ -12,7 +13,17 @@ from stan.core.context import BrokerContext, nobody_waits, text
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
-from stan.errors import CHANNEL_DELETING, CHANNEL_RESTORING, TOO_MANY_CHANNELS, case_conflict, go_quote
+from stan.errors import (
+    CHANNEL_DELETING,
+    CHANNEL_RESTORING,
+    DELAY_TARGET_DELAYED,
+    DELAY_TARGET_ELSEWHERE,
+    NO_DELAY_TARGET,
+    TOO_MANY_CHANNELS,
+    TOO_MANY_DELAYED,
+    case_conflict,
+    go_quote,
+)
 from stan.protocol.channels import folded
 from stan.protocol.frames import Publishes
 from stan.protocol.proto import entries_pb2 as pb
@@ -88,6 +99,16 @@ class LiveChannel:
         return CHANNEL_DELETING if self.deleting else CHANNEL_RESTORING if self.restoring else ""
 
 
+class Delay(NamedTuple):
+    """The delay of a channel: its messages are stored in another channel so long after they were published."""
+
+    delay: int  # ns
+    target: bytes
+    max_late: int  # ns; a message that is later is given up; 0: none is
+    dead_letters: bytes  # channel of those that are given up; b"": none
+    room: ChannelLimits  # of what waits: limits of such a channel refuse publishes, as what is removed would be lost
+
+
 class LiveChannels:
     """All channels of the groups that this node leads."""
 
@@ -98,6 +119,7 @@ class LiveChannels:
         self.opening: dict[bytes, Opening] = {}
         self.aging: set[ChannelUid] = set()  # channels with an age limit
         self.warned: set[ChannelUid] = set()
+        self.delayed: dict[ChannelUid, Delay] = {}  # channels whose messages wait there for their time
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -357,7 +379,40 @@ class LiveChannels:
 
     def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
         configured = self.context.config.limits.for_channel(text(info.name))
-        return self.context.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+        found = self.context.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+        policy = self.context.policies.of(info.name, b"")
+        if not policy.delay:
+            self.delayed.pop(info.uid, None)
+            return found
+        target = policy.target_of(info.name)
+        self.delayed[info.uid] = Delay(policy.delay, target, policy.max_late, policy.dead_letters_of(target), found)
+        return replace(found, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
+
+    def delay_refusal(self, channel: LiveChannel, count: int) -> str:
+        """Why *count* messages more cannot be delayed in a channel; "" if they can, or if it has no delay."""
+        delay = self.delayed.get(channel.info.uid)
+        if delay is None:
+            return ""
+        error = self.delay_trouble(channel.info, delay)
+        if error:
+            return error
+        index = self.context.written(channel.info.group, channel.info.uid)
+        waiting = channel.next_sequence - (index.first_sequence or channel.next_sequence) + channel.unsealed.count
+        full = delay.room.msgs and waiting + count > delay.room.msgs
+        if full or (delay.room.bytes and index.bytes + channel.uncommitted_bytes >= delay.room.bytes):
+            return TOO_MANY_DELAYED
+        return ""
+
+    def delay_trouble(self, info: ChannelInfo, delay: Delay) -> str:
+        """What is wrong with the delay of a channel, so that its messages cannot be moved; "" if nothing is."""
+        name, target = text(info.name), text(delay.target)
+        if not delay.target:
+            return NO_DELAY_TARGET.format(go_quote(name))
+        if self.context.policies.of(delay.target, b"").delay:
+            return DELAY_TARGET_DELAYED.format(go_quote(name), go_quote(target))
+        if self.context.group_number(delay.target) != info.group:
+            return DELAY_TARGET_ELSEWHERE.format(go_quote(name), go_quote(target))
+        return ""
 
     # --- idle channels --------------------------------------------------------------------------------------------------
 
@@ -395,10 +450,11 @@ class LiveChannels:
             self.delete(channel)
 
     def _is_kept(self, channel: LiveChannel) -> bool:
-        """True if a commit or restore of the channel is under way, or rows are staged for it."""
+        """True if a commit or restore of the channel is under way, or rows are staged for it, or delayed messages wait."""
         if channel.reservation is not None or channel.restoring:
             return True
-        return channel.info.uid in self.context.group_of(channel.info).machine.transactions.parts
+        machine = self.context.group_of(channel.info).machine
+        return channel.info.uid in machine.transactions.parts or machine.delayed(channel.info.uid) > 0
 
     def delete(self, channel: LiveChannel, done: Callable[[str], None] = lambda _error: None) -> None:
         """Remove a channel with its messages and cursors; until that is committed, requests for it are refused. *done* is called
@@ -453,6 +509,7 @@ class LiveChannels:
         del self.by_uid[channel.info.uid], self.by_name[channel.info.name]
         self.aging.discard(channel.info.uid)
         self.warned.discard(channel.info.uid)
+        self.delayed.pop(channel.info.uid, None)
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""

@@ -100,7 +100,7 @@ class DeadLetters:
         if rate and moves.in_last_minute(self.context.clock.now) >= rate:
             self._pause(number, info, live, moves)
         else:
-            into = live.policy.dead_letter_channel(info.name)
+            into = live.policy.dead_letters_of(info.name)
             opened = partial(self._opened, number, group.leadership_epoch, live.cursor.cursor_id, moves, into)
             self.channels.open(into, opened, number)
 

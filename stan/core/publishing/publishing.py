@@ -6,20 +6,24 @@ together with the publishes.
 """
 
 import contextlib
+from array import array
 from collections import Counter, deque
 from functools import partial
 from operator import attrgetter
 
 from google.protobuf.message import DecodeError
 
-from stan import errors, limits
+from stan import errors, level, limits
 from stan.core.base import payload_limit as oversize
+from stan.core.base.batch_split import split
 from stan.core.base.ready import Proposal, ReadResult
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
+from stan.core.publishing.deferrals import Deferrals, deferred_change
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.requests.read_index import ReadIndex
+from stan.core.state.deferred import Deferred
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import (
@@ -186,13 +190,48 @@ class Publishing:
             batch = fitting
         channel = self.channels.by_name.get(batch.channel)
         if channel is not None and not channel.deleting and not channel.restoring:
-            if not self._queue(channel, batch):
-                # Refused, as reading must not pause: it brings the majority's answers.
-                self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
+            self._take_into(channel, batch)
         elif not is_channel_name(batch.channel):
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
         else:
             self._open(batch)
+
+    def _take_into(self, channel: LiveChannel, batch: Publishes) -> None:
+        if batch.dues:
+            self._defer(channel, batch)
+        elif self.channels.delayed and (error := self.channels.delay_refusal(channel, batch.count)):
+            (self._refuse_for_now if error == errors.TOO_MANY_DELAYED else self._refuse)(batch.acks, error)
+        elif not self._queue(channel, batch):
+            # Refused, as reading must not pause: it brings the majority's answers.
+            self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
+
+    def _defer(self, channel: LiveChannel, batch: Publishes) -> None:
+        """Take publishes that are due later: they wait in the group's hidden channel."""
+        context, info = self.context, channel.info
+        if context.meta.level < level.DELIVERY:
+            self._refuse(batch.acks, errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level))
+            return
+        latest = context.clock.wall + limits.DELAY_MAX
+        fitting, refused = split(batch, [due <= latest for due in array("q", batch.dues)])
+        self._refuse(refused, errors.DELAYED_TOO_LONG)
+        if fitting is None:
+            return
+        hidden = context.kept(info.group, Deferrals).hidden
+        waiting = context.group_of(info).machine.part(Deferred).waiting + hidden.unsealed.count
+        stored = partial(self._deferred, fitting)
+        change = partial(deferred_change, info.uid, fitting)
+        rows = RowBatch(fitting.bodies, fitting.count, stored, change, source=fitting)
+        if waiting + fitting.count > limits.DEFERRED_MAX:
+            self._refuse_for_now(fitting.acks, errors.TOO_MANY_DELAYED)
+        elif not self._queue(hidden, rows):
+            self._refuse_for_now(fitting.acks, TOO_MUCH_WAITING)
+
+    def _deferred(self, batch: Publishes, stored: StoreResult) -> None:
+        if stored.error:
+            self._refuse(batch.acks, stored.error)
+        else:
+            acks = kernel.number(batch.acks, batch.replied, stored.first) if batch.numbered else batch.acks
+            self.context.outgoing.pub_acks.append(acks)
 
     def _open(self, batch: Publishes) -> None:
         if self.context.clustered and self._is_too_much():
@@ -205,8 +244,7 @@ class Publishing:
     def _opened(self, group: GroupId, batch: Publishes, channel: LiveChannel | None, error: str) -> None:
         self.blocked_bytes[group] -= len(batch.bodies)
         if channel is not None:
-            if not self._queue(channel, batch):
-                self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
+            self._take_into(channel, batch)
         elif error == NO_METADATA:
             self._refuse_for_now(batch.acks, error)
         else:
@@ -214,7 +252,10 @@ class Publishing:
 
     def add(self, channel: LiveChannel, rows: RowBatch) -> None:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
-        if not self._queue(channel, rows):
+        error = "" if rows.priority else self.channels.delay_refusal(channel, rows.count)
+        if error:
+            rows.on_done(StoreResult(error=error, retry=error == errors.TOO_MANY_DELAYED))
+        elif not self._queue(channel, rows):
             rows.on_done(StoreResult(error=TOO_MUCH_WAITING, retry=True))
 
     def reserve(self, channel: LiveChannel) -> None:
@@ -355,6 +396,8 @@ class Publishing:
         for batch in batches:
             if isinstance(batch, RowBatch):
                 entry.rows.append((batch, base))
+                if fingerprinted and batch.source is not None:
+                    entry.fingerprinted.append(batch.source)
             else:
                 acks = batch.acks if not batch.numbered else kernel.number(batch.acks, batch.replied, base)
                 entry.acks.append(acks)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from stan import errors, level, limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.protocol.channels import is_channel_name
+from stan.protocol.frames import Publishes
 from stan.protocol.kernel import rows as kernel
 
 _LENGTH = Struct("<I")
@@ -40,6 +41,8 @@ class RowBatch:
     """Returns the encoded GroupChange that goes with the rows; called with their first sequence."""
     priority: bool = False
     """The rows are stored before others, also in a reserved channel: they are what it is reserved for."""
+    source: Publishes | None = None
+    """The publishes that the rows come from: whoever leads next has to know that they are in the log."""
 
 
 def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_level: int) -> str:

@@ -152,6 +152,7 @@ _ROWS: Final = (
     _of_app("last_committed", extension.LastCommittedRequest, extension.LastCommittedResponse),
     # Requests of operators that change nothing.
     _looking("channels", admin.ChannelsRequest, admin.ChannelsResponse, Scope.LEADERS),
+    _looking("delayed", admin.DelayedRequest, admin.DelayedResponse, Scope.CHANNEL),
     _looking("subscriptions", admin.SubscriptionsRequest, admin.SubscriptionsResponse, Scope.LEADERS),
     _looking("explain", admin.ExplainRequest, admin.ExplainResponse, Scope.CHANNEL, placed_by=_WHICH),
     _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
@@ -171,6 +172,7 @@ _ROWS: Final = (
     _changing("delete_message", admin.DeleteMessageRequest),
     _changing("redrive", admin.RedriveRequest),
     _changing("edit_limits", admin.EditLimitsRequest),
+    _changing("cancel_delayed", admin.CancelDelayedRequest),
     _changing("create_channel", admin.CreateChannelRequest),
     _changing("delete_channel", admin.DeleteChannelRequest),
     _changing("restore_channel", admin.RestoreChannelRequest),

@@ -16,6 +16,7 @@ from stan import limits
 from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
+from stan.core.state.deferred import Deferred
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.restore_state import RestoreStates
 from stan.core.state.tombstones import Tombstones, behind
@@ -31,7 +32,7 @@ from stan.errors import (
     UNKNOWN_CHANNEL,
     UNKNOWN_RESTORE,
 )
-from stan.protocol.entries import STAGING_UID
+from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
@@ -253,6 +254,11 @@ class GroupMachine:
         """The machine's component of class *kind*."""
         return next(part for part in self.components if isinstance(part, kind))
 
+    def delayed(self, uid: ChannelUid | None = None) -> int:
+        """How many messages for a channel, or for any, wait for the time which their publishers have told."""
+        deferred = self.part(Deferred)
+        return deferred.waiting if uid is None else deferred.counts.get(uid, 0)
+
     def channel(self, uid: ChannelUid) -> GroupChannel:
         """The state of a channel; an empty one is made at the first call."""
         found = self.channels.get(uid)
@@ -289,13 +295,13 @@ class GroupMachine:
             return GroupResult(error=_WIDER[name](self, change, index))
         part = next((part for part in self.components if name in part.CHANGES), None)
         result = GroupResult(of_part=part.apply(name, change, index) if part is not None else None)
-        self._trim_staging()
+        self._trim_hidden()
         return result
 
-    def _trim_staging(self) -> None:
-        floor = self.transactions.floor
-        if floor > 1:
-            self.trim(STAGING_UID, floor)
+    def _trim_hidden(self) -> None:
+        for uid, floor in ((STAGING_UID, self.transactions.floor), (DEFERRED_UID, self.part(Deferred).floor)):
+            if floor > 1:
+                self.trim(uid, floor)
 
     def trim(self, uid: ChannelUid, first_sequence: int) -> None:
         """Messages below *first_sequence* are gone. Those still pending are settled when their redelivery is due."""
@@ -515,7 +521,7 @@ class GroupMachine:
         self.dirty.channels.add(uid)
         for part in self.components:
             part.drop_channel(uid)
-        self._trim_staging()
+        self._trim_hidden()
         if channel is None:
             return
         for cursor in list(channel.cursors.values()):

@@ -42,7 +42,8 @@ class ScanScope:
 
 
 class ChannelFilter(Remembered[bytes, bool]):
-    """By channel: True if this node leads the channel's group and takes publishes. `clear` when a leadership begins or ends."""
+    """By channel: True if this node leads the channel's group and takes publishes. `clear` when a leadership begins or ends; the
+    broker clears it when channels may be in other groups."""
 
     def __init__(self, view: BrokerView) -> None:
         super().__init__()

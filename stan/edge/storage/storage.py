@@ -28,7 +28,7 @@ from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
-from stan.protocol.entries import STAGING_UID, Kind, encode_batch
+from stan.protocol.entries import DEFERRED_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import SOLO_TERM
 from stan.state.database import Changes, Database
@@ -272,7 +272,7 @@ class Storage:
     def _expect_known_channels(self, broker: Broker, number: GroupId) -> None:
         """Raise Damage if the log has messages of a channel that the metadata has lost: the next channel would get its number."""
         log, next_uid = self.logs[number], broker.view.meta.next_uid
-        unknown = [u for u in log.channels() if next_uid <= u < STAGING_UID and log.channel(u).last_sequence]
+        unknown = [u for u in log.channels() if next_uid <= u < DEFERRED_UID and log.channel(u).last_sequence]
         if unknown:
             raise Damage(
                 f"group {number} has messages of channel number {unknown[0]}, of which the metadata has lost its name; "

@@ -32,6 +32,7 @@ def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int
         "online": row.subscriptions,
         "offline": row.offline,
         "deleted": row.deleted,
+        "delayed": row.delayed,
         "rate": None if rate is None else round(rate, 1),
         "lag": lag,
         "cursors": cursors,

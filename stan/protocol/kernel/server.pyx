@@ -32,7 +32,7 @@ cdef enum:
     NO_SLOT = 0xFFFF
     SEQUENCE_ROOM = 12  # of PubAck.sequence with a varint of ten bytes
 
-KERNEL_VERSION = 7
+KERNEL_VERSION = 8
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -61,6 +61,7 @@ cdef struct Publish:
     Span payload
     Span key
     Py_ssize_t headers  # their size as encoded
+    uint64_t due  # Unix ns; 0: at once
     bint numbered  # its ack shall tell the sequence
 
 
@@ -77,6 +78,7 @@ cdef class _Group:
     cdef Buffer owners
     cdef Buffer replied
     cdef Buffer keys
+    cdef Buffer dues  # empty if they are to be stored at once
     cdef Span client
     cdef Span conn
     cdef bint keyed
@@ -92,6 +94,7 @@ cdef class _Group:
         free(self.owners.at)
         free(self.replied.at)
         free(self.keys.at)
+        free(self.dues.at)
 
     cdef object publishes(self):
         return Publishes(
@@ -106,6 +109,7 @@ cdef class _Group:
             _bytes(self.keys.at, self.keys.used),
             self.user,
             self.numbered,
+            _bytes(self.dues.at, self.dues.used),
         )
 
 
@@ -241,7 +245,11 @@ cdef class _Scanner:
             or (frame.reply.size > 0 and not self.answers(frame.reply))
         ):
             return self.frame(self.malformed, frame)
-        if group is None:
+        if message.due > 0:  # a batch of their own
+            if group is not None:
+                user = _span(group.user)
+            group = self.group_of(_text(frame.subject) + b" later", channel, user)
+        elif group is None:
             group = self.group = self.group_of(_text(frame.subject), channel, user)
         if not (
             group.count > 0
@@ -381,6 +389,7 @@ cdef bint _parse_pub(Span payload, Publish* message) noexcept:
     message.payload = payload
     message.key = message.texts[0]
     message.headers = 0
+    message.due = 0
     message.numbered = False
     while at < end:
         at = next_field(at, end, &field)
@@ -406,6 +415,8 @@ cdef bint _parse_more(Field* field, Publish* message) noexcept:
         message.headers += long_text_size(field.text.size)
     elif field.number == 17:
         message.key = field.text
+    elif field.number == 18:  # before 1970: at once
+        message.due = 0 if field.value >> 63 else field.value
     elif field.number == 21:
         message.numbered = field.value != 0
     return True
@@ -480,6 +491,8 @@ cdef int _append(_Group group, RawFrame* frame, Publish* message) except -1:
         out = _put_headers(out, message.payload)
     if message.key.size > 0:
         out = put_long_text(out, 17, message.key.at, message.key.size)
+    if message.due > 0:
+        _append_due(&group.dues, message.due)
     group.bodies.used = <size_t> (out - group.bodies.at)
     out = reserve(&group.owners, 2)
     out[0] = group.owner & 0xFF
@@ -504,6 +517,15 @@ cdef int _append(_Group group, RawFrame* frame, Publish* message) except -1:
         group.numbered = True
     out = put_crlf(out)
     group.acks.used = <size_t> (out - group.acks.at)
+    return 0
+
+
+cdef inline int _append_due(Buffer* dues, uint64_t due) except -1:
+    cdef int place
+    cdef uint8_t* out = reserve(dues, 8)
+    for place in range(8):
+        out[place] = <uint8_t> (due >> (8 * place))
+    dues.used += 8
     return 0
 
 

@@ -9,10 +9,11 @@ from collections.abc import Container, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from itertools import count, islice
 from struct import Struct, pack
+from typing import NamedTuple
 
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX, REASON_BYTES_MAX
 from stan.protocol.channels import publication
-from stan.protocol.frames import ANYBODY, KEY_BYTES, KEY_MODULUS, Acks, Frame, Publishes, Rules, Scan
+from stan.protocol.frames import ANYBODY, KEY_BYTES, KEY_MODULUS, LATER, Acks, Frame, Publishes, Rules, Scan
 from stan.protocol.kernel.wire_py import (
     HEADER_TAG,
     KEY_TAG,
@@ -26,7 +27,7 @@ from stan.protocol.kernel.wire_py import (
 )
 from stan.protocol.kernel.wire_py import number as number_field
 
-KERNEL_VERSION = 7
+KERNEL_VERSION = 8
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 SLOTS = 1024
@@ -40,6 +41,7 @@ _SEQUENCE_TAG = b"\x80\x01"
 _SEQUENCE_ROOM = _SEQUENCE_TAG + b"\x80" * 9 + b"\0"
 """PubAck.sequence (16) with a varint of ten bytes, 0 for now."""
 _LENGTH = Struct("<I")
+_DUE = Struct("<q")
 _OWNER = Struct("<H")
 
 
@@ -56,6 +58,7 @@ class _Group:
         "bodies",
         "channel",
         "count",
+        "dues",
         "keys",
         "numbered",
         "owners",
@@ -77,6 +80,7 @@ class _Group:
         self.replied: list[bytes] = []
         self.payload_bytes = 0
         self.numbered = False
+        self.dues: list[bytes] = []  # none if they are to be stored at once
 
     def publishes(self) -> Publishes:
         replied = b"".join(self.replied)
@@ -92,6 +96,7 @@ class _Group:
             b"".join(self.keys),
             self.user,
             self.numbered,
+            b"".join(self.dues),
         )
 
 
@@ -115,11 +120,31 @@ _PUBLISH_WIRES = {1: 2, 2: 2, 3: 2, 4: 2, 5: 2, 6: 2, 10: 2, 16: 2, 17: 2, 18: 0
 """Fields of a PubMsg, and their wire types."""
 
 
-def _read_publish(payload: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes, bytes, bytes, bool]:
-    """Of a PubMsg client id, guid, channel, reply, data, connection id and key; headers as encoded; and if the ack shall tell the
-    sequence. Raises ValueError: malformed."""
+class _Publish(NamedTuple):
+    """What is read of a PubMsg."""
+
+    client: bytes
+    guid: bytes
+    channel: bytes
+    reply: bytes
+    content: bytes
+    conn: bytes
+    key: bytes
+    headers: bytes  # as encoded
+    due: int  # Unix ns; 0: at once
+    numbered: bool  # the ack shall tell the sequence
+
+    @property
+    def body(self) -> bytes:
+        """See `Publishes.bodies`."""
+        key = long_text(KEY_TAG, self.key) if self.key else b""
+        return text(3, self.reply) + text(4, self.content) + self.headers + key
+
+
+def _read_publish(payload: bytes) -> _Publish:
+    """Read a PubMsg. Raises ValueError: malformed."""
     texts = dict.fromkeys((*range(1, 7), 17), b"")
-    headers, numbered = b"", False
+    headers, due, numbered = b"", 0, False
     for field, wire, value, start, stop in read_fields(payload):
         if wire != _PUBLISH_WIRES.get(field, wire):
             raise ValueError("wrong wire type")
@@ -129,12 +154,14 @@ def _read_publish(payload: bytes) -> tuple[bytes, bytes, bytes, bytes, bytes, by
             if not is_header(payload[start:stop]):
                 raise ValueError("not a header")
             headers += long_text(HEADER_TAG, payload[start:stop])
+        elif field == 18:
+            due = value if not value >> 63 else 0  # before 1970: at once
         elif field == 21:
             numbered = value != 0
-    client, guid, channel, reply, content, conn, key = texts.values()
-    if len(headers) > HEADERS_BYTES_MAX or len(key) > KEY_BYTES_MAX:
+    if len(headers) > HEADERS_BYTES_MAX or len(texts[17]) > KEY_BYTES_MAX:
         raise ValueError("too long")
-    return client, guid, channel, reply, content, conn, key, headers, numbered
+    client, guid, channel, reply, content, conn, key = texts.values()
+    return _Publish(client, guid, channel, reply, content, conn, key, headers, due, numbered)
 
 
 class _Scanner:
@@ -224,30 +251,33 @@ class _Scanner:
     def publish(self, frame: Frame) -> bool:
         """Add this publish to its group; returns False if its publisher is one too many for a batch. Raises ValueError:
         malformed."""
-        payload = frame.payload
-        client, guid, channel, reply, content, conn, key, headers, numbered = _read_publish(payload)
+        message = _read_publish(frame.payload)
         user, named = self.target(frame.subject)
-        if not guid or not channel or named != channel or not self.rules.answers(frame.reply):
+        if not message.guid or not named or named != message.channel or not self.rules.answers(frame.reply):
             raise ValueError("no guid, another subject, or an ack that may not be sent there")
-        group = self.groups.get(frame.subject)
+        kind = frame.subject + LATER if message.due else frame.subject
+        group = self.groups.get(kind)
         if group is None:
-            group = self.groups[frame.subject] = _Group(channel, user)
-        owner = group.publishers.setdefault((client, conn), len(group.publishers))
+            group = self.groups[kind] = _Group(named, user)
+        sender = (message.client, message.conn)
+        owner = group.publishers.setdefault(sender, len(group.publishers))
         if owner >= PUBLISHERS_PER_BATCH_MAX:
-            del group.publishers[client, conn]
+            del group.publishers[sender]
             return False
-        body = text(3, reply) + text(4, content) + headers + (long_text(KEY_TAG, key) if key else b"")
+        body = message.body
         group.count += 1
-        group.payload_bytes += len(payload)
+        group.payload_bytes += len(frame.payload)
         group.bodies += (_LENGTH.pack(len(body)), body)
+        if message.due:
+            group.dues.append(_DUE.pack(message.due))
         group.owners.append(_OWNER.pack(owner))
         group.replied.append(b"\1" if frame.reply else b"\0")
         if frame.reply:
             reply_to = b"%b%b.%b" % (self.rules.to, user, frame.reply) if user else frame.reply
-            group.acks.append(publication(reply_to, text(1, guid) + _SEQUENCE_ROOM * numbered))
-            group.numbered |= numbered
+            group.acks.append(publication(reply_to, text(1, message.guid) + _SEQUENCE_ROOM * message.numbered))
+            group.numbered |= message.numbered
         if self.keyed:
-            group.keys.append(_key(guid))
+            group.keys.append(_key(message.guid))
         return True
 
     def ack(self, frame: Frame) -> None:
@@ -525,5 +555,7 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
         kept.replied.append(b"\1" if answer else b"\0")
         if publishes.keys:
             kept.keys.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
+        if publishes.dues:
+            kept.dues.append(publishes.dues[at * _DUE.size : (at + 1) * _DUE.size])
     kept.payload_bytes = publishes.payload_bytes
     return kept.publishes(), b"".join(refused)

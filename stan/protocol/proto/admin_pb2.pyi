@@ -47,7 +47,7 @@ class ChannelsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ChannelStatus(_message.Message):
-    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted")
+    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +62,7 @@ class ChannelStatus(_message.Message):
     LIMITS_FIELD_NUMBER: _ClassVar[int]
     EDITED_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    DELAYED_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     group: int
@@ -76,7 +77,8 @@ class ChannelStatus(_message.Message):
     limits: Limits
     edited: Limits
     deleted: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ...) -> None: ...
+    delayed: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")
@@ -91,6 +93,40 @@ class Limits(_message.Message):
     max_subs: int
     max_inactivity: int
     def __init__(self, max_msgs: _Optional[int] = ..., max_bytes: _Optional[int] = ..., max_age: _Optional[int] = ..., max_subs: _Optional[int] = ..., max_inactivity: _Optional[int] = ...) -> None: ...
+
+class DelayedRequest(_message.Message):
+    __slots__ = ("version", "channel", "after", "max")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    after: int
+    max: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., after: _Optional[int] = ..., max: _Optional[int] = ...) -> None: ...
+
+class DelayedResponse(_message.Message):
+    __slots__ = ("error", "retry", "messages", "waiting", "more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
+    waiting: int
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., waiting: _Optional[int] = ..., more: bool = ...) -> None: ...
+
+class DelayedMessage(_message.Message):
+    __slots__ = ("id", "due")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DUE_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    due: int
+    def __init__(self, id: _Optional[int] = ..., due: _Optional[int] = ...) -> None: ...
 
 class SubscriptionsRequest(_message.Message):
     __slots__ = ("version", "pattern", "name", "client_id", "durable_only", "after_channel", "after_cursor", "max")
@@ -677,6 +713,16 @@ class Redriven(_message.Message):
     too_large: int
     next_sequence: int
     def __init__(self, stopped: _Optional[int] = ..., foreign: _Optional[int] = ..., too_large: _Optional[int] = ..., next_sequence: _Optional[int] = ...) -> None: ...
+
+class CancelDelayedRequest(_message.Message):
+    __slots__ = ("version", "channel", "ids")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class CreateChannelRequest(_message.Message):
     __slots__ = ("version", "channel")

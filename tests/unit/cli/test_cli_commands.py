@@ -334,6 +334,26 @@ async def test_who_watches_goes_on_when_a_leader_is_slow_to_answer(capsysbinary)
     assert capsysbinary.readouterr().out == b"a\nb\n"
 
 
+def test_delayed_messages_are_listed_and_cancelled(servers):
+    assert "No delayed messages." in stan("delayed", "list", "orders").output
+    servers.admin.all_delayed = [pb.DelayedMessage(id=7, due=1_800_000_000 * 10**9), pb.DelayedMessage(id=9, due=1)]
+    shown = stan("delayed", "list", "orders").output
+    assert "2027-01-15" in shown
+    assert "2 delayed messages." in shown
+    assert json.loads(stan("delayed", "list", "orders", "--json").stdout)["messages"][0] == {
+        "id": 7,
+        "due": 1_800_000_000 * 10**9,
+    }
+    assert stan("delayed", "list", "orders", "--names").stdout.split() == ["7", "9"]
+    assert "1 of 2 delayed messages of channel orders cancelled." in stan(
+        "delayed", "cancel", "orders", "7", "9", "--yes"
+    ).output.replace("\n", " ")
+    assert servers.admin.asked.pop() == ("cancel_delayed", "orders", [7, 9])
+    assert stan("delayed", "cancel", "orders", "x", "--yes").exit_code == 2
+    servers.admin.all_channels = [channel(delayed=3)]
+    assert "3: stan delayed list" in stan("channel", "show", "orders").output.replace("\n", " ")
+
+
 def test_policies_are_listed_shown_set_and_removed(servers):
     policy = pb.DeliveryPolicy(max_deliver=5, backoff=pb.Backoff(pauses=[10**9, 60 * 10**9]), adaptive_window=True)
     listed = "max deliver 5, back-off 1s 1m0s, adaptive window"

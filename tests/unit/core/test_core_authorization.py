@@ -6,12 +6,14 @@ import pytest
 
 from stan.config import Config
 from stan.permissions import NatsUser, Permissions, Right, Rule
+from stan.policies import PolicyRule
 from stan.protocol.channels import Subjects
 from stan.protocol.frames import Frame, Publishes
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import unwrap, user_of
+from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
 USERS = (NatsUser(name="alice", clients=("a-*",)), NatsUser(name="bob", clients=("b-*",)))
@@ -212,6 +214,19 @@ def test_requests_of_operators_are_judged_by_pattern(harness):
     assert ask("unheard_of", admin.NodesRequest()) == 'stan: no permission to change ">"'
     harness.as_user("alice")
     assert ask("channels", admin.ChannelsRequest(pattern=b"foo.*")) == 'stan: no permission to look into "foo.*"'
+
+
+def test_a_channel_with_a_delay_needs_the_right_for_its_target_too():
+    delay = PolicyRule(pattern="foo.later", delay=SECOND, target="foo")
+    secret = PolicyRule(pattern="foo.hidden", delay=SECOND, target="secret")
+    rules = Permissions([rule("alice", publish="foo foo.later foo.hidden")], USERS)
+    harness = Guarded(config=Config(permissions=rules, policies=(delay, secret))).as_user("alice")
+    harness.connect("a-1")
+    assert harness.publish("foo.later", b"x", client_id="a-1") == [""]
+    refusal = 'stan: no permission to publish to "foo.hidden"'
+    assert harness.publish("foo.hidden", b"x", client_id="a-1") == [refusal]
+    batch = ext.BatchRequest(channel=b"foo.hidden", rows=b"\x03\0\0\0\x22\x01x", count=1)
+    assert error(harness.ask("_STAN.x.test-cluster.batch", batch, ext.BatchResponse)) == refusal
 
 
 def test_what_belongs_to_an_app_needs_a_right_to_publish_somewhere(harness):

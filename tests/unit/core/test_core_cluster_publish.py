@@ -69,6 +69,52 @@ def test_the_next_leader_takes_what_it_heard_and_the_log_lacks(node):
     assert node.pub_acks() == ["", ""]
 
 
+def later(node, *payloads):
+    """Publishes that are due in five seconds, as a node hears them; one in between is due at once."""
+    frames = []
+    for payload in payloads:
+        message = wire.PubMsg(
+            client_id=b"me",
+            guid=payload + b" of the same publisher",
+            subject=FOO,
+            data=payload,
+            conn_id=b"conn-me",
+            deliver_at=0 if payload == b"now" else node.wall + 5 * SECOND,
+        ).SerializeToString()
+        frames.append(b"MSG _STAN.pub.test-cluster.foo 1 _INBOX.acks %d\r\n%b\r\n" % (len(message), message))
+    node.hears(*frames)
+
+
+def test_deferred_publishes_in_the_log_are_not_taken_again_and_the_rest_is(node):
+    leader = other()
+    leader.lead()
+    later(leader, b"1", b"now", b"2")
+    assert leader.pub_acks() == ["", "", ""]
+    later(node, b"1", b"now", b"2", b"3")
+    hand_over(leader, node)
+    node.lead()
+    assert node.stored() == [b"now"]
+    assert node.pub_acks() == ["", "", "", ""]
+    assert node.broker.context.groups[1].machine.delayed() == 3
+    node.pass_time(5.1)
+    assert node.stored() == [b"now", b"1", b"2", b"3"]
+    assert node.broker.context.groups[1].machine.delayed() == 0
+
+
+def test_deferred_messages_go_whoever_leads_when_they_are_due(node):
+    leader = other()
+    leader.lead()
+    later(leader, b"1", b"2")
+    hand_over(leader, node)
+    leader.pass_time(5.1)
+    assert leader.stored() == [b"1", b"2"]
+    node.wall = leader.wall
+    hand_over(leader, node)
+    node.lead(replay=False)
+    node.pass_time(5.1)
+    assert node.stored() == [b"1", b"2"]
+
+
 def test_what_is_in_the_log_is_not_taken_again_and_the_rest_is(node):
     leader = other()
     leader.lead()

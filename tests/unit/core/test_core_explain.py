@@ -5,7 +5,8 @@ import pytest
 from stan import level, limits
 from stan.core.admin.message_account import Account, state_of
 from stan.core.base.causes import Cause
-from stan.core.leader.deliveries import ReportMoment, Sending, recalled, recorded, withdrawn
+from stan.core.base.ready import ReportMoment
+from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
 from stan.edge.serving.explaining import Reading
 from stan.log.types import Entry, FoundChanges
 from stan.protocol.entries import Kind

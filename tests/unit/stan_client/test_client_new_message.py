@@ -2,10 +2,13 @@
 
 import copy
 import pickle
+import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 import stan_client
-from stan_client.new_message import NewMessage, Published, encode_context
+from stan_client import InvalidDelayError
+from stan_client.new_message import DUE_TAG, NewMessage, Published, encode_context, encode_due
 
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX
 from stan.protocol.proto import wire_pb2 as wire
@@ -73,3 +76,36 @@ def test_what_publishing_returns_is_the_guid_and_tells_the_sequence() -> None:
     assert {told: 1}["guid"] == 1
     for other in (copy.copy(told), pickle.loads(pickle.dumps(told))):  # noqa: S301 - our own
         assert (other, other.sequence, type(other)) == ("guid", 7, Published)
+
+
+def due_of(encoded):
+    return wire.PubMsg.FromString(encoded).deliver_at
+
+
+def test_a_delay_is_encoded_as_the_time_when_it_is_over():
+    assert encode_due(None, None) == b""
+    before = time.time_ns()
+    encoded = encode_due(1.5, None)
+    assert encoded.startswith(DUE_TAG)
+    assert before + 1.5e9 <= due_of(encoded) <= time.time_ns() + 1.5e9
+    tomorrow = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
+    assert due_of(encode_due(None, tomorrow)) == int(tomorrow.timestamp()) * 10**9
+    assert due_of(encode_due(None, datetime(2000, 1, 1, tzinfo=UTC))) > 0, "what is past is due at once"
+    assert due_of(encode_due(0, None)) >= before
+
+
+@pytest.mark.parametrize(
+    ("delay_s", "deliver_at"),
+    [
+        (-1, None),
+        (float("nan"), None),
+        (float("inf"), None),
+        (366 * 86400, None),
+        (None, datetime(2027, 1, 1)),  # noqa: DTZ001 - that is the mistake
+        (1, datetime(2027, 1, 1, tzinfo=UTC)),
+        (None, datetime(2100, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_a_delay_that_no_server_takes_is_refused(delay_s, deliver_at):
+    with pytest.raises(InvalidDelayError):
+        encode_due(delay_s, deliver_at)

@@ -1,11 +1,12 @@
 """Publishes beside a NATS connection in memory: how long each waits, and what is sent again to which server."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 import pytest
 import stan_client
-from stan_client.new_message import encode_context
+from stan_client.new_message import encode_context, encode_due
 from stan_client.publishing import Publisher
 
 from stan.protocol.features import Feature
@@ -93,6 +94,21 @@ async def test_context_is_not_sent_to_a_server_that_would_drop_it(told) -> None:
     with pytest.raises(stan_client.NotSupportedError, match="headers and keys"):
         publisher.publish("ch", b"x", "", told, CONTEXT)
     assert (where.link.sent, publisher.in_flight) == ([], 0)
+
+
+async def test_a_delay_is_not_sent_to_a_server_that_would_deliver_at_once(told) -> None:
+    for features in (Feature.CONTEXT, Feature.CONTEXT | Feature.DELAYS):
+        where = session(features)
+        publisher = await attached(where)
+        if features & Feature.DELAYS:
+            publisher.publish("ch", b"x", "", told, encode_due(5, None) + CONTEXT)
+            (message,) = where.link.sent
+            assert message.deliver_at > time.time_ns()
+        else:
+            with pytest.raises(stan_client.NotSupportedError, match="delayed messages"):
+                publisher.publish("ch", b"x", "", told, encode_due(5, None) + CONTEXT)
+            assert where.link.sent == []
+        publisher.stop()
 
 
 async def test_each_publish_waits_for_its_own_time(told) -> None:

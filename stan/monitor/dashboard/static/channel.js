@@ -48,7 +48,7 @@ function buttons(data, done, context) {
       fields: [{ name: "max_msgs", label: "Messages", type: "number", min: 0, value: data.limits.max_msgs ?? 0 }, { name: "max_bytes", label: "Bytes", type: "number", min: 0, value: data.limits.max_bytes ?? 0 }, { name: "max_age", label: "Age, seconds", type: "number", min: 0, value: data.limits.max_age ?? 0 }],
       make: (values) => ({ ...channel_, ...changed(values, data.limits) }) })),
     data.edited.length > 0 && deed("reset", "Limits as configured…", () => confirm({ title: `Limits of ${data.name} as configured?`, text: "What was edited is forgotten; what is beyond the limits of the configuration is removed.", button: "Reset", action: "edit_limits", make: () => ({ ...channel_, reset: true }), done })),
-    deed("delete", "Delete…", () => confirm({ title: `Delete ${data.name}?`, text: `Its ${many(data.messages, "message")} and its subscriptions are gone then. This cannot be taken back.`, word: data.name, button: "Delete", action: "delete_channel",
+    deed("delete", "Delete…", () => confirm({ title: `Delete ${data.name}?`, text: `Its ${many(data.messages, "message")}${data.delayed ? `, ${many(data.delayed, "delayed message")}` : ""} and its subscriptions are gone then. This cannot be taken back.`, word: data.name, button: "Delete", action: "delete_channel",
       make: () => ({ ...channel_, uid: data.uid }), done: () => context.go("#/channels") })));
 }
 
@@ -73,7 +73,8 @@ const page = (context, asked) => (data) => {
       fact(limits.max_bytes ? `of ${size(limits.max_bytes)}` : "stored", size(data.bytes), fill(data.bytes, limits.max_bytes, "filled by size")),
       fact(limits.max_age ? `oldest, of ${span(limits.max_age)}` : "oldest", age ? span(age) : "–", fill(age, limits.max_age, "filled by age")),
       fact("sequences", data.last ? `${number(data.first)} – ${number(data.last)}` : "–"),
-      fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–")),
+      fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–"),
+      ...(data.delayed ? [fact("delayed, on their way", number(data.delayed))] : [])),
     h("div", { class: "columns" },
       h("section", { class: "card" }, chart("Published a second", [{ name: "in", points: data.pace }], rate)),
       h("section", { class: "card" }, chart("Lag", lags.map((row) => ({ name: row.name, points: row.trend })), number)),

@@ -1,0 +1,60 @@
+"""`stan delayed`: messages that wait for the time which their publishers have told: list, cancel."""
+
+from typing import Annotated
+
+import stan_client
+import typer
+
+from stan import units
+from stan.cli.support.args import Channel, checked_channel, parsed
+from stan.cli.support.common import Target, group_of_commands
+from stan.cli.support.options import Confirmation, View, injected
+from stan.cli.support.output import Table, done
+from stan.cli.support.session import look, on_cluster
+from stan.units import counted, format_time
+
+app = group_of_commands("Messages that wait for their time: list, cancel.")
+
+
+@app.command("list")
+@injected
+def list_(channel: Channel, *, target: Target, view: View) -> None:
+    """When the messages of a channel are due, those that were published first at the top.
+
+    What waits in a channel with a delay by policy are messages of that channel: stan channel get shows them.
+    """
+    checked_channel(channel)
+
+    async def table(direct: stan_client.Direct) -> Table:
+        found = await direct.admin.delayed(channel)
+        return Table(
+            (">ID", "DUE"),
+            [(str(one.id), format_time(one.due)) for one in found],
+            {"messages": [{"id": one.id, "due": one.due} for one in found]},
+            [str(one.id) for one in found],
+            foot=f"{counted(len(found), 'delayed message')}.",
+            empty="No delayed messages.",
+        )
+
+    look(target, view, table)
+
+
+@app.command("cancel")
+@injected
+def cancel(
+    channel: Channel,
+    ids: Annotated[list[str], typer.Argument(help="As stan delayed list shows them.")],
+    *,
+    target: Target,
+    confirmation: Confirmation,
+) -> None:
+    """Remove messages before they come. One that is on its way already comes nonetheless."""
+    checked_channel(channel)
+    numbers = [parsed("IDS", units.number, one) for one in ids]
+
+    async def main(direct: stan_client.Direct) -> None:
+        confirmation.require(f"Removes {counted(len(numbers), 'delayed message')} of channel {channel} for good.")
+        answer = await direct.admin.cancel_delayed(channel, numbers)
+        done(f"{answer.changed} of {counted(len(numbers), 'delayed message')} of channel {channel} cancelled.")
+
+    on_cluster(target, main)

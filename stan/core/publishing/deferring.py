@@ -1,0 +1,282 @@
+"""Deferred messages, whose publishers have told when they are due, on their way into their channels; on the leader of the group.
+
+    publish with a time ─► hidden channel, with its due time in one entry, acknowledged ─► due: one entry stores it in its channel
+                                                                                           and takes its due time off the list
+
+Promises: none goes before the wall clock of the leader shows its time; none is lost or stored twice in its channel; those of one
+channel that are due go in the order of their times, as far as one read holds them. What is late goes at once, in bounded batches.
+"""
+
+import heapq
+from collections import defaultdict
+from functools import partial
+
+from stan import limits
+from stan.core.base.delivery_policy import DEFAULT
+from stan.core.base.ready import Fetch, ReadResult
+from stan.core.context import BrokerContext, nobody_waits, shown
+from stan.core.leader.leadership import Leadership
+from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.deferrals import Deferrals, deferrals
+from stan.core.publishing.late import letters_of, mark, tell
+from stan.core.publishing.moved_rows import row_of
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.row_batch import RowBatch, StoreResult
+from stan.core.publishing.stored_reads import stored_messages
+from stan.core.state.deferred import Deferred
+from stan.core.state.meta import ChannelInfo
+from stan.protocol.entries import DEFERRED_UID
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import MILLISECOND, ChannelUid, GroupId, Nanos
+
+Due = tuple[int, int, int]
+"""When a message is due (Unix ns), its sequence in the hidden channel, the first sequence of its batch."""
+Place = tuple[int, int]
+"""The sequence of a message in the hidden channel, and the first one of its batch."""
+
+
+class Deferring:
+    """Moves deferred messages that are due, in the groups that this node leads."""
+
+    def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
+        self.context = context
+        self.channels = channels
+        self.publishing = publishing
+        self.numbers = 0
+
+    def lead(self, number: GroupId, leadership: Leadership) -> None:
+        """This node leads a group from now on."""
+        here = deferrals(self.context, self.channels, number)
+        leadership.keep(here)
+        if here.soonest:
+            self._arm(number, here, 0)
+
+    def _of(self, number: GroupId) -> Deferrals:
+        return self.context.kept(number, Deferrals)
+
+    def _deferred(self, number: GroupId) -> Deferred:
+        return self.context.groups[number].machine.part(Deferred)
+
+    def applied(self, number: GroupId, change: pb.GroupChange) -> None:
+        """Messages were stored that wait, or some wait no more; on every node that holds the group."""
+        floor = self._deferred(number).floor
+        if floor > 1:
+            self.context.outgoing.trims.append((number, DEFERRED_UID, floor))
+        if change.HasField("deferred") and self.context.leads(number):
+            here, due = self._of(number), min(change.deferred.dues)
+            here.expect(due, change.deferred.sequence)
+            self._arm(number, here, due - self.context.clock.wall)
+
+    # --- what is due ------------------------------------------------------------------------------------------------------
+
+    def _arm(self, number: GroupId, here: Deferrals, wait: int) -> None:
+        """Look in *wait* ns, or sooner: the wall clock may be set."""
+        now = self.context.clock.now
+        at = now + min(max(wait, 0), limits.DELAY_LOOK)
+        if not now < here.armed <= at:
+            here.armed = at
+            self.context.timers.at(at, partial(self._tick, number, here))
+
+    def _tick(self, number: GroupId, here: Deferrals, now: Nanos) -> None:
+        if self._of(number) is here and here.armed <= now:
+            here.armed = 0
+            self.context.within(number, self._look, number, here)
+
+    def _look(self, number: GroupId, here: Deferrals) -> None:
+        if not here.busy:
+            due = self._due(number, here)
+            if due:
+                self._read(number, here, due)
+        if here.soonest:
+            wait = here.soonest[0][0] - self.context.clock.wall
+            self._arm(number, here, max(wait, MILLISECOND) if not here.busy and wait > 0 else limits.DELAY_LOOK)
+
+    def _due(self, number: GroupId, here: Deferrals) -> list[Due]:
+        """The messages that are due, the oldest first, not more than one entry moves."""
+        deferred, wall, now, most = self._deferred(number), self.context.clock.wall, self.context.clock.now, 0
+        here.blocked = {uid: until for uid, until in here.blocked.items() if until > now}
+        found: list[Due] = []
+        looked_at: list[tuple[int, int]] = []
+        while here.soonest and here.soonest[0][0] <= wall:
+            if len(found) >= limits.DELAY_MESSAGES_MAX:
+                found.sort()
+                del found[limits.DELAY_MESSAGES_MAX :]
+                most = found[-1][0]
+            if most and here.soonest[0][0] >= most:
+                break
+            _, first = heapq.heappop(here.soonest)
+            batch = deferred.batches.get(first)
+            if batch is None:
+                continue
+            looked_at.append((batch.due, first))
+            if batch.uid not in here.blocked:
+                times, kept = enumerate(batch.dues, first), here.cancelling
+                found += [(due, at, first) for at, due in times if 0 < due <= wall and at not in kept]
+        for due, first in looked_at:
+            here.expect(due, first)
+        found.sort()
+        return self._one_read(deferred, found)
+
+    def _one_read(self, deferred: Deferred, found: list[Due]) -> list[Due]:
+        """The first of these messages, about as many as one read holds."""
+        size, taken, firsts = 0, 0, set()
+        for _, _, first in found[: limits.DELAY_MESSAGES_MAX]:
+            batch = deferred.batches[first]
+            size += batch.bytes // len(batch.dues)
+            firsts.add(first)
+            if taken and (size > limits.READ_BYTES_MAX or len(firsts) > limits.BATCHES_PER_READ_MAX):
+                break
+            taken += 1
+        return found[:taken]
+
+    def _read(self, number: GroupId, here: Deferrals, due: list[Due]) -> None:
+        self.numbers += 1
+        here.fetch = self.numbers
+        here.moving = {sequence: (first, at) for at, sequence, first in due}
+        runs: list[tuple[int, int]] = []
+        for sequence in sorted(here.moving):
+            if runs and runs[-1][1] + 1 == sequence:
+                runs[-1] = (runs[-1][0], sequence)
+            else:
+                runs.append((sequence, sequence))
+        fetch = Fetch(number, DEFERRED_UID, 0, tuple(runs), limits.READ_BYTES_MAX, here.fetch)
+        self.context.outgoing.fetches.append(fetch)
+
+    # --- moving -----------------------------------------------------------------------------------------------------------
+
+    def fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
+        """The answer to a Fetch: messages that are due."""
+        here = self._of(fetch.group)
+        if here.fetch != fetch.number:
+            return
+        here.fetch = 0
+        moving, deferred = here.moving, self._deferred(fetch.group)
+        read = dict(stored_messages(batches, [(fetch.runs[0][0], fetch.runs[-1][1])]))
+        end = max(read, default=fetch.runs[-1][1])
+        by_channel: dict[ChannelUid, list[Place]] = defaultdict(list)  # by due time
+        wall = self.context.clock.wall  # it may have been set back since they were found to be due
+        for sequence, (first, due) in moving.items():
+            if sequence <= end and due <= wall and deferred.holds(first, sequence):
+                by_channel[deferred.batches[first].uid].append((sequence, first))
+        here.entries += 1  # what comes of one channel is known at once, perhaps: not done before all were looked at
+        for uid, places in by_channel.items():
+            late = self._late(here, uid, places)
+            if late:
+                self._give_up(fetch.group, here, uid, places[:late], read)
+            if places[late:]:
+                self._move(fetch.group, here, uid, places[late:], read)
+        here.entries -= 1
+        self._done(fetch.group, here)
+
+    def _move(
+        self,
+        number: GroupId,
+        here: Deferrals,
+        uid: ChannelUid,
+        places: list[Place],
+        read: dict[int, bytes],
+    ) -> None:
+        """Store messages in their channel, and take them off the list, in one entry."""
+        channel = self.channels.by_uid.get(uid)
+        named = [number for sequence, first in places for number in (first, sequence)]
+        change = pb.GroupChange(deferred_gone=pb.DeferredGone(places=named)).SerializeToString()
+        there = [read[sequence] for sequence, _ in places if sequence in read]
+        if len(there) < len(places):
+            lost = f"{len(places) - len(there)} delayed messages of group {number} are lost: the log does not have them"
+            self.context.note("ERR", lost)
+        if channel is None and (uid in self.context.meta.by_uid or uid >= self.context.meta.next_uid):
+            here.blocked[uid] = self.context.clock.now + limits.DELAY_RETRY  # this copy of the metadata is behind
+        elif channel is None or not there:  # nobody can get them
+            here.entries += 1
+            gone = pb.DeferredGone(places=named)
+            self.context.change_group(number, partial(self._gone, number, here), nobody_waits, deferred_gone=gone)
+        elif channel.closed:
+            self._wait(here, channel.info, channel.closed)
+        else:
+            here.entries += 1
+            self._store(number, here, channel, channel.info, [*map(wire.MsgProto.FromString, there)], change)
+
+    def _store(
+        self,
+        number: GroupId,
+        here: Deferrals,
+        to: LiveChannel,
+        info: ChannelInfo,
+        messages: list[wire.MsgProto],
+        change: bytes,
+    ) -> None:
+        """Store messages for the channel *info* in a channel, it or another one, with the change that goes with them."""
+        rows, done = b"".join(map(row_of, messages)), partial(self._stored, number, here, info)
+        self.publishing.add(to, RowBatch(rows, len(messages), done, lambda _first: change))
+
+    # --- what is too late ---------------------------------------------------------------------------------------------------
+
+    def _late(self, here: Deferrals, uid: ChannelUid, places: list[Place]) -> int:
+        """How many of these messages, the oldest ones, are given up because they are too late."""
+        context, info = self.context, self.context.meta.by_uid.get(uid)
+        policy = context.policies.of(info.name, b"") if info is not None else DEFAULT
+        if info is None or not policy.max_late:
+            return 0
+        letters = policy.dead_letters_of(info.name)
+        if letters and not letters_of(context, letters, info.group):
+            return 0
+        before = context.clock.wall - policy.max_late
+        return sum(here.moving[sequence][1] < before for sequence, _ in places)
+
+    def _give_up(
+        self, number: GroupId, here: Deferrals, uid: ChannelUid, places: list[Place], read: dict[int, bytes]
+    ) -> None:
+        """Store messages as dead letters; where a policy names no channel for those they are dropped."""
+        info = self.context.meta.by_uid[uid]
+        letters = self.context.policies.of(info.name, b"").dead_letters_of(info.name)
+        gone = pb.DeferredGone(places=[number for sequence, first in places for number in (first, sequence)])
+        messages = [wire.MsgProto.FromString(read[sequence]) for sequence, _ in places if sequence in read]
+        here.entries += 1
+        if not letters or not messages:
+            self.context.change_group(number, partial(self._gone, number, here), nobody_waits, deferred_gone=gone)
+            tell(self.context, info, len(places), letters)
+            return
+        for message in messages:
+            mark(message, info)
+        change = pb.GroupChange(deferred_gone=gone).SerializeToString()
+
+        def opened(channel: LiveChannel | None, error: str) -> None:
+            if channel is None:
+                self._stored(number, here, info, StoreResult(error=error))
+                return
+            tell(self.context, info, len(messages), letters)
+            self._store(number, here, channel, info, messages, change)
+
+        self.channels.open(letters, opened)
+
+    # --- what fails ---------------------------------------------------------------------------------------------------------
+
+    def _wait(self, here: Deferrals, info: ChannelInfo, error: str) -> None:
+        """Messages cannot be moved into a channel now: try again later, and those of other channels go on."""
+        here.blocked[info.uid] = self.context.clock.now + limits.DELAY_RETRY
+        self.context.complain("WRN", f"Delayed messages cannot be moved to channel {shown(info.name)}: {error}")
+
+    def _stored(self, number: GroupId, here: Deferrals, info: ChannelInfo, stored: StoreResult) -> None:
+        here.entries -= 1
+        if stored.error:
+            self._wait(here, info, stored.error)
+        self._done(number, here)
+
+    def _gone(self, number: GroupId, here: Deferrals, _result: object, _error: str) -> None:
+        here.entries -= 1
+        self._done(number, here)
+
+    def _done(self, number: GroupId, here: Deferrals) -> None:
+        """Look for more at once, if nothing is on its way any more."""
+        if self._of(number) is here and not here.busy:
+            here.moving = {}
+            self._arm(number, here, 0)
+
+    def read_failed(self, fetch: Fetch, why: str) -> None:
+        """The log could not answer; it is asked again after DELAY_RETRY."""
+        here = self._of(fetch.group)
+        if here.fetch == fetch.number:
+            here.fetch, here.moving = 0, {}
+            self.context.complain("ERR", f"Delayed messages of group {fetch.group} cannot be read: {why}")
+            self._arm(fetch.group, here, limits.DELAY_RETRY)

@@ -1,0 +1,238 @@
+"""Messages that wait in a channel with a delay (a policy of operators) until they are due, and go to its target then.
+
+    published, stored, acknowledged ─► waits in its channel ─► due (timestamp + delay): one entry stores it in the target
+                                                               and trims it from its channel
+
+Promises: none is moved before the wall clock of the leader shows its time; none is lost or moved twice, whoever leads and
+whenever it dies, as the move is one entry; the messages of one channel are moved in their order. What is late goes at once, the
+oldest first, in bounded batches, each stored before the next is read, so that what is published now is not held up.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+from stan import limits
+from stan.core.base.ready import ReadResult
+from stan.core.context import BrokerContext, nobody_waits, shown
+from stan.core.publishing.channels import Delay, LiveChannel, LiveChannels
+from stan.core.publishing.late import letters_of, mark, tell
+from stan.core.publishing.moved_rows import row_of
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.row_batch import RowBatch, StoreResult
+from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.core.state.meta import ChannelInfo
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import MILLISECOND, ChannelUid, GroupId, WallNanos
+
+
+@dataclass(slots=True)
+class Move:
+    """The next messages of one channel on their way into its target."""
+
+    channel: LiveChannel
+    delay: Delay
+    first: int = 0
+    last: int = 0  # of the channel; all up to here are due
+    fetch: int = 0  # number of the Fetch under way; 0: none
+    too_late: int = 0  # messages on their way to the dead letters
+
+
+@dataclass(slots=True)
+class _Moves:
+    """The moves of one group, while this node leads it."""
+
+    under_way: dict[ChannelUid, Move] = field(default_factory=dict)
+    paused: dict[ChannelUid, int] = field(default_factory=dict)  # until when (Nanos), after a failure
+
+
+class Delaying:
+    """Moves messages that are due, in the groups that this node leads."""
+
+    def __init__(
+        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, stored_reads: StoredReads
+    ) -> None:
+        self.context = context
+        self.stored_reads = stored_reads
+        self.channels = channels
+        self.publishing = publishing
+        self.look_at = 0  # Nanos: when to look next which messages are due
+        self.armed = 0  # Nanos: when a turn will run to look
+        self.numbers = 0
+
+    def _of(self, number: GroupId) -> _Moves:
+        return self.context.kept(number, _Moves)
+
+    # --- what is due ------------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Move what is due in the channels with a delay, if it is time to look."""
+        now = self.context.clock.now
+        if now >= self.look_at:
+            wait = limits.DELAY_LOOK
+            for uid, delay in [*self.channels.delayed.items()]:
+                channel = self.channels.by_uid.get(uid)
+                if channel is not None:
+                    wait = min(wait, max(self._look(channel, delay), MILLISECOND))
+            self.look_at = now + wait
+            if not now < self.armed <= self.look_at:
+                self.armed = self.look_at
+                self.context.timers.at(self.armed, lambda _now: None)  # only so that a turn runs then
+
+    def _look(self, channel: LiveChannel, delay: Delay) -> int:
+        """Begin to move what is due in a channel. Returns in how many ns to look again."""
+        context, info = self.context, channel.info
+        here = self._of(info.group)
+        soon = min(limits.DELAY_LOOK, delay.delay)
+        if info.uid in here.under_way or channel.closed or channel.reservation is not None:
+            return soon
+        index = context.indexes(info.group, info.uid)
+        first = max(index.first_sequence, context.group_of(info).machine.channel(info.uid).first_sequence)
+        if not index.last_sequence or first > index.last_sequence:
+            return soon
+        until = context.clock.wall - delay.delay
+        last = min(index.sequence_at(WallNanos(until + 1)) - 1, index.last_sequence)
+        if last < first:
+            return min(soon, index.first_timestamp - until)
+        if (pause := here.paused.get(info.uid, 0) - context.clock.now) > 0:
+            return pause
+        context.within(info.group, self._begin, Move(channel, delay, first, last))
+        return soon
+
+    def _begin(self, move: Move) -> None:
+        here, info = self._of(move.channel.info.group), move.channel.info
+        here.paused.pop(info.uid, None)
+        if error := self.channels.delay_trouble(info, move.delay):
+            self._failed(move, error)
+            return
+        here.under_way[info.uid] = move
+        self.channels.open(move.delay.target, partial(self._opened, move))
+
+    def _opened(self, move: Move, target: LiveChannel | None, error: str) -> None:
+        if not self._goes_on(move):
+            return
+        if target is None:
+            self._failed(move, error)
+            return
+        self.numbers += 1
+        move.fetch = self.numbers
+        move.last = min(move.last, move.first + limits.DELAY_MESSAGES_MAX - 1)
+        info, runs = move.channel.info, ((move.first, move.last),)
+        self.stored_reads.ask(info.group, info.uid, runs, partial(self._read, info, move.fetch))
+
+    def _goes_on(self, move: Move) -> bool:
+        """True if a move is under way still: this node leads the group, and the channel is there."""
+        return self._of(move.channel.info.group).under_way.get(move.channel.info.uid) is move
+
+    # --- moving -----------------------------------------------------------------------------------------------------------
+
+    def _read(self, info: ChannelInfo, number: int, batches: list[ReadResult], error: str) -> None:
+        """The log has answered: messages that are due; or with an error."""
+        move = self._of(info.group).under_way.get(info.uid)
+        if move is None or move.fetch != number:
+            return
+        if error:
+            self._failed(move, error)
+            return
+        move.fetch = 0
+        target = self.channels.by_name.get(move.delay.target)
+        if target is None or target.closed or move.channel.closed:
+            self._failed(move, "" if target is None else target.closed or move.channel.closed)
+            return
+        deleted = self.context.deleted(info.group, info.uid)
+        last = 0
+        bodies: list[wire.MsgProto] = []
+        late: list[wire.MsgProto] = []
+        too_late = self.context.clock.wall - move.delay.delay - move.delay.max_late if move.delay.max_late else 0
+        due = self.context.clock.wall - move.delay.delay
+        for sequence, record in stored_messages(batches, [(move.first, move.last)]):
+            if deleted is not None and deleted.within(sequence, sequence):
+                last = sequence
+                continue
+            message = wire.MsgProto.FromString(record)
+            if message.timestamp > due:  # the clock was set back since they were found to be due
+                if not last:
+                    del self._of(info.group).under_way[info.uid]
+                    return
+                break
+            last = sequence
+            (late if message.timestamp < too_late else bodies).append(message)
+        if not last:
+            lost = f"Delayed messages {move.first} to {move.last} of channel {shown(move.channel.info.name)} are lost"
+            self.context.note("ERR", f"{lost}: the log does not have them")
+        if late:  # the oldest ones, so these alone now
+            last = late[-1].sequence
+            self._give_up(move, late, last)
+        else:
+            self._store(move, target, bodies, last or move.last)
+
+    def _store(self, move: Move, target: LiveChannel, messages: list[wire.MsgProto], last: int) -> None:
+        """Store messages in a channel and trim theirs up to *last*, in one entry."""
+        trim = _trim(move.channel.info.uid, last + 1)
+        done = partial(self._stored, move)
+        if messages:
+            rows = b"".join(map(row_of, messages))
+            self.publishing.add(target, RowBatch(rows, len(messages), done, lambda _first: trim.SerializeToString()))
+        else:  # they were deleted one by one, or lie in a part of the log that is lost
+
+            def trimmed(result: object, error: str) -> None:
+                done(StoreResult() if result is not None else StoreResult(error=error))
+
+            self.context.change_group(move.channel.info.group, trimmed, nobody_waits, trim=trim.trim)
+
+    def _stored(self, move: Move, stored: StoreResult) -> None:
+        if not self._goes_on(move):
+            return
+        if stored.error:
+            self._failed(move, stored.error)
+            return
+        del self._of(move.channel.info.group).under_way[move.channel.info.uid]
+        if move.too_late:
+            tell(self.context, move.channel.info, move.too_late, move.delay.dead_letters)
+        self.look_at = 0  # more may be due
+
+    # --- what is too late ---------------------------------------------------------------------------------------------------
+
+    def _give_up(self, move: Move, late: list[wire.MsgProto], last: int) -> None:
+        """Store messages that are too late as dead letters; where a policy names no channel for those they are dropped."""
+        name = move.delay.dead_letters
+        if not name:
+            move.too_late = len(late)
+            self._store(move, move.channel, [], last)
+        elif letters_of(self.context, name, move.channel.info.group):
+            self.channels.open(name, partial(self._give_to, move, late, last))
+        else:
+            self._store(move, self.channels.by_name[move.delay.target], late, last)
+
+    def _give_to(
+        self, move: Move, late: list[wire.MsgProto], last: int, letters: LiveChannel | None, error: str
+    ) -> None:
+        if not self._goes_on(move):
+            return
+        if letters is None:
+            self._failed(move, error)
+            return
+        for message in late:
+            mark(message, move.channel.info)
+        move.too_late = len(late)
+        self._store(move, letters, late, last)
+
+    # --- what fails ---------------------------------------------------------------------------------------------------------
+
+    def _failed(self, move: Move, error: str) -> None:
+        """Messages cannot be moved now: try again later."""
+        info, here = move.channel.info, self._of(move.channel.info.group)
+        here.under_way.pop(info.uid, None)
+        here.paused[info.uid] = self.context.clock.now + limits.DELAY_RETRY
+        text = f"Delayed messages of channel {shown(info.name)} cannot be moved to {shown(move.delay.target)}: {error}"
+        self.context.complain("WRN", text)
+
+    def dropped(self, number: GroupId, uid: ChannelUid) -> None:
+        """A channel is gone: forget its move."""
+        here = self._of(number)
+        here.under_way.pop(uid, None)
+        here.paused.pop(uid, None)
+
+
+def _trim(uid: ChannelUid, first: int) -> pb.GroupChange:
+    return pb.GroupChange(trim=pb.Trim(first_sequences=[uid, first]))

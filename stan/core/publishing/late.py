@@ -1,0 +1,38 @@
+"""Delayed messages that are later than their policy allows (`max_late`): what is told of them, what their dead letters say."""
+
+from stan.core.context import BrokerContext, shown
+from stan.core.state.meta import ChannelInfo
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import GroupId
+
+LATE = b"late"
+"""Why a message was given up, in its header."""
+
+
+def letters_of(context: BrokerContext, name: bytes, group: GroupId) -> bytes:
+    """The channel *name* for dead letters if it is, or will be, in the *group* of the messages; b"": there is none. Elsewhere a
+    message cannot be stored in one entry."""
+    if name and context.group_number(name) != group:
+        text = f"Messages that are later than max_late are delivered: {shown(name)} is in another group than they are"
+        context.complain("WRN", text)
+        return b""
+    return name
+
+
+def mark(message: wire.MsgProto, info: ChannelInfo) -> None:
+    """Say in the headers of a dead letter why it is one, and from which channel."""
+    for key, value in (
+        (b"stan-reason", LATE),
+        (b"stan-channel", info.name),
+        (b"stan-sequence", b"%d" % message.sequence),
+    ):
+        message.headers.add(key=key, value=value)
+
+
+def tell(context: BrokerContext, info: ChannelInfo, count: int, letters: bytes) -> None:
+    """Tell operators that *count* messages of a channel were given up."""
+    context.reports.totals.late_messages += count
+    where = f"stored in {shown(letters)}" if letters else "dropped, as no policy names a channel for dead letters"
+    text = f"{count} delayed messages of channel {shown(info.name)} were later than max_late: {where}"
+    context.note("WRN", text)
+    context.emit("late_messages", text, channel=info.name, group=info.group)

@@ -1,0 +1,135 @@
+"""Deferred messages: those whose publishers have told when they are due, and that wait in the group's hidden channel until then.
+
+A component of the group's machine (see components.py), fed by committed entries alone. Promises: a message is listed from the
+entry that stores it in the hidden channel to the one that stores it in its own channel, or that cancels it; what is below `floor`
+of the hidden channel is needed no more. Times are packed, 8 bytes a message, in batches as they were published.
+"""
+
+from array import array
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from stan.core.base.runs import pairs
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import ChannelUid, RaftIndex, Sequence
+
+KEY_BYTES = 8
+
+
+@dataclass(slots=True)
+class DeferredBatch:
+    """Messages of one publish that wait, one after the other in the hidden channel."""
+
+    uid: ChannelUid  # of their own channel
+    dues: "array[int]"  # Unix ns; 0: it is gone
+    waiting: int
+    bytes: int  # of all of them
+
+    @property
+    def due(self) -> int:
+        """When the next one is due."""
+        return min(filter(None, self.dues), default=0)
+
+
+@dataclass(slots=True)
+class Deferred:
+    """The deferred messages of a group. A row's key is the first sequence of a batch, big-endian; the row is a pb.Deferred."""
+
+    KIND: ClassVar[str] = "deferred"
+    CHANGES: ClassVar[tuple[str, ...]] = ("deferred", "deferred_gone")
+
+    dirty: set[bytes] = field(default_factory=set)
+    batches: dict[int, DeferredBatch] = field(default_factory=dict)  # by first sequence, in order
+    waiting: int = 0  # messages
+    counts: dict[ChannelUid, int] = field(default_factory=dict)  # messages that wait, by the channel that they are for
+    emptied: int = 0  # last sequence when nothing waited any more; 0: that was not since the start
+
+    @property
+    def floor(self) -> Sequence:
+        """The messages of the hidden channel below this one are needed no more; 0: that is not known."""
+        first = next(iter(self.batches), 0)
+        return Sequence(first or (self.emptied + 1 if self.emptied else 0))
+
+    def holds(self, first: int, sequence: int) -> bool:
+        """True if a message waits; *first*: the first sequence of its batch."""
+        batch = self.batches.get(first)
+        return batch is not None and 0 <= sequence - first < len(batch.dues) and batch.dues[sequence - first] > 0
+
+    def listed(self, uid: ChannelUid, after: int = 0) -> Iterator[tuple[int, int, int]]:
+        """(first sequence of its batch, sequence, due) of each message that waits for a channel, above the sequence *after*."""
+        for first, batch in self.batches.items():
+            if batch.uid == uid and first + len(batch.dues) > after:
+                for sequence, due in enumerate(batch.dues, first):
+                    if due and sequence > after:
+                        yield first, sequence, due
+
+    # --- changes ----------------------------------------------------------------------------------------------------
+
+    def apply(self, _name: str, change: pb.Deferred | pb.DeferredGone, _index: RaftIndex) -> int:
+        """Apply one committed change. Returns how many messages wait from now on, or are gone by it."""
+        if isinstance(change, pb.Deferred):
+            batch = DeferredBatch(ChannelUid(change.uid), array("q", change.dues), len(change.dues), change.bytes)
+            self.batches[change.sequence] = batch
+            self._count(batch.uid, batch.waiting)
+            self.dirty.add(_key(change.sequence))
+            return batch.waiting
+        gone = 0
+        for first, sequence in pairs(change.places):
+            if self.holds(first, sequence):
+                batch = self.batches[first]
+                batch.dues[sequence - first] = 0
+                batch.waiting -= 1
+                gone += 1
+                self._count(batch.uid, -1)
+                self.dirty.add(_key(first))
+                if not batch.waiting:
+                    self._forget(first)
+        return gone
+
+    def _count(self, uid: ChannelUid, change: int) -> None:
+        self.waiting += change
+        self.counts[uid] = self.counts.get(uid, 0) + change
+        if not self.counts[uid]:
+            del self.counts[uid]
+
+    def _forget(self, first: int) -> None:
+        batch = self.batches.pop(first)
+        if not self.batches:
+            self.emptied = max(self.emptied, first + len(batch.dues) - 1)
+        self.dirty.add(_key(first))
+
+    def drop_channel(self, uid: ChannelUid) -> None:
+        """A channel is gone, and what waits for it."""
+        for first in [first for first, batch in self.batches.items() if batch.uid == uid]:
+            self._count(uid, -self.batches[first].waiting)
+            self._forget(first)
+
+    # --- rows -------------------------------------------------------------------------------------------------------
+
+    def keys(self) -> Iterable[bytes]:
+        """The keys of all rows, one per batch."""
+        return map(_key, self.batches)
+
+    def row(self, key: bytes) -> bytes | None:
+        """The row of a batch; None if nothing of it waits."""
+        first = int.from_bytes(key)
+        batch = self.batches.get(first)
+        if batch is None:
+            return None
+        return pb.Deferred(uid=batch.uid, sequence=first, dues=batch.dues, bytes=batch.bytes).SerializeToString()
+
+    def load(self, key: bytes, state: bytes) -> None:
+        """Take in one row; only before the first `apply`. Batches are kept in order, in whichever order their rows come."""
+        row = pb.Deferred.FromString(state)
+        first, dues = int.from_bytes(key), array("q", row.dues)
+        waiting = sum(1 for due in dues if due)
+        out_of_order = first < next(reversed(self.batches), 0)
+        self.batches[first] = DeferredBatch(ChannelUid(row.uid), dues, waiting, row.bytes)
+        self._count(ChannelUid(row.uid), waiting)
+        if out_of_order:
+            self.batches = dict(sorted(self.batches.items()))
+
+
+def _key(first: int) -> bytes:
+    return first.to_bytes(KEY_BYTES)

@@ -1,0 +1,34 @@
+"""A channel with a delay, used by published clients, which know nothing of it."""
+
+import asyncio
+import time
+
+from stan_client import Direct
+
+from stan.protocol.proto import admin_pb2 as pb
+from stan.types import SECOND
+from tests.conformance.clients import numbered, payloads, sequences
+from tests.kit.server import CLUSTER_ID
+
+MANY = 200
+DELAY_S = 1
+
+
+async def set_delay(server, channel, target):
+    async with Direct(server.url, CLUSTER_ID) as direct:
+        await direct.admin.set_policy(channel, pb.DeliveryPolicy(delay=DELAY_S * SECOND, target=target.encode()))
+
+
+def test_what_is_published_to_a_channel_with_a_delay_comes_later_to_its_target(connect, shared_server, name):
+    asyncio.run(set_delay(shared_server, f"{name}.later", name))
+    client = connect()
+    client.subscribe("s", name)
+    began = time.time_ns()
+
+    acked = client.publish_and_wait(f"{name}.later", *numbered("m", MANY))
+
+    assert sorted(payloads(acked)) == sorted(numbered("m", MANY))
+    messages = client.messages("s", MANY)
+    assert payloads(messages) == numbered("m", MANY)
+    assert sequences(messages) == list(range(1, MANY + 1))
+    assert messages[0]["timestamp"] >= began + DELAY_S * SECOND
