@@ -561,6 +561,20 @@ def no_other_orders(walk: Walk) -> None:
     asyncio.run(delete())
 
 
+def a_durable(walk: Walk) -> None:
+    """The durable is there, though commands before have deleted it."""
+
+    async def subscribe() -> None:
+        client = await stan_client.connect("test-cluster", "explained", servers=walk.url)
+        subscription = await client.subscribe(
+            "orders", durable="billing", start=stan_client.everything(), manual_acks=True
+        )
+        await subscription.close()
+        await client.close()
+
+    asyncio.run(subscribe())
+
+
 def certificates(walk: Walk) -> None:
     authority = Authority(walk.directory)
     authority.sign("server")
@@ -601,6 +615,7 @@ BEFORE: dict[str, Callable[[Walk], None]] = {
     "stan config accounts": the_brokers_login,
     "stan context add": credentials,
     "stan dlq list": dead_letters,
+    "stan explain": a_durable,
     "stan-server -st FILE -dir /var/lib/stan --tlsverify": certificates,
     "NATS_STREAMING_ENCRYPTION_KEY": a_key,
 }
