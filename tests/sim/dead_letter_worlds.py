@@ -41,6 +41,7 @@ class _DeadLetters:
         super().__init__(seed)
         self.policy = replace(self.policy, dead_letter=SUFFIX, dead_letter_rate=0)
         self.reasons = Counter()
+        self.history.gives_up = True
         self.dead_letters = {channel + SUFFIX: {} for channel in CHANNELS}
 
     def run(self, **patience):

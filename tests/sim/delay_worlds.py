@@ -70,6 +70,7 @@ class _ClockSet:
     def __init__(self, seed):
         super().__init__(seed)
         self.moved = 0
+        self.history.tells_causes = False  # times in the log are those of clocks that are set
 
     def _plan_faults(self, end):
         super()._plan_faults(end)

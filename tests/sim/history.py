@@ -164,6 +164,7 @@ class History:
         self.dead_letters = set()  # (channel, sequence, client id) of what became a dead letter of a plain subscription
         self.told = []  # complaints made on the way
         self.operations = defaultdict(list)  # consumer -> what an operator has asked to be changed about it
+        self.gives_up = False  # what a client has rejected stays pending until it is a dead letter
         self.tells_causes = False  # the broker records why it sends what it sends
         self.changes = {}  # (group, index) -> [changes of the entry], and the wall time of their leader when the run began
         self.cursors = {}  # (group, cursor id) -> Cursor, of those that a progress entry tells of
@@ -839,7 +840,7 @@ def check_causes(history):
     for event in history.events:
         if isinstance(event, Ended):
             ended[event.sub.member] = event.at
-        elif isinstance(event, Failed):
+        elif isinstance(event, Failed) or (history.gives_up and isinstance(event, Acked)):
             failed[event.sub.consumer, event.sequence] = event.at
         elif isinstance(event, Reset):
             resets.append(event)

@@ -105,8 +105,8 @@ class OrderedTurn:
                 order.enters(sequence, slot)
                 order.records.keep(sequence, keyed.record(at))
                 live.to_redeliver.add(Run(sequence, sequence, 0, count + NEVER_SENT))
-                if count:
-                    live.retries.owe(sequence, sequence, cause)
+                # The next leader flags it, as this one may have sent it and failed before an entry told that.
+                live.retries.owe(sequence, sequence, cause if count else Cause.LEADER_CHANGED)
             else:
                 member = self._taker(slot)
                 if member is None or self.room <= 0:
