@@ -236,6 +236,26 @@ def one_is_never_acked(story):
     story.drop(Acked, story.left, 11)
 
 
+@spoils("check_failover")
+def two_members_are_active(story):
+    story.history.failover = True
+
+
+@spoils("check_key_order")
+def two_messages_of_a_key_are_in_flight(story):
+    story.history.key_of = lambda _value: "key"
+    story.drop(Acked, story.left, 11)
+
+
+@spoils("check_idle")
+def a_key_waits_for_nothing(story):
+    story.history.key_of = lambda _value: "key"
+    story.history.wide = True
+    last = story.publish(12)
+    last.ok_at = story.publish(1).ok_at
+    story.change(story.right, 12, at=story.at + 5 * SECOND)
+
+
 @spoils("check_removed")
 def a_removed_message_is_there(story):
     story.history.removal_asked("a", [3], story.at)
