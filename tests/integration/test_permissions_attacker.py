@@ -206,6 +206,7 @@ def household(tmp_path_factory):
         assert server.running
 
 
+@pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")  # a failure is told before its long example
 def test_whatever_is_said_others_have_what_they_had_and_are_served(household):
     household.run(household.begin())
     anything = sayings(household.fields, household.secrets)

@@ -63,7 +63,8 @@ async def test_messages_can_be_queried_and_retention_removes_them(tmp_path, nats
             await asyncio.to_thread(until, lambda: query(path, "SELECT COUNT(*) FROM message_rows") == [(50,)])
             found = query(path, "SELECT sequence, data, size FROM messages WHERE channel = 'orders' ORDER BY sequence")
             assert found == [(number + 1, b"order %d" % number, len(f"order {number}")) for number in range(10, 60)]
-            assert query(path, "SELECT channel, client_id FROM subscription_overview") == [("orders", "me")]
+            overview = "SELECT channel, client_id FROM subscription_overview"
+            await asyncio.to_thread(until, lambda: query(path, overview) == [("orders", "me")], why=server.log)
             assert query(path, "SELECT channel, last_sequence, messages FROM channel_overview") == [("orders", 60, 50)]
         server.restart()
         async with await stan_client.connect(CLUSTER_ID, "me", servers=nats.url) as client:
