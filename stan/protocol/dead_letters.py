@@ -29,6 +29,8 @@ EXHAUSTED: Final = b"exhausted"
 """Delivered as often as the policy allows."""
 REJECTED: Final = b"rejected"
 """A client has rejected it."""
+LATE: Final = b"late"
+"""A delayed message that was later than its policy allows."""
 TOO_LARGE: Final = b"too-large"
 """NATS takes no payload of its size any more, so that it could not be delivered."""
 

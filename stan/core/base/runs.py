@@ -7,7 +7,7 @@ the end, acks from the beginning).
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import chain, repeat
+from itertools import chain, pairwise, repeat
 from typing import NamedTuple
 
 from stan.invariant import invariant
@@ -320,6 +320,13 @@ def without(runs: Iterable[Run], others: Iterable[Run]) -> list[Run]:
     for other in others:
         left.remove(other.first, other.last)
     return list(left)
+
+
+def runs_of(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:
+    """Sequences as runs (first, last), in increasing order."""
+    found = sorted(set(sequences))
+    breaks = [0, *(at for at, (one, other) in enumerate(pairwise(found), 1) if other != one + 1), len(found)]
+    return tuple((found[begin], found[end - 1]) for begin, end in pairwise(breaks) if begin < end)
 
 
 def pairs(flat: Iterable[int]) -> Iterator[tuple[int, int]]:

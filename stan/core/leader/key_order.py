@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from itertools import pairwise
 from struct import unpack
 from typing import NamedTuple
 
@@ -168,10 +167,3 @@ class KeyOrder:
         for sequence in self.reading:
             heappush(self.candidates, sequence)
         self.reading.clear()
-
-
-def runs_of(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:
-    """Sequences as runs (first, last), in increasing order."""
-    found = sorted(set(sequences))
-    breaks = [0, *(at for at, (one, other) in enumerate(pairwise(found), 1) if other != one + 1), len(found)]
-    return tuple((found[begin], found[end - 1]) for begin, end in pairwise(breaks) if begin < end)

@@ -12,10 +12,10 @@ from typing import Final
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs
+from stan.core.base.runs import Run, Runs, runs_of
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.deliveries import Sending
-from stan.core.leader.key_order import KeyOrder, runs_of
+from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.retries import is_last
 from stan.protocol.kernel.server import NO_SLOT
 from stan.types import Nanos

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 
 from stan import errors, limits
 from stan.core.base.ready import Fetch, ReadResult, Ready
@@ -20,6 +21,7 @@ from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.staging import PASSING
+from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, TransactionRefused, Transactions
@@ -30,9 +32,6 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import ChannelUid, GroupId, Nanos
-
-LENGTH_PREFIX = 4
-"""Bytes in front of a stored message."""
 
 
 @dataclass(slots=True)
@@ -374,16 +373,8 @@ def _sequences(known: Transactions, uid: ChannelUid, user: bytes, request: ext.C
 
 def _records(batches: list[ReadResult], wanted: list[int]) -> list[bytes]:
     """The *wanted* stored messages, up to the first that is missing."""
-    records: list[bytes] = []
-    for batch in batches:
-        at = 0
-        for sequence in range(batch.base_sequence, batch.base_sequence + batch.count):
-            size = int.from_bytes(batch.records[at : at + LENGTH_PREFIX], "little")
-            at += LENGTH_PREFIX
-            if len(records) < len(wanted) and sequence == wanted[len(records)]:
-                records.append(bytes(batch.records[at : at + size]))
-            at += size
-    return records
+    found = dict(stored_messages(batches, [(sequence, sequence) for sequence in wanted]))
+    return [found[sequence] for sequence in takewhile(found.__contains__, wanted)]
 
 
 def _confirm(accepted: AcceptedRequest, committed: pb.Committed, *, already: bool) -> None:

@@ -20,7 +20,6 @@ from stan.core.publishing.moved_rows import row_of
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
-from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, ChannelUid, GroupId, WallNanos
@@ -34,7 +33,6 @@ class Move:
     delay: Delay
     first: int = 0
     last: int = 0  # of the channel; all up to here are due
-    fetch: int = 0  # number of the Fetch under way; 0: none
     too_late: int = 0  # messages on their way to the dead letters
 
 
@@ -58,7 +56,6 @@ class Delaying:
         self.publishing = publishing
         self.look_at = 0  # Nanos: when to look next which messages are due
         self.armed = 0  # Nanos: when a turn will run to look
-        self.numbers = 0
 
     def _of(self, number: GroupId) -> _Moves:
         return self.context.kept(number, _Moves)
@@ -114,11 +111,9 @@ class Delaying:
         if target is None:
             self._failed(move, error)
             return
-        self.numbers += 1
-        move.fetch = self.numbers
         move.last = min(move.last, move.first + limits.DELAY_MESSAGES_MAX - 1)
         info, runs = move.channel.info, ((move.first, move.last),)
-        self.stored_reads.ask(info.group, info.uid, runs, partial(self._read, info, move.fetch))
+        self.stored_reads.ask(info.group, info.uid, runs, partial(self._read, move))
 
     def _goes_on(self, move: Move) -> bool:
         """True if a move is under way still: this node leads the group, and the channel is there."""
@@ -126,15 +121,14 @@ class Delaying:
 
     # --- moving -----------------------------------------------------------------------------------------------------------
 
-    def _read(self, info: ChannelInfo, number: int, batches: list[ReadResult], error: str) -> None:
+    def _read(self, move: Move, batches: list[ReadResult], error: str) -> None:
         """The log has answered: messages that are due; or with an error."""
-        move = self._of(info.group).under_way.get(info.uid)
-        if move is None or move.fetch != number:
+        if not self._goes_on(move):
             return
         if error:
             self._failed(move, error)
             return
-        move.fetch = 0
+        info = move.channel.info
         target = self.channels.by_name.get(move.delay.target)
         if target is None or target.closed or move.channel.closed:
             self._failed(move, "" if target is None else target.closed or move.channel.closed)

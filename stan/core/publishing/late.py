@@ -2,11 +2,9 @@
 
 from stan.core.context import BrokerContext, shown
 from stan.core.state.meta import ChannelInfo
+from stan.protocol import dead_letters as letters
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import GroupId
-
-LATE = b"late"
-"""Why a message was given up, in its header."""
 
 
 def letters_of(context: BrokerContext, name: bytes, group: GroupId) -> bytes:
@@ -22,17 +20,17 @@ def letters_of(context: BrokerContext, name: bytes, group: GroupId) -> bytes:
 def mark(message: wire.MsgProto, info: ChannelInfo) -> None:
     """Say in the headers of a dead letter why it is one, and from which channel."""
     for key, value in (
-        (b"stan-reason", LATE),
-        (b"stan-channel", info.name),
-        (b"stan-sequence", b"%d" % message.sequence),
+        (letters.REASON, letters.LATE),
+        (letters.CHANNEL, info.name),
+        (letters.SEQUENCE, b"%d" % message.sequence),
     ):
         message.headers.add(key=key, value=value)
 
 
-def tell(context: BrokerContext, info: ChannelInfo, count: int, letters: bytes) -> None:
+def tell(context: BrokerContext, info: ChannelInfo, count: int, channel: bytes) -> None:
     """Tell operators that *count* messages of a channel were given up."""
     context.reports.totals.late_messages += count
-    where = f"stored in {shown(letters)}" if letters else "dropped, as no policy names a channel for dead letters"
+    where = f"stored in {shown(channel)}" if channel else "dropped, as no policy names a channel for dead letters"
     text = f"{count} delayed messages of channel {shown(info.name)} were later than max_late: {where}"
     context.note("WRN", text)
     context.emit("late_messages", text, channel=info.name, group=info.group)

@@ -1,9 +1,8 @@
 """Stored messages as rows to be stored once more in another channel. Pure."""
 
+from stan.protocol.fetches import LENGTH_PREFIX
 from stan.protocol.proto import wire_pb2 as wire
 
-LENGTH_PREFIX = 4
-"""Bytes in front of a stored message."""
 _OF_ITS_PLACE = ("sequence", "subject", "timestamp", "redelivered", "redelivery_count", "crc32")
 """Fields of a message that are others in another channel."""
 

@@ -6,10 +6,8 @@ from dataclasses import dataclass, field
 from stan import limits
 from stan.core.base.ready import Fetch, ReadResult
 from stan.core.context import BrokerContext
+from stan.protocol.fetches import LENGTH_PREFIX
 from stan.types import ChannelUid, GroupId
-
-LENGTH_PREFIX = 4
-"""Bytes in front of a stored message."""
 
 Found = Callable[[list[ReadResult], str], None]
 """Called with the record batches that hold the messages, as far as one read goes, and ""; or with none and why that failed."""

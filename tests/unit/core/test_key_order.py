@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from stan import limits
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs
-from stan.core.leader.key_order import KeyOrder, cut, runs_of
+from stan.core.base.runs import Run, Runs, runs_of
+from stan.core.leader.key_order import KeyOrder, cut
 from stan.protocol.kernel.server import NO_SLOT
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import wire_pb2 as wire
