@@ -7,6 +7,8 @@ storage, and before anybody hears of it; it is lowered, durably, before the log 
 has lost entries. After `kill -9` the mark is exact; a loss of power may leave an older one, or none.
 
 Promises: the mark costs a sync one write to the page cache, and makes no sync fail. It is never above what its callers gave it.
+A full disk refuses the file (each sync tries again to create it), and where a file system copies what is overwritten, the record
+too: the mark is behind then until the next sync that finds room, and what is lost behind it is not noticed.
 """
 
 import zlib
@@ -55,9 +57,8 @@ class DurableMark:
 
     def settle(self, index: RaftIndex) -> None:
         """The log was opened, is durable, and ends with *index*. Raises OSError if a higher mark could not be lowered."""
-        if self._descriptor < 0:
-            with suppress(OSError):  # no room: the next start may have some
-                self._descriptor = self._files.create(self.path)
+        with suppress(OSError):  # no room: a sync may find some
+            self._create()
         if index < self.index or self.damaged:
             self.lower(index)
         else:
@@ -65,8 +66,9 @@ class DurableMark:
 
     def advance(self, index: RaftIndex) -> None:
         """The log is durable up to *index*. The record is not synced, and an error of its write is ignored."""
-        if index > self.index and self._descriptor >= 0:
+        if index > self.index:
             try:
+                self._create()
                 self._files.pwritev(self._descriptor, [self._record(index)], 0)
             except OSError:
                 return
@@ -84,6 +86,10 @@ class DurableMark:
         if self._descriptor >= 0:
             self._files.close(self._descriptor)
             self._descriptor = -1
+
+    def _create(self) -> None:
+        if self._descriptor < 0:
+            self._descriptor = self._files.create(self.path)
 
     def _record(self, index: RaftIndex) -> bytes:
         record = _RECORD.pack(_MAGIC, _VERSION, self._group, index)

@@ -256,3 +256,17 @@ def test_mark_that_cannot_be_written_costs_no_sync(files):
     files.put(segment(files), files.content(segment(files))[: ends(files)[5]])
     with pytest.raises(RefusedError, match="entries 7 to 7"):
         open_log(files)
+
+
+def test_mark_that_found_no_room_is_made_by_the_next_sync_that_finds_some(files):
+    del files.names[MARK]
+    files.full = True
+    log, _ = open_log(files)
+    assert MARK not in files.names
+    files.full = False
+    log.append([one(6)])
+    log.sync()
+    files = killed(files)
+    files.put(segment(files), files.content(segment(files))[: ends(files)[4]])
+    with pytest.raises(RefusedError, match="entries 6 to 6 are lost"):
+        open_log(files)
