@@ -866,7 +866,7 @@ def check_causes(history):
             mine = [
                 step
                 for step in steps
-                if step[4:] == (event.sub.member, event.count) and abs(step[2] - at) < MILLISECOND
+                if step[4:] == (event.sub.member, event.count) and abs(step[2] - at) <= MICROSECOND
             ]
             if len(mine) != 1:
                 yield f"{consumer}: {event.sequence} with count {event.count} has the causes {[step[1] for step in mine]}"
