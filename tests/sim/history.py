@@ -852,7 +852,9 @@ def check_causes(history):
             open_records = records[event.sub.member, event.sequence, event.count]
             matching = [one for one in open_records if one[0] - one[-1] <= event.at]
             if not matching:
-                if not history.explained_after(event.at, event.at + KEPT_AFTER, ()):
+                told_by = event.at + KEPT_AFTER
+                fell = history.led_again(history.group_of.get(event.sub.channel), event.at, told_by)
+                if not fell and not history.explained_after(event.at, told_by, ()):
                     yield f"{consumer}: {event.sequence} came to {event.sub.member}, count {event.count}: no cause is recorded"
                 continue
             record = max(matching)
