@@ -589,7 +589,7 @@ def check_at_least_once(history):
                 sequence
                 for sequence in missing
                 if (consumer, sequence) not in sent
-                and not history.explained(since[sequence], FOREVER, history.members[consumer])
+                and not history.explained(since[sequence] - NOTICED, FOREVER, history.members[consumer])
             ]
         if missing:
             yield f"{consumer}: {len(missing)} never acked, the first is {missing[0]}"
@@ -873,7 +873,9 @@ def check_causes(history):
             if len(mine) != 1:
                 yield f"{consumer}: {event.sequence} with count {event.count} has the causes {[step[1] for step in mine]}"
                 continue
-            sent_before = [step for step in steps if step[2] < mine[0][2]]
+            sent_before = [  # a record tells when the first and the last of its messages were sent: both may be others
+                step for step in steps if step[2] < mine[0][2] and (step[3] <= mine[0][2] or step[5] < event.count)
+            ]
             since = sent_before[-1][2] - off if sent_before else previous.at if previous else event.sub.since
             holder = sent_before[-1][4] if sent_before else previous.sub.member if previous else ""
             cause = mine[0][1]
