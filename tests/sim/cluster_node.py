@@ -31,6 +31,8 @@ CLUSTER = "test-cluster"
 SEGMENT_BYTES = 3000
 LEADS = re.compile(r"group (\d+): leads in term (\d+)")
 LEADS_NO_MORE = re.compile(r"group (\d+): leads no more")
+HANDS_OVER = re.compile(r"group (\d+): is handed over to \w+")
+HANDED_OVER_IN_VAIN = re.compile(r"group (\d+): \w+ did not take it over")
 LENGTH = struct.Struct("<I")
 
 

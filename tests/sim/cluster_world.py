@@ -16,7 +16,7 @@ from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.protocol.placement import channel_group
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
-from tests.sim.cluster_node import LEADS, LEADS_NO_MORE, SimulatedNode, values_of
+from tests.sim.cluster_node import HANDED_OVER_IN_VAIN, HANDS_OVER, LEADS, LEADS_NO_MORE, SimulatedNode, values_of
 from tests.sim.history import Reset, complaints
 from tests.sim.scene import CHANNELS, Scene
 
@@ -43,6 +43,7 @@ class ClusterWorld(Scene):
         self.disk_failed = False
         self.program_fails = False  # a test has broken something in a group
         self.channel_of = {}  # uid -> name
+        self._handing_over = {}  # (node, group) -> since when
         self.nodes = {name: SimulatedNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
         self.nats.seen = self._seen
         for channel in CHANNELS:
@@ -114,9 +115,14 @@ class ClusterWorld(Scene):
             self.history.cause(self.loop.now, self.loop.now, f"{node.name} leads group {group}")
             self.history.events.append(Reset(self.loop.now, group))
             self.aim(node, "lead")
+        if hands_over := HANDS_OVER.fullmatch(text):
+            self._handing_over[node.name, hands_over[1]] = self.loop.now
         fallen = LEADS_NO_MORE.fullmatch(text)
         if fallen:
             self.history.leads_no_more(self.loop.now, int(fallen[1]), node.name)
+        over = fallen or HANDED_OVER_IN_VAIN.fullmatch(text)
+        if over and (since := self._handing_over.pop((node.name, over[1]), 0)):  # meanwhile the log takes nothing
+            self.history.cause(since, self.loop.now, f"{node.name} hands group {over[1]} over")
         expected = self.heartbeats_failed(text) or (self.disk_failed and FAULT not in text) or "ghost" in text
         expected = expected or self.program_fails
         forgot = "has lost entries" in text and not any(
