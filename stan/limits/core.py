@@ -236,11 +236,10 @@ PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
 PROGRESS_MARKS_STEP = 64 * 1024
 """Each time that so many more changes of holders of a cursor's messages wait for a progress entry, they are joined."""
-HELD_BACK_FEW = 4 * 1024
-"""Messages of a key-ordered queue group that are not settled while later ones are looked at: nearly all slots are in use then, if
-keys are many. Beyond that ..."""
+HELD_BACK_FEW = 1024
+"""Messages of a key-ordered queue group that wait behind others of their slots while later ones are looked at. Beyond that ..."""
 SLOTS_IN_USE_MAX = 896
-"""... only while no more than this many of the 1,024 slots are in use ..."""
+"""... only while no more than this many slots are in use, so that members may be idle ..."""
 HELD_BACK_MAX = 16 * 1024
 """... and up to this many: the position waits then ..."""
 HELD_BACK_BYTES_MAX = 16 * MiB

@@ -1,11 +1,12 @@
 """The kernels' twins agree byte for byte, and both with protobuf, whatever arrives and however it is cut."""
 
 import re
+from array import array
 from collections.abc import Callable, Iterable, Mapping
-from itertools import accumulate
-from struct import Struct, iter_unpack
+from itertools import accumulate, pairwise
+from struct import Struct, iter_unpack, pack
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from google.protobuf.message import DecodeError
@@ -551,6 +552,127 @@ def test_slots_are_of_keys_and_ends_are_where_records_end(twin, parts):
     assert all(slot < server_py.SLOTS or not key for slot, key in zip(found, keys, strict=True))
     sizes = [4 + len(part) for part in parts]
     assert [end for (end,) in iter_unpack("<I", ends)] == list(accumulate(sizes))
+
+
+SMALL_SLOTS = st.sampled_from([0, 1, 2, 300, server_py.SLOTS - 1, server_py.NO_SLOT])
+
+
+@st.composite
+def order_steps(draw: st.DrawFn) -> tuple[str, Any]:
+    """A batch to be given out, with members and limits; or messages that are settled."""
+    if draw(st.booleans()):
+        return "settle", draw(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 4)), max_size=4))
+    members = draw(st.integers(0, 4))
+    room = [0, *draw(st.lists(st.integers(0, 3), min_size=members, max_size=members))]
+    in_flight = [0, *draw(st.lists(st.integers(0, 3), min_size=members, max_size=members))]
+    found = draw(st.lists(SMALL_SLOTS, max_size=8))
+    start = draw(st.integers(0, len(found)))
+    hold = server_py.HoldLimits(*draw(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(0, 3))))
+    return "assign", (found, start, room, in_flight, hold, draw(st.integers(0, 5)), draw(st.integers(0, 5)))
+
+
+def order_run(twin: ModuleType, steps: list[tuple[str, Any]]) -> list[Any]:
+    """All that a sequence of steps gives, and what the tables hold then."""
+    tables = server_py.SlotTables({}, {}, {}, array("H", bytes(2 * server_py.SLOTS)))
+    told: list[Any] = []
+    base = 1
+    for kind, step in steps:
+        if kind == "settle":
+            told.append(twin.settle([(first, first + more) for first, more in step], tables))
+            continue
+        found, start, room, in_flight, hold, turn, level = step
+        sizes = [4 + at % 3 for at in range(len(found))]
+        cut = pack(f"<{len(found)}H", *found), pack(f"<{len(found)}I", *accumulate(sizes)), bytes(range(sum(sizes)))
+        windows = server_py.OpenWindows(array("q", room), array("q", in_flight))
+        told.append(twin.assign(cut, base, start, len(found), tables, windows, hold, turn, level))
+        told.append((windows, dict(tables.slot_of), dict(tables.heads), list(tables.takers[:301])))
+        told.append({slot: list(queue) for slot, queue in tables.behind.items()})
+        base += len(found)
+    return told
+
+
+@needs_compiled
+@relaxed
+@given(st.lists(order_steps(), max_size=8))
+def test_assign_and_settle_twins_agree(steps):
+    assert order_run(server_py, steps) == order_run(_stan_kernel, steps)
+
+
+@both
+@relaxed
+@given(st.lists(order_steps(), max_size=8))
+def test_assign_gives_each_slot_one_message_and_each_member_no_more_than_it_has_room(twin, steps):
+    """What is in the tables is K1 of KeyOrder; nothing is given twice or out of turn."""
+    tables = server_py.SlotTables({}, {}, {}, array("H", bytes(2 * server_py.SLOTS)))
+    base, slot_of, waiting = 1, {}, {}
+    for kind, step in steps:
+        if kind == "settle":
+            freed = twin.settle([(first, first + more) for first, more in step], tables)
+            gone = {s for first, more in step for s in range(first, first + more + 1)}
+            firsts = {slot: queue[0] for slot, queue in waiting.items()}
+            waiting = {slot: left for slot, queue in waiting.items() if (left := [s for s in queue if s not in gone])}
+            assert {queue[0] for slot, queue in waiting.items() if firsts[slot] != queue[0]} == set(freed) - gone
+            continue
+        found, start, room, in_flight, hold, turn, level = step
+        cut = pack(f"<{len(found)}H", *found), pack(f"<{len(found)}I", *range(1, len(found) + 1)), bytes(len(found))
+        windows = server_py.OpenWindows(array("q", room), array("q", in_flight))
+        done = twin.assign(cut, base, start, len(found), tables, windows, hold, turn, level)
+        given_out = {}
+        for number, firsts, lasts, records in done.parts:
+            mine = [s for first, last in zip(firsts, lasts, strict=True) for s in range(first, last + 1)]
+            assert mine == sorted(mine)
+            assert len(records) == len(mine) == room[number] - windows.room[number]
+            given_out |= dict.fromkeys(mine, number)
+        for place in range(start, done.stop):
+            slot, sequence = found[place], base + place
+            assert (sequence in given_out) == (slot == server_py.NO_SLOT or slot not in waiting)
+            assert (place in done.held) == (sequence not in given_out)
+            if slot != server_py.NO_SLOT:
+                waiting.setdefault(slot, []).append(sequence)
+                slot_of[sequence] = slot
+        if done.stop < len(found):
+            slot = found[done.stop]
+            waits = slot != server_py.NO_SLOT and slot in waiting
+            assert waits or not any(places > 0 for places in windows.room)
+        base += len(found)
+    heads, behind = tables.heads, tables.behind
+    assert {slot: [head, *behind.get(slot, ())] for slot, head in heads.items()} == waiting
+    assert tables.slot_of == {s: slot for slot, queue in waiting.items() for s in queue}
+
+
+class Piece(NamedTuple):
+    """A run with something behind it."""
+
+    first: int
+    last: int
+    what: str
+
+
+@st.composite
+def disjoint(draw: st.DrawFn) -> list[tuple[int, int]]:
+    marks = sorted(draw(st.sets(st.integers(1, 60), max_size=16)))
+    return [
+        (first, last - draw(st.integers(0, 1)))
+        for first, last in pairwise(marks)
+        if last > first and draw(st.booleans())
+    ]
+
+
+@both
+@relaxed
+@given(disjoint(), disjoint())
+def test_take_parts_runs_and_keeps_what_stands_behind_them(twin, runs, parts):
+    runs = [(first, last) for at, (first, last) in enumerate(runs) if not at or runs[at - 1][1] < first]
+    parts = [(first, last) for at, (first, last) in enumerate(parts) if not at or parts[at - 1][1] < first]
+    known = {s: f"run {first}" for first, last in runs for s in range(first, last + 1)}
+    wanted = {s for first, last in parts for s in range(first, last + 1)}
+    taken, kept, size = twin.take([Piece(first, last, f"run {first}") for first, last in runs], parts)
+    assert all(type(piece) is Piece for piece in taken + kept)
+    of = [{s: p.what for p in pieces for s in range(p.first, p.last + 1)} for pieces in (taken, kept)]
+    assert of == [{s: w for s, w in known.items() if s in wanted}, {s: w for s, w in known.items() if s not in wanted}]
+    assert size == len(of[0])
+    assert (sorted(taken), sorted(kept)) == (taken, kept)
+    same(server_py, twin, "take", [Piece(first, last, f"run {first}") for first, last in runs], parts)
 
 
 @both

@@ -414,7 +414,7 @@ def check_repeats(history):
     """C6: whatever comes a second time to the same position is flagged, and counted, and explained.
 
     What an old leader has sent first may arrive after what its successor has sent, flagged, if the old one's link is slow. What
-    arrives at a subscription that has ended was on its way, and goes to the next member."""
+    arrives at a subscription that has ended was on its way, and goes to the next member, where it may arrive earlier."""
     last, left, firsts, ended, failed = {}, defaultdict(int), set(), set(), {}
     for event in history.events:
         if isinstance(event, Ended):
@@ -426,9 +426,10 @@ def check_repeats(history):
             consumer = event.sub.consumer
             before = last.get((consumer, event.sequence))
             again = before is not None and not event.redelivered
+            overtaken = again and event.sub in ended and event.at - before.at <= ON_THE_WAY
             if again and (
                 (consumer, event.sequence) in firsts
-                or not history.explained_after(before.at, event.at, history.members[consumer])
+                or not (overtaken or history.explained_after(before.at, event.at, history.members[consumer]))
             ):
                 yield f"{consumer}: {event.sequence} came again unflagged (to {event.sub.member})"
             if event.redelivered != (event.count > 0):

@@ -30,11 +30,11 @@ class Delivery(NamedTuple):
     last: int
     redelivery_count: int  # 0 = first delivery, not flagged
     group: GroupId  # the group whose log records the delivery
-    picked: tuple[int, ...] = ()  # sequences of single messages
+    picked: tuple[int, ...] = ()  # sequences of single messages, as runs: first, last, first, last, ...
 
     def runs(self) -> list[tuple[int, int]]:
         """The sequences of its messages, as (first, last)."""
-        return [(sequence, sequence) for sequence in self.picked] or [(self.first, self.last)]
+        return list(zip(self.picked[::2], self.picked[1::2], strict=True)) or [(self.first, self.last)]
 
 
 class LeaseAnswer(NamedTuple):

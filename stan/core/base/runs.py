@@ -7,10 +7,12 @@ the end, acks from the beginning).
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Seq
 from itertools import chain, pairwise, repeat
 from typing import NamedTuple
 
 from stan.invariant import invariant
+from stan.protocol.kernel.server import take
 
 
 class Run(NamedTuple):
@@ -31,6 +33,8 @@ _new = tuple.__new__
 """Makes a Run of a tuple with all four of its numbers, in half the time."""
 _MANY = 8
 """One pass over all runs takes as long as so many fewer searches."""
+_MANY_COMPILED = 64
+"""The same of a pass in the kernel."""
 
 
 class Runs:
@@ -188,6 +192,29 @@ class Runs:
         if at > start:
             runs[start:at] = kept
         return removed
+
+    def take_each(self, parts: Seq[tuple[int, ...]]) -> list[Run]:
+        """Take out all of *parts*, disjoint and in increasing order, which begin with first and last; returns what was there, cut
+        to them, in order."""
+        runs = self._runs
+        if not runs or not parts:
+            return []
+        if len(parts) * _MANY_COMPILED < len(runs):
+            return [run for part in parts for run in self.remove(part[0], part[1])]
+        taken, self._runs, size = take(runs, parts)
+        self.size -= size
+        return taken
+
+    def add_each(self, firsts: list[int], lasts: list[int], deadline: int = 0, count: int = 0) -> None:
+        """Add many runs, in increasing order, none of whose sequences may be there yet; neighbours are not joined."""
+        runs = self._runs
+        made = list(map(_new, repeat(Run), zip(firsts, lasts, repeat(deadline), repeat(count))))
+        self.size += sum(lasts) - sum(firsts) + len(made)
+        if not runs or runs[-1][1] < firsts[0]:
+            runs += made
+            return
+        self._runs = merged = sorted(runs + made)
+        invariant(all(one[1] < other[0] for one, other in pairwise(merged)), "added twice", first=firsts[0])
 
     def remove_each(self, parts: list[tuple[int, int]]) -> bool:
         """Take out all of *parts*, (first, last) each, disjoint and in increasing order; returns False if nothing was there."""

@@ -121,6 +121,13 @@ class Unreported:
         if not len(self.marks) % limits.PROGRESS_MARKS_STEP:
             self.marks = [(run.first, run.last) for run in joined(self.marks)]
 
+    def mark_each(self, parts: Iterable[tuple[int, int] | Run]) -> None:
+        """As `mark`, of many at once; they begin with first and last."""
+        before = len(self.marks)
+        self.marks += [(part[0], part[1]) for part in parts]
+        if len(self.marks) // limits.PROGRESS_MARKS_STEP > before // limits.PROGRESS_MARKS_STEP:
+            self.marks = [(run.first, run.last) for run in joined(self.marks)]
+
     def settled(self, first: int, last: int) -> None:
         """An entry of another kind has told that [first, last] are settled."""
         self.marks = [(run.first, run.last) for run in without(joined(self.marks), [Run(first, last)])]

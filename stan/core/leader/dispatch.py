@@ -21,7 +21,7 @@ from stan.core.leader.cursor_override_live import adopt_override, follow
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, withdrawn
 from stan.core.leader.key_order import KeyOrder
-from stan.core.leader.ordered_delivery import OrderedTurn, answered, unread_of, wanted_of
+from stan.core.leader.ordered_delivery import OrderedTurn, acked_in_order, answered, unread_of, wanted_of
 from stan.core.leader.progress import ProgressReports
 from stan.core.leader.retries import is_last
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
@@ -140,7 +140,7 @@ class Dispatch:
             self.cursors.add(live)
         self.cursors.add_member(live, sub)
         if live.order is not None:
-            live.order.takers.clear()  # slots find members anew, so that each gets its share
+            live.order.forget_takers()  # slots find members anew, so that each gets its share
         self._schedule(live)
 
     def leave(self, sub: Subscription, *, gone: bool) -> None:
@@ -222,7 +222,9 @@ class Dispatch:
             return False
         live, member = found
         adaptive, in_flight = member.adaptive, member.window.size
-        retries, order = live.retries, live.order
+        retries = live.retries
+        if live.order is not None:
+            ranges = acked_in_order(live, live.order, member, ranges, now)
         for first, last in ranges:
             missing = last - first + 1
             runs = member.window.remove(first, last)
@@ -236,8 +238,6 @@ class Dispatch:
                     live.ahead.pass_over(max(first, live.last_sent + 1), min(last, live.ahead.maybe_sent_until))
             for begin, end, *_ in runs:
                 live.unreported.mark(begin, end)
-            if order is not None:
-                order.acked(runs)
             if retries.delayed.size or retries.working.size:
                 retries.forget(first, last)
         live.acked_at = wall
@@ -619,15 +619,15 @@ class Dispatch:
 
     def _send_parcels(self, live: LiveCursor, turn: OrderedTurn, ready: Ready) -> None:
         totals, group = self.totals, self.machine.group
-        for member, count, sequences, records in turn.sent():
-            joined, size = b"".join(records), len(sequences)
+        for parcel in turn.sent():
+            member, count, joined, size = parcel.member, parcel.count, b"".join(parcel.records), parcel.size
             totals.out_messages += size
             totals.out_bytes += len(joined)
             if count:
                 totals.redelivered_messages += size
                 live.retries.redelivered += size
             inbox = member.sub.settings.inbox
-            ready.sends.append(Delivery(inbox, joined, 1, 1, size, count, group, tuple(sequences)))
+            ready.sends.append(Delivery(inbox, joined, 1, 1, size, count, group, parcel.picked))
             if not member.timer_at:
                 self._arm(live, member)
 

@@ -4,14 +4,15 @@ A slot is a hash of a message's key. All messages of a slot that were sent or pa
 settled, in the order of their sequences, and only the first one is ever sent, first or again. So a message that comes again, or
 rests after a failure, holds its own slot back and nothing else, and the order of a key outlives members and leaders. Messages
 without a key are in no slot, and wait for nobody. Lives on the leader only: a new one reads the keys of what is not settled
-before it sends anything.
+before it sends anything. What is done for each message is done by the kernel, on the tables that are kept here.
 """
 
+from array import array
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
-from struct import unpack
+from struct import Struct
 from typing import NamedTuple
 
 from stan import limits
@@ -19,26 +20,32 @@ from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs
 from stan.protocol.kernel import server as kernel
 
+_SLOT = Struct("<H")
+_END = Struct("<I")
+
 
 class KeyedBatch(NamedTuple):
     """A record batch cut into its messages."""
 
     base_sequence: int
-    slots: tuple[int, ...]  # NO_SLOT: without a key
-    places: tuple[int, ...]  # where each record begins, and where the last one ends
+    slots: bytes  # as the kernel gives them
+    ends: bytes  # likewise
     records: bytes | memoryview
+
+    def slot(self, at: int) -> int:
+        """The slot of the message at place *at*; NO_SLOT: it has no key."""
+        found: int = _SLOT.unpack_from(self.slots, 2 * at)[0]
+        return found
 
     def record(self, at: int) -> bytes:
         """The record at place *at*, with its length in front."""
-        return bytes(self.records[self.places[at] : self.places[at + 1]])
+        begin = _END.unpack_from(self.ends, 4 * at - 4)[0] if at else 0
+        return bytes(self.records[begin : _END.unpack_from(self.ends, 4 * at)[0]])
 
 
 def cut(batch: ReadResult) -> KeyedBatch:
     """Cut a batch into its messages."""
-    slots, ends = kernel.slots(batch.records)
-    count = len(slots) // 2
-    places = (0, *unpack(f"<{count}I", ends))
-    return KeyedBatch(batch.base_sequence, unpack(f"<{count}H", slots), places, batch.records)
+    return KeyedBatch(batch.base_sequence, *kernel.slots(batch.records), batch.records)
 
 
 @dataclass(slots=True)
@@ -55,9 +62,6 @@ class HeldRecords:
             self.by_sequence[sequence] = record
             self.size += len(record)
 
-    def __contains__(self, sequence: int) -> bool:
-        return sequence in self.by_sequence
-
     def take(self, sequence: int) -> bytes | None:
         """Give a record up; None if it was not kept."""
         record = self.by_sequence.pop(sequence, None)
@@ -65,17 +69,31 @@ class HeldRecords:
             self.size -= len(record)
         return record
 
+    def forget(self, first: int, last: int) -> None:
+        """The messages [first, last] will not be sent."""
+        many = last - first >= len(self.by_sequence)
+        for sequence in [s for s in self.by_sequence if first <= s <= last] if many else range(first, last + 1):
+            self.take(sequence)
+
+
+def _nobody() -> "array[int]":
+    return array("H", bytes(_SLOT.size * kernel.SLOTS))
+
+
+def _empty_tables() -> kernel.SlotTables:
+    return kernel.SlotTables({}, {}, {}, _nobody())
+
 
 @dataclass(slots=True)
 class KeyOrder:
-    """The slots of one cursor. Invariants: K1 a queue holds the unsettled messages of its slot in increasing order; K2 of each
-    slot at most the first message is in flight, but for what was in flight when the order began."""
+    """The slots of one cursor. Invariants: K1 `tables` hold the unsettled messages of each slot, the first one and those behind
+    it, in increasing order; K2 of each slot at most the first one is in flight, but for what was when the order began."""
 
-    queues: dict[int, deque[int]] = field(default_factory=dict)  # by slot; never empty ones
-    slot_of: dict[int, int] = field(default_factory=dict)  # by sequence, of all messages in the queues
-    candidates: list[int] = field(default_factory=list)  # a heap: messages that may be sent, if they are still owed
+    tables: kernel.SlotTables = field(default_factory=_empty_tables)
+    numbers: dict[int, int] = field(default_factory=dict)  # by subscription id: the member's number in the tables
+    turn: int = 0  # number of the member that got a message last which belonged to nobody
+    candidates: list[int] = field(default_factory=list)  # messages that may be sent, if they are still owed; any order
     reading: list[int] = field(default_factory=list)  # candidates that are being read from the log
-    takers: dict[int, int] = field(default_factory=dict)  # slot -> id of the subscription that got its last message
     unread: Runs | None = None  # unsettled messages whose slots are not known yet; None: nobody has looked yet
     records: HeldRecords = field(default_factory=HeldRecords)
     newest: KeyedBatch | None = None  # the batch that is being sent
@@ -94,76 +112,57 @@ class KeyOrder:
             newest = self.newest = cut(batch)
         return newest
 
-    def enters(self, sequence: int, slot: int) -> bool:
-        """A message that is newer than all others enters its slot. Returns True if it is the first one there."""
-        self.slot_of[sequence] = slot
-        queue = self.queues.get(slot)
-        if queue is None:
-            self.queues[slot] = deque((sequence,))
-            return True
-        queue.append(sequence)
-        return False
+    def number_of(self, subscription_id: int) -> int:
+        """The number of a member in the tables, from 1 on."""
+        return self.numbers.setdefault(subscription_id, len(self.numbers) + 1)
+
+    def forget_takers(self) -> None:
+        """Which member got the last message of a slot does not count any more."""
+        self.numbers.clear()
+        self.tables = self.tables._replace(takers=_nobody())
 
     def learn(self, sequence: int, slot: int) -> None:
         """The slot of an unread message is known now."""
-        if self.unread is not None and self.unread.remove(sequence, sequence) and slot != kernel.NO_SLOT:
-            self.slot_of[sequence] = slot
-            queue = self.queues.setdefault(slot, deque())
-            queue.append(sequence)
-            if len(queue) > 1 and queue[-2] > sequence:
-                self.queues[slot] = deque(sorted(queue))
+        if self.unread is None or not self.unread.remove(sequence, sequence) or slot == kernel.NO_SLOT:
+            return
+        slot_of, heads, behind, _ = self.tables
+        slot_of[sequence] = slot
+        head = heads.setdefault(slot, sequence)
+        if head == sequence:
+            return
+        heads[slot] = min(head, sequence)
+        queue = [*behind.get(slot, ())]
+        insort(queue, max(head, sequence))
+        behind[slot] = deque(queue)
 
     def is_first(self, sequence: int) -> bool:
         """True if a message may be sent: it is the first one of its slot, or has no key."""
-        slot = self.slot_of.get(sequence)
-        return slot is None or self.queues[slot][0] == sequence
+        slot = self.tables.slot_of.get(sequence)
+        return slot is None or self.tables.heads[slot] == sequence
 
     def owed(self, first: int, last: int) -> None:
         """Messages came back to be sent again: those that are the first of their slots may go."""
-        for sequence in range(first, last + 1):
-            heappush(self.candidates, sequence)
+        self.candidates += range(first, last + 1)
 
-    def acked(self, runs: Iterable[Run]) -> None:
+    def acked(self, runs: list[Run]) -> None:
         """Messages were acked: those behind them may go."""
-        for first, last, *_ in runs:
-            self.settled(first, last)
+        for first, last, *_ in runs if self.unread or self.records.by_sequence else ():
+            if self.unread:
+                self.unread.remove(first, last)
+            self.records.forget(first, last)
+        self.candidates += kernel.settle(runs, self.tables)
 
     def settled(self, first: int, last: int) -> None:
         """Messages were acked or are gone: those behind them may go."""
-        if self.unread:
-            self.unread.remove(first, last)
-        slot_of = self.slot_of
-        many = last - first >= len(slot_of)
-        for sequence in [s for s in slot_of if first <= s <= last] if many else range(first, last + 1):
-            slot = slot_of.pop(sequence, None)
-            if slot is None:
-                continue
-            self.records.take(sequence)
-            queue = self.queues[slot]
-            if queue[0] != sequence:
-                queue.remove(sequence)
-                continue
-            queue.popleft()
-            if queue:
-                heappush(self.candidates, queue[0])
-            else:
-                del self.queues[slot]
+        self.acked([Run(first, last)])
 
-    def next_owed(self) -> int:
-        """The oldest candidate that is the first of its slot, 0 if there is none; those before it are forgotten."""
-        candidates = self.candidates
-        while candidates:
-            if self.is_first(candidates[0]):
-                return candidates[0]
-            heappop(candidates)
-        return 0
-
-    def take_owed(self) -> None:
-        """What `next_owed` has told is sent, given up or read."""
-        heappop(self.candidates)
+    def due(self) -> list[int]:
+        """Takes the candidates out that may be sent, if they are still owed: in increasing order."""
+        found = [sequence for sequence in sorted(set(self.candidates)) if self.is_first(sequence)]
+        self.candidates.clear()
+        return found
 
     def read_again(self) -> None:
         """No read is under way: what was wanted of the last one may be sent, or is wanted again."""
-        for sequence in self.reading:
-            heappush(self.candidates, sequence)
+        self.candidates += self.reading
         self.reading.clear()

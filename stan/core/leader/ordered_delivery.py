@@ -5,34 +5,49 @@ messages to redeliver that were never sent (count -1), so that `last_sent` may p
 next leader flags them, as any of them may have been sent since the last entry.
 """
 
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from typing import Final
 
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs, runs_of
+from stan.core.base.runs import Run, Runs, joined, runs_of, without
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.deliveries import Sending
-from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.key_order import KeyedBatch, KeyOrder
 from stan.core.leader.retries import is_last
-from stan.protocol.kernel.server import NO_SLOT
+from stan.protocol.kernel.server import NO_SLOT, HoldLimits, OpenWindows, assign
 from stan.types import Nanos
 
 NEVER_SENT: Final = -1
 """Count of redeliveries of a message that is held back: its first delivery is number 0."""
+_new = tuple.__new__
+"""Makes a Sending of a tuple with all of its items, in half the time."""
 
 
 @dataclass(slots=True)
 class Parcel:
-    """Messages that go to one member in one delivery."""
+    """Messages that go to one member in one delivery, as runs in increasing order."""
 
     member: LiveMember
     cause: int
     count: int  # redeliveries, this one included
-    sequences: list[int] = field(default_factory=list)
+    firsts: list[int] = field(default_factory=list)
+    lasts: list[int] = field(default_factory=list)
     records: list[bytes] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Number of messages."""
+        return sum(self.lasts) - sum(self.firsts) + len(self.lasts)
+
+    @property
+    def picked(self) -> tuple[int, ...]:
+        """The sequences, as in Delivery."""
+        return tuple(chain.from_iterable(zip(self.firsts, self.lasts, strict=True)))
 
 
 @dataclass(slots=True)
@@ -43,124 +58,205 @@ class OrderedTurn:
     order: KeyOrder
     now: Nanos
     room: int  # bytes
-    parcels: dict[tuple[int, int, int], Parcel] = field(default_factory=dict)  # by subscription id, cause and count
+    parcels: dict[tuple[int, int, int], Parcel] = field(default_factory=dict)  # by the member's number, cause and count
     exhausted: list[Run] = field(default_factory=list)
-    members: dict[int, LiveMember] = field(init=False)  # by subscription id
+    members: dict[int, LiveMember] = field(init=False)  # by number
+    windows: OpenWindows = field(init=False)  # who of them has room
 
     def __post_init__(self) -> None:
-        self.members = {member.sub.subscription_id: member for member in self.live.members}
+        self.members = {self.order.number_of(member.sub.subscription_id): member for member in self.live.takers}
+        self._look()
+
+    def _look(self) -> int:
+        """Look who has room: members whose clients answer heartbeats, or the others if none of these has any. Returns for how
+        many messages."""
+        size = len(self.order.numbers) + 1
+        room, in_flight = array("q", bytes(8 * size)), array("q", bytes(8 * size))
+        for failed in (False, True):
+            for number, member in self.members.items():
+                in_flight[number] = member.window.size
+                if member.failed_heartbeat is failed:
+                    room[number] = member.open_slots
+            if any(room):
+                break
+        self.windows = OpenWindows(room, in_flight)
+        return sum(room)
 
     def send_owed(self) -> None:
         """Send what is to be sent again or was held back, as far as its records are at hand; the others go to `order.reading`."""
-        live, order = self.live, self.order
-        wanted_max = min(sum(member.open_slots for member in live.takers), limits.BATCHES_PER_READ_MAX)
-        to_redeliver, granted, policy = live.to_redeliver, live.retries.granted, live.policy
-        while self.room > 0 and (sequence := order.next_owed()):
-            found = to_redeliver.remove(sequence, sequence)
-            if not found:  # another member has it, or it is exhausted
-                order.take_owed()
+        due = self.order.due()
+        while due and self.room > 0 and (open_slots := sum(self.windows.room) or self._look()):
+            left = self._send_due(due[:open_slots])
+            due[:open_slots] = left
+            if left:
+                break
+        self.order.candidates += due
+
+    def _send_due(self, due: list[int]) -> list[int]:
+        """Send those of the messages *due* that are still owed, for all of which windows are open. Returns those that have to
+        wait, as too much was sent, or is to be read."""
+        live, order, retries = self.live, self.order, self.live.retries
+        alone = list(zip(due, due, strict=True))
+        counts = {run.first: run.count for run in live.to_redeliver.take_each(alone)}
+        causes = {run.first: run.count for run in retries.causes.take_each(alone)}
+        wanted_max = min(sum(self.windows.room), limits.BATCHES_PER_READ_MAX)
+        sent: dict[tuple[int, int, int], list[int]] = {}
+        left: list[int] = []
+        for sequence in due:
+            count = counts.get(sequence)
+            if count is None:  # another member has it, or it is exhausted
                 continue
-            count = found[0].count
-            if is_last(policy, count) and sequence not in granted:
-                order.take_owed()
-                self._give_up(found[0])
+            if is_last(live.policy, count) and sequence not in retries.granted:
+                del counts[sequence]
+                self._give_up(Run(sequence, sequence, 0, count))
                 continue
-            slot = order.slot_of.get(sequence, NO_SLOT)
-            member = self._taker(slot)
-            if member is None or (sequence not in order.records and len(order.reading) >= wanted_max):
-                to_redeliver.add(found[0])
-                return
-            order.take_owed()
-            record = order.records.take(sequence)
+            record = order.records.take(sequence) if self.room > 0 and not left else None
             if record is None:
-                to_redeliver.add(found[0])
-                order.reading.append(sequence)
+                if self.room > 0 and not left and len(order.reading) < wanted_max:
+                    order.reading.append(sequence)
+                else:
+                    left.append(sequence)
                 continue
-            if granted.size:
-                granted.remove(sequence, sequence)
-            live.unreported.mark(sequence, sequence)
-            cause = live.retries.causes_of(sequence, sequence)[0].count if count > NEVER_SENT else Cause.NEW
-            live.retries.causes.remove(sequence, sequence)
-            self._send(member, slot, sequence, record, cause, count + 1)
+            del counts[sequence]
+            cause = causes.pop(sequence, Cause.OWED) if count > NEVER_SENT else Cause.NEW
+            causes.pop(sequence, None)
+            number = self._taker(order.tables.slot_of.get(sequence, NO_SLOT))
+            sent.setdefault((number, cause, count + 1), []).append(sequence)
+            self._parcel(number, cause, count + 1).records.append(record)
+            self.room -= len(record)
+            if retries.granted.size:
+                retries.granted.remove(sequence, sequence)
+        for sequence, count in counts.items():
+            live.to_redeliver.add(Run(sequence, sequence, 0, count))
+        for sequence, cause in causes.items():
+            retries.causes.add(Run(sequence, sequence, 0, cause))
+        for key, sequences in sent.items():
+            self._send(key, sequences, sequences)
+            live.unreported.mark_each(zip(sequences, sequences, strict=True))
+        return left
 
     def send_new(self, batch: ReadResult, first: int, last: int) -> bool:
         """Send the new messages [first, last] of *batch*, or hold them back; returns False if they were not all passed, as no
         window is open, or too many messages are held back."""
         live, order = self.live, self.order
-        keyed = order.batch(batch)
-        passed, sequence = True, first
-        held_back, queues = len(order.slot_of), order.queues
-        few, most = limits.HELD_BACK_FEW, limits.HELD_BACK_MAX
-        maybe_sent_until, resend = live.ahead.maybe_sent_until, live.ahead.resend
-        for at in range(first - batch.base_sequence, last - batch.base_sequence + 1):
-            slot = keyed.slots[at]
-            moved = resend.size > 0 and sequence in resend
-            count = int(moved or sequence <= maybe_sent_until)
-            cause = Cause.MOVED if moved else Cause.LEADER_CHANGED if count else Cause.NEW
-            if slot != NO_SLOT and slot in queues:
-                if held_back >= few and (held_back >= most or len(queues) > limits.SLOTS_IN_USE_MAX):
-                    passed = False
-                    break
-                held_back += 1
-                order.enters(sequence, slot)
-                order.records.keep(sequence, keyed.record(at))
-                live.to_redeliver.add(Run(sequence, sequence, 0, count + NEVER_SENT))
-                # The next leader flags it, as this one may have sent it and failed before an entry told that.
-                live.retries.owe(sequence, sequence, cause if count else Cause.LEADER_CHANGED)
-            else:
-                member = self._taker(slot)
-                if member is None or self.room <= 0:
-                    passed = False
-                    break
-                if slot != NO_SLOT:
-                    order.enters(sequence, slot)
-                self._send(member, slot, sequence, keyed.record(at), cause, count)
-            sequence += 1
-        if sequence > first:
-            live.last_sent = sequence - 1
-            live.unreported.mark(first, sequence - 1)
-            resend.remove(1, live.last_sent)
-        return passed
+        keyed, ahead = order.batch(batch), live.ahead
+        while first <= last and self.room > 0:
+            moved = ahead.resend.size > 0 and first in ahead.resend
+            flagged = first <= ahead.maybe_sent_until
+            few = max(1, self.room * batch.count // max(1, len(batch.records)))
+            until = min(last, first + few - 1, ahead.maybe_sent_until if flagged else last)
+            parts = ahead.resend.within(first, until) if ahead.resend.size else []
+            if parts:
+                until = parts[0].last if moved else parts[0].first - 1
+            cause = Cause.MOVED if moved else Cause.LEADER_CHANGED if flagged else Cause.NEW
+            reached = self._send_alike(keyed, first, until, cause, int(moved or flagged))
+            if reached >= first:
+                live.last_sent = reached
+                live.unreported.mark(first, reached)
+                ahead.resend.remove(1, reached)
+            if reached < until:
+                return False
+            first = until + 1
+        return True
 
-    def sent(self) -> Iterator[tuple[LiveMember, int, list[int], list[bytes]]]:
-        """What goes out: member, count of redeliveries, sequences and records. The next progress entry tells of it."""
+    def _send_alike(self, keyed: KeyedBatch, first: int, last: int, cause: Cause, count: int) -> int:
+        """Send new messages that were all sent before or all not, or hold them back; returns the last one that was passed."""
+        live, order, base = self.live, self.order, keyed.base_sequence
+        hold = HoldLimits(limits.HELD_BACK_FEW, limits.HELD_BACK_MAX, limits.SLOTS_IN_USE_MAX)
+        while first <= last and (any(self.windows.room) or self._look()):
+            room, in_flight = self.windows
+            serving = [number for number, places in enumerate(room) if places]
+            level = -(-(sum([in_flight[number] for number in serving]) + last - first + 1) // len(serving))
+            start, stop, cut = first - base, last - base + 1, (keyed.slots, keyed.ends, keyed.records)
+            done = assign(cut, base, start, stop, order.tables, self.windows, hold, order.turn, level)
+            order.turn = done.turn
+            for number, firsts, lasts, records in done.parts:
+                self._parcel(number, cause, count).records.append(records)
+                self._send((number, cause, count), firsts, lasts)
+                self.room -= len(records)
+            if done.held:
+                for at in done.held:
+                    order.records.keep(base + at, keyed.record(at))
+                for begin, end in runs_of(base + at for at in done.held):
+                    live.to_redeliver.add(Run(begin, end, 0, count + NEVER_SENT))
+                    # The next leader flags it, as this one may have sent it and failed before an entry told that.
+                    live.retries.owe(begin, end, cause if count else Cause.LEADER_CHANGED)
+            first = base + done.stop
+            if any(self.windows.room):
+                break
+        return first - 1
+
+    def sent(self) -> Iterator[Parcel]:
+        """What goes out. The next progress entry tells of it."""
         recorded = self.live.unreported.sent
         for parcel in self.parcels.values():
-            sub = parcel.member.sub
-            for first, last in runs_of(parcel.sequences):
-                recorded.append(
-                    Sending(sub.subscription_id, sub.client_id, parcel.cause, parcel.count, first, last, self.now)
-                )
-            yield parcel.member, parcel.count, parcel.sequences, parcel.records
+            sub, firsts = parcel.member.sub, parcel.firsts
+            told = zip(
+                repeat(sub.subscription_id),
+                repeat(sub.client_id),
+                repeat(parcel.cause),
+                repeat(parcel.count),
+                firsts,
+                parcel.lasts,
+                repeat(self.now, len(firsts)),
+                strict=False,
+            )
+            recorded += map(_new, repeat(Sending), told)
+            yield parcel
 
-    def _taker(self, slot: int) -> LiveMember | None:
-        """The member that gets the next message of a slot: the one of its last message if it has room, or else any."""
-        if slot != NO_SLOT and not self.live.policy.failover:
-            member = self.members.get(self.order.takers.get(slot, 0))
-            if member is not None and not member.failed_heartbeat and member.open_slots:
-                return member
-        return self.live.choose()
-
-    def _send(self, member: LiveMember, slot: int, sequence: int, record: bytes, cause: int, count: int) -> None:
-        subscription_id = member.sub.subscription_id
+    def _taker(self, slot: int) -> int:
+        """The number of the member that gets a message of a slot which is sent later: the one of its last message if it has room,
+        or else the one with the fewest in flight. One has room."""
+        room, in_flight = self.windows
+        takers, number = self.order.tables.takers, 0
         if slot != NO_SLOT:
-            self.order.takers[slot] = subscription_id
-        key = subscription_id, cause, count
-        parcel = self.parcels.get(key)
+            number = takers[slot]
+        if number >= len(room) or not room[number]:
+            number = min((n for n, places in enumerate(room) if places), key=in_flight.__getitem__)
+            if slot != NO_SLOT:
+                takers[slot] = number
+        room[number] -= 1
+        in_flight[number] += 1
+        return number
+
+    def _parcel(self, number: int, cause: int, count: int) -> Parcel:
+        parcel = self.parcels.get((number, cause, count))
         if parcel is None:
-            parcel = self.parcels[key] = Parcel(member, cause, count)
-        parcel.sequences.append(sequence)
-        parcel.records.append(record)
-        member.window.add(Run(sequence, sequence, self.now + member.ack_wait_ns, count))
-        self.room -= len(record)
+            parcel = self.parcels[number, cause, count] = Parcel(self.members[number], cause, count)
+        return parcel
+
+    def _send(self, key: tuple[int, int, int], firsts: list[int], lasts: list[int]) -> None:
+        """Messages go to a member; their records are in the parcel already."""
+        parcel = self._parcel(*key)
+        parcel.firsts += firsts
+        parcel.lasts += lasts
+        member = parcel.member
+        member.window.add_each(firsts, lasts, self.now + member.ack_wait_ns, parcel.count)
 
     def _give_up(self, run: Run) -> None:
         """A message was delivered as often as the policy allows: it stays the first of its slot."""
         live = self.live
-        live.to_redeliver.remove(run.first, run.last)
         live.retries.exhausted.add(run)
         live.unreported.mark(run.first, run.last)
         self.exhausted.append(run)
+
+
+def acked_in_order(
+    live: LiveCursor, order: KeyOrder, member: LiveMember, ranges: Iterable[tuple[int, int]], now: int
+) -> list[tuple[int, int]]:
+    """A member of a key-ordered cursor has acked messages: settle those that are in its window. Returns the others."""
+    in_flight, wanted = member.window.size, joined(ranges)
+    found = member.window.take_each(wanted)
+    if member.adaptive is not None:
+        member.adaptive.acks(found, 0, in_flight, now)
+    live.unreported.mark_each(found)
+    order.acked(found)
+    if live.retries.delayed.size or live.retries.working.size:
+        for run in found:
+            live.retries.forget(run.first, run.last)
+    if in_flight - member.window.size == sum(run.size for run in wanted):
+        return []
+    return [(run.first, run.last) for run in without(wanted, found)]
 
 
 def unread_of(live: LiveCursor, order: KeyOrder) -> Runs:
@@ -183,7 +279,7 @@ def answered(
         if order.unread:
             for first, last in order.unread.shared([Run(batch.base_sequence, end)]):
                 for sequence in range(first, last + 1):
-                    order.learn(sequence, keyed.slots[sequence - batch.base_sequence])
+                    order.learn(sequence, keyed.slot(sequence - batch.base_sequence))
         for run in live.to_redeliver.within(batch.base_sequence, end):
             for sequence in range(run.first, run.last + 1):
                 needed = sequence in reading

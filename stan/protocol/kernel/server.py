@@ -11,9 +11,37 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from stan.protocol.kernel import server_py
-from stan.protocol.kernel.server_py import NO_SLOT, SLOTS, number, refuse, select
+from stan.protocol.kernel.server_py import (
+    NO_SLOT,
+    SLOTS,
+    Assigned,
+    HoldLimits,
+    OpenWindows,
+    SlotTables,
+    number,
+    refuse,
+    select,
+)
 
-__all__ = ["NAME", "NO_SLOT", "SLOTS", "frames", "number", "refuse", "scan", "seal", "select", "slots"]
+__all__ = [
+    "NAME",
+    "NO_SLOT",
+    "SLOTS",
+    "Assigned",
+    "HoldLimits",
+    "OpenWindows",
+    "SlotTables",
+    "assign",
+    "frames",
+    "number",
+    "refuse",
+    "scan",
+    "seal",
+    "select",
+    "settle",
+    "slots",
+    "take",
+]
 
 
 def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
@@ -31,9 +59,12 @@ def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
 NAME, _module = choose("_stan_kernel", server_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.kernel.server_py import frames, scan, seal, slots
+    from stan.protocol.kernel.server_py import assign, frames, scan, seal, settle, slots, take
 else:
     scan = _module.scan
     seal = _module.seal
     frames = _module.frames
     slots = _module.slots
+    assign = _module.assign
+    settle = _module.settle
+    take = _module.take

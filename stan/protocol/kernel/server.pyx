@@ -6,11 +6,11 @@ reads behind a buffer, which wire_c.pxd sees to. Becomes the top-level module `_
 that shadows the installed package still finds it. Modelled on server_py.py, its twin.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 
 from stan.protocol.kernel.wire_c cimport (
     LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, is_header, line_of,
@@ -18,8 +18,11 @@ from stan.protocol.kernel.wire_c cimport (
     put_text, put_u32, reserve, same, text_size,
 )
 
+from collections import deque
+
 from stan import limits
 from stan.protocol.frames import ANYBODY, Acks, Frame, Publishes, Scan
+from stan.protocol.kernel.server_py import Assigned
 
 cdef extern from *:
     ctypedef unsigned long long uint128 "unsigned __int128"  # gcc and clang have it on each host of 64 bits
@@ -28,11 +31,11 @@ cdef extern from *:
 cdef enum:
     KEY_BYTES = 8  # as in frames.py
     PREFIXES_MAX = 16  # more than a configuration may have of them
-    SLOTS = 1024  # as in server_py.py
+    SLOTS = 32768  # as in server_py.py
     NO_SLOT = 0xFFFF
     SEQUENCE_ROOM = 12  # of PubAck.sequence with a varint of ten bytes
 
-KERNEL_VERSION = 8
+KERNEL_VERSION = 9
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -786,3 +789,246 @@ cdef uint32_t _slot_of(const uint8_t* at, const uint8_t* end) noexcept:
     for i in range(key.size):
         hashed = (hashed ^ key.at[i]) * <uint32_t> 0x01000193
     return (hashed ^ (hashed >> 16)) % SLOTS
+
+
+# --- order by key ------------------------------------------------------------------------------------------------
+
+
+cdef class _AssignBuffers:
+    """Buffers of one call of assign, and what each member gets."""
+
+    cdef Py_buffer records
+    cdef Py_buffer takers
+    cdef Py_buffer room
+    cdef Py_buffer in_flight
+    cdef int open  # how many buffers are
+    cdef Py_ssize_t members
+    cdef uint32_t* owners  # per message: number of the member; 0: it waits
+    cdef Py_ssize_t* sizes  # per member: bytes of its records
+
+    def __cinit__(self, records, takers, room, in_flight, Py_ssize_t count):
+        PyObject_GetBuffer(records, &self.records, PyBUF_SIMPLE)
+        self.open = 1
+        PyObject_GetBuffer(takers, &self.takers, PyBUF_WRITABLE)
+        self.open = 2
+        PyObject_GetBuffer(room, &self.room, PyBUF_WRITABLE)
+        self.open = 3
+        PyObject_GetBuffer(in_flight, &self.in_flight, PyBUF_WRITABLE)
+        self.open = 4
+        self.members = self.room.len // 8
+        self.owners = <uint32_t*> calloc(<size_t> count + 1, sizeof(uint32_t))
+        self.sizes = <Py_ssize_t*> calloc(<size_t> self.members + 1, sizeof(Py_ssize_t))
+        if self.owners == NULL or self.sizes == NULL:
+            raise MemoryError
+        if self.in_flight.len != self.room.len or self.takers.len < 2 * SLOTS:
+            raise ValueError("tables of other sizes")
+
+    def __dealloc__(self):
+        if self.open > 0:
+            PyBuffer_Release(&self.records)
+        if self.open > 1:
+            PyBuffer_Release(&self.takers)
+        if self.open > 2:
+            PyBuffer_Release(&self.room)
+        if self.open > 3:
+            PyBuffer_Release(&self.in_flight)
+        free(self.owners)
+        free(self.sizes)
+
+    cdef Py_ssize_t next_taker(self, Py_ssize_t turn) noexcept:
+        cdef int64_t* room = <int64_t*> self.room.buf
+        cdef int64_t* in_flight = <int64_t*> self.in_flight.buf
+        cdef Py_ssize_t best = 0, step, number
+        for step in range(self.members):
+            number = (turn + 1 + step) % self.members
+            if number > 0 and room[number] > 0 and (best == 0 or in_flight[number] < in_flight[best]):
+                best = number
+        return best
+
+
+def assign(
+    tuple cut not None,
+    uint64_t base_sequence,
+    Py_ssize_t start,
+    Py_ssize_t stop,
+    tables,
+    windows,
+    hold,
+    Py_ssize_t turn,
+    int64_t level,
+):
+    """See server_py.assign."""
+    cdef bytes found = cut[0]
+    cdef bytes ends = cut[1]
+    cdef dict slot_of = tables[0]
+    cdef dict heads = tables[1]
+    cdef dict behind = tables[2]
+    if start < 0 or 2 * stop > PyBytes_GET_SIZE(found) or 4 * stop > PyBytes_GET_SIZE(ends):
+        raise ValueError("places outside of the batch")
+    cdef _AssignBuffers buffers = _AssignBuffers(cut[2], tables[3], windows[0], windows[1], stop - start if stop > start else 0)
+    cdef uint16_t* takers = <uint16_t*> buffers.takers.buf
+    cdef int64_t* room = <int64_t*> buffers.room.buf
+    cdef int64_t* in_flight = <int64_t*> buffers.in_flight.buf
+    cdef Py_ssize_t members = buffers.members
+    cdef Py_ssize_t few = hold[0], most = hold[1], in_use = hold[2]
+    cdef Py_ssize_t waiting = len(slot_of) - len(heads), number, chosen = 0, at = start
+    cdef const uint8_t* slots_at = _start(found)
+    cdef uint32_t slot
+    cdef object sequence, key, queue
+    cdef list held = []
+    while at < stop:
+        slot = slots_at[2 * at] | (<uint32_t> slots_at[2 * at + 1] << 8)
+        number = 0
+        if slot != NO_SLOT:
+            key = slot
+            sequence = base_sequence + <uint64_t> at
+            if key in heads:
+                if waiting >= few and (waiting >= most or len(heads) > in_use):
+                    break
+                waiting += 1
+                slot_of[sequence] = key
+                queue = behind.get(key)
+                if queue is None:
+                    queue = behind[key] = deque()
+                queue.append(sequence)
+                held.append(at)
+                at += 1
+                continue
+            number = takers[slot] if slot < SLOTS else 0
+        if number >= members or room[number] <= 0:
+            if chosen == 0 or room[chosen] <= 0 or in_flight[chosen] >= level:
+                chosen = buffers.next_taker(turn)
+                if chosen == 0:
+                    break
+                turn = chosen
+            number = chosen
+        if slot != NO_SLOT:
+            if slot < SLOTS:
+                takers[slot] = <uint16_t> number
+            heads[key] = sequence
+            slot_of[sequence] = key
+        room[number] -= 1
+        in_flight[number] += 1
+        buffers.owners[at - start] = <uint32_t> number
+        at += 1
+    return Assigned(at, turn, _parts(buffers, ends, base_sequence, start, at), held)
+
+
+cdef list _parts(_AssignBuffers windows, bytes ends, uint64_t base_sequence, Py_ssize_t start, Py_ssize_t stop):
+    """What each member gets of the messages at places [start, stop)."""
+    cdef const uint8_t* ends_at = _start(ends)
+    cdef const uint8_t* records = <const uint8_t*> windows.records.buf
+    cdef Py_ssize_t at, number, size, begin, end
+    cdef list parts = [], by_number = [None] * windows.members
+    cdef list lasts
+    cdef tuple part
+    cdef uint32_t* owners = windows.owners
+    cdef object place
+    for at in range(start, stop):
+        begin = <Py_ssize_t> get_u32(ends_at + 4 * at - 4) if at else 0
+        end = <Py_ssize_t> get_u32(ends_at + 4 * at)
+        if begin > end or end > windows.records.len:
+            raise ValueError("places outside of the batch")
+        windows.sizes[owners[at - start]] += end - begin
+    for number in range(1, windows.members):
+        if windows.sizes[number] > 0:
+            part = (number, [], [], PyBytes_FromStringAndSize(NULL, windows.sizes[number]))
+            by_number[number] = part
+            parts.append(part)
+            windows.sizes[number] = 0
+    for at in range(start, stop):
+        number = owners[at - start]
+        if number == 0:
+            continue
+        part = <tuple> by_number[number]
+        begin = <Py_ssize_t> get_u32(ends_at + 4 * at - 4) if at else 0
+        size = <Py_ssize_t> get_u32(ends_at + 4 * at) - begin
+        memcpy(<uint8_t*> PyBytes_AS_STRING(<bytes> part[3]) + windows.sizes[number], records + begin, <size_t> size)
+        windows.sizes[number] += size
+        place = base_sequence + <uint64_t> at
+        if at == start or owners[at - start - 1] != <uint32_t> number:
+            (<list> part[1]).append(place)
+        if at + 1 == stop or owners[at - start + 1] != <uint32_t> number:
+            (<list> part[2]).append(place)
+    return parts
+
+
+def settle(runs, tables):
+    """See server_py.settle."""
+    cdef dict slot_of = tables[0]
+    cdef dict heads = tables[1]
+    cdef dict behind = tables[2]
+    cdef list freed = []
+    cdef uint64_t first, last, number
+    for run in runs:
+        first, last = run[0], run[1]
+        if last >= first and last - first >= <uint64_t> len(slot_of):
+            for sequence in [sequence for sequence in slot_of if run[0] <= sequence <= run[1]]:
+                _settle(sequence, slot_of, heads, behind, freed)
+            continue
+        number = first
+        while number <= last:
+            _settle(run[0] if number == first else number, slot_of, heads, behind, freed)
+            number += 1
+    return freed
+
+
+cdef int _settle(object sequence, dict slot_of, dict heads, dict behind, list freed) except -1:
+    cdef object slot = slot_of.pop(sequence, None)
+    cdef object queue
+    if slot is None:
+        return 0
+    queue = behind.get(slot) if behind else None
+    if heads[slot] != sequence:
+        behind[slot].remove(sequence)
+    elif queue is not None:
+        sequence = queue.popleft()
+        heads[slot] = sequence
+        freed.append(sequence)
+    else:
+        del heads[slot]
+    if queue is not None and not queue:
+        del behind[slot]
+    return 0
+
+
+def take(list runs not None, parts):
+    """See server_py.take."""
+    cdef list taken = [], kept = [], wanted = list(parts)
+    cdef tuple run, part
+    cdef uint64_t begin, end, first = 0, last = 0, until, size = 0
+    cdef Py_ssize_t at = 0, count = len(wanted)
+    if count > 0:
+        part = <tuple> wanted[0]
+        first, last = part[0], part[1]
+    for item in runs:
+        run = <tuple> item
+        begin, end = run[0], run[1]
+        while at < count and last < begin:
+            at += 1
+            if at < count:
+                part = <tuple> wanted[at]
+                first, last = part[0], part[1]
+        while at < count and first <= end:
+            if begin < first:
+                kept.append(_cut_run(run, begin, first - 1))
+                begin = first
+            until = end if end < last else last
+            taken.append(_cut_run(run, begin, until))
+            size += until - begin + 1
+            begin = until + 1
+            if last > end:
+                break
+            at += 1
+            if at < count:
+                part = <tuple> wanted[at]
+                first, last = part[0], part[1]
+        if begin <= end:
+            kept.append(_cut_run(run, begin, end))
+    return taken, kept, size
+
+
+cdef inline object _cut_run(tuple run, uint64_t first, uint64_t last):
+    if <uint64_t> run[0] == first and <uint64_t> run[1] == last:
+        return run
+    return _new(type(run), (first, last, *run[2:]))

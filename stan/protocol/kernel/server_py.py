@@ -5,11 +5,12 @@ raises for what a STAN client sent (that is `malformed`), only for what no NATS 
 field by field; the compiled twin is the fast one.
 """
 
+from collections import deque
 from collections.abc import Container, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from itertools import count, islice
 from struct import Struct, pack
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX, REASON_BYTES_MAX
 from stan.protocol.channels import publication
@@ -27,11 +28,14 @@ from stan.protocol.kernel.wire_py import (
 )
 from stan.protocol.kernel.wire_py import number as number_field
 
-KERNEL_VERSION = 8
+if TYPE_CHECKING:
+    from array import array
+
+KERNEL_VERSION = 9
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
-SLOTS = 1024
-"""Slots of a key-ordered queue group."""
+SLOTS = 32 * 1024
+"""Slots of a key-ordered queue group: so many that few of the keys in flight share one."""
 NO_SLOT = 0xFFFF
 """Instead of a slot: the message has no key."""
 _FNV_BASIS, _FNV_PRIME = 0x811C9DC5, 0x01000193
@@ -464,6 +468,197 @@ def _slot_of(record: bytes) -> int:
     for byte in key:
         hashed = (hashed ^ byte) * _FNV_PRIME & 0xFFFFFFFF
     return (hashed ^ hashed >> 16) % SLOTS
+
+
+class SlotTables(NamedTuple):
+    """The unsettled messages of a key-ordered queue group, and who gets those of a slot; changed in place."""
+
+    slot_of: dict[int, int]  # by sequence: the slot of each unsettled message
+    heads: dict[int, int]  # by slot: its first unsettled message
+    behind: dict[
+        int, deque[int]
+    ]  # by slot: those that wait behind the first one, in increasing order; never empty ones
+    takers: "array[int]"  # by slot: number of the member that got its last message; 0: none (u16)
+
+
+class OpenWindows(NamedTuple):
+    """The members of a key-ordered queue group in one turn, by their numbers from 1 on; both are i64, changed in place."""
+
+    room: "array[int]"  # messages that each may get; number 0 has none
+    in_flight: "array[int]"  # messages that each has
+
+
+class HoldLimits(NamedTuple):
+    """How many messages may wait behind others of their slots."""
+
+    few: int  # always
+    most: int  # while no more than `in_use` slots have unsettled messages
+    in_use: int
+
+
+class Assigned(NamedTuple):
+    """What `assign` has done with messages of a record batch."""
+
+    stop: int  # place of the first message that it left
+    turn: int  # number of the member that got the last message which belonged to nobody
+    parts: list[tuple[int, list[int], list[int], bytes]]  # per member: number, first and last of runs, and the records
+    held: list[int]  # places of the messages that have to wait
+
+
+def assign(
+    cut: tuple[bytes, bytes, bytes | memoryview],
+    base_sequence: int,
+    start: int,
+    stop: int,
+    tables: SlotTables,
+    windows: OpenWindows,
+    hold: HoldLimits,
+    turn: int,
+    level: int,
+) -> Assigned:
+    """Give new messages of a key-ordered queue group to its members, or let them wait behind earlier ones of their slots.
+
+    A message goes to the member that got the last one of its slot, if that has room. All others, one after the other, go to one
+    member until it has *level* in flight, then to the next one: the one with the fewest in flight, of several the first one
+    after *turn*. It ends early where nobody has room, or too many messages would wait.
+
+    Args:
+        cut: slots and ends as `slots` gives them, and the records.
+        base_sequence: of the first record.
+        start: place of the first message; all before it were assigned.
+        stop: place behind the last one.
+        tables: what is unsettled.
+        windows: the members, as many as have numbers.
+        hold: limits.
+        turn: number of the member that got the last message which belonged to nobody.
+        level: see above.
+
+    Cost: O(stop - start), while members are few.
+    """
+    slot_of, heads, behind, takers = tables
+    room, in_flight = windows
+    owners: list[int] = []
+    chosen = 0
+    for at in range(start, stop):
+        sequence = base_sequence + at
+        (slot,) = _OWNER.unpack_from(cut[0], 2 * at)
+        number = 0
+        if slot != NO_SLOT:
+            if slot in heads:
+                waiting = len(slot_of) - len(heads)
+                if waiting >= hold.few and (waiting >= hold.most or len(heads) > hold.in_use):
+                    break
+                slot_of[sequence] = slot
+                behind.setdefault(slot, deque()).append(sequence)
+                owners.append(0)
+                continue
+            number = takers[slot]
+        if number >= len(room) or room[number] <= 0:
+            if not chosen or room[chosen] <= 0 or in_flight[chosen] >= level:
+                chosen = _next_taker(windows, turn)
+                if not chosen:
+                    break
+                turn = chosen
+            number = chosen
+        if slot != NO_SLOT:
+            takers[slot] = number
+            heads[slot] = sequence
+            slot_of[sequence] = slot
+        room[number] -= 1
+        in_flight[number] += 1
+        owners.append(number)
+    held = [place for place, number in enumerate(owners, start) if not number]
+    gets = [(number, [place for place, owner in enumerate(owners, start) if owner == number]) for number in set(owners)]
+    parts = [(number, *_part(cut, base_sequence, places)) for number, places in sorted(gets) if number]
+    return Assigned(start + len(owners), turn, parts, held)
+
+
+def _part(
+    cut: tuple[bytes, bytes, bytes | memoryview], base_sequence: int, places: list[int]
+) -> tuple[list[int], list[int], bytes]:
+    """What a member gets: first and last of runs, and the records."""
+    _, ends, records = cut
+    firsts = [base_sequence + place for place in places if place - 1 not in places]
+    lasts = [base_sequence + place for place in places if place + 1 not in places]
+    return firsts, lasts, b"".join(_record(bytes(records), ends, place) for place in places)
+
+
+def _next_taker(windows: OpenWindows, turn: int) -> int:
+    """The member with room that has the fewest messages in flight, of several the first one after *turn*; 0: nobody has room."""
+    size = len(windows.room)
+    numbers = [number % size for number in range(turn + 1, turn + 1 + size)]
+    return min((n for n in numbers if n and windows.room[n] > 0), key=windows.in_flight.__getitem__, default=0)
+
+
+def _record(data: bytes, ends: bytes, place: int) -> bytes:
+    """The record at *place*, with its length in front."""
+    start = _LENGTH.unpack_from(ends, 4 * place - 4)[0] if place else 0
+    return data[start : _LENGTH.unpack_from(ends, 4 * place)[0]]
+
+
+def settle(runs: Seq[tuple[int, ...]], tables: SlotTables) -> list[int]:
+    """Messages are settled: take them out of the tables. *runs* begin with first and last. Returns the messages that are the
+    first of their slots now, as those before them were settled."""
+    slot_of, heads, behind, _ = tables
+    freed: list[int] = []
+    for first, last, *_ in runs:
+        many = last - first >= len(slot_of)
+        for sequence in [s for s in slot_of if first <= s <= last] if many else range(first, last + 1):
+            slot = slot_of.pop(sequence, None)
+            if slot is None:
+                continue
+            queue = behind.get(slot)
+            if heads[slot] != sequence:
+                behind[slot].remove(sequence)
+            elif queue:
+                heads[slot] = queue.popleft()
+                freed.append(heads[slot])
+            else:
+                del heads[slot]
+            if queue is not None and not queue:
+                del behind[slot]
+    return freed
+
+
+_Run = TypeVar("_Run", bound=tuple[int, ...])
+
+
+def take(runs: list[_Run], parts: Seq[tuple[int, ...]]) -> tuple[list[_Run], list[_Run], int]:
+    """Take *parts* out of *runs*. Returns what was taken, what is left, and how many numbers were taken.
+
+    Args:
+        runs: disjoint and in increasing order; tuples, or of a class derived from them, that begin with first and last. What is
+            cut out of one is of the same class, with the same items behind.
+        parts: likewise; only first and last count.
+
+    Cost: O(len(runs) + len(parts)).
+    """
+    taken: list[_Run] = []
+    kept: list[_Run] = []
+    size, at, count = 0, 0, len(parts)
+    for run in runs:
+        begin, end = run[:2]
+        while at < count and parts[at][1] < begin:
+            at += 1
+        while at < count and parts[at][0] <= end:
+            first, last = parts[at][:2]
+            if begin < first:
+                kept.append(_cut_run(run, begin, first - 1))
+                begin = first
+            until = min(end, last)
+            taken.append(_cut_run(run, begin, until))
+            size += until - begin + 1
+            begin = until + 1
+            if last > end:
+                break
+            at += 1
+        if begin <= end:
+            kept.append(_cut_run(run, begin, end))
+    return taken, kept, size
+
+
+def _cut_run(run: _Run, first: int, last: int) -> _Run:
+    return run if run[:2] == (first, last) else tuple.__new__(type(run), (first, last, *run[2:]))
 
 
 def _ack_frames(acks: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:

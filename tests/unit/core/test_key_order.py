@@ -1,5 +1,8 @@
 """Key-ordered queue groups: of each key one message is in flight, and the next one comes when it is settled."""
 
+import struct
+from array import array
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -8,7 +11,7 @@ from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, runs_of
 from stan.core.leader.key_order import KeyOrder, cut
-from stan.protocol.kernel.server import NO_SLOT
+from stan.protocol.kernel.server import NO_SLOT, HoldLimits, OpenWindows, assign
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
@@ -294,7 +297,16 @@ def test_a_batch_is_cut_into_its_messages(keys, base):
     records = [record(base + at, key) for at, key in enumerate(keys)]
     batch = cut(ReadResult(base, len(keys), b"".join(records)))
     assert [batch.record(at) for at in range(len(keys))] == records
-    assert [slot == NO_SLOT for slot in batch.slots] == [not key for key in keys]
+    assert [batch.slot(at) == NO_SLOT for at in range(len(keys))] == [not key for key in keys]
+
+
+def enters(order, sequence, slot):
+    """A new message enters its slot; returns True if it is sent at once."""
+    cut = struct.pack("<H", slot), struct.pack("<I", 4), bytes(4)
+    windows = OpenWindows(array("q", [0, 1]), array("q", [0, 0]))
+    done = assign(cut, sequence, 0, 1, order.tables, windows, HoldLimits(100, 100, 100), 0, 1)
+    assert done.stop == 1
+    return not done.held
 
 
 @settings(max_examples=200)
@@ -311,7 +323,7 @@ def test_model_of_the_queues(data):
             newest += 1
             slot = data.draw(st.integers(0, 2))
             queue = model.setdefault(slot, [])
-            assert order.enters(newest, slot) == (not queue)
+            assert enters(order, newest, slot) == (not queue)
             queue.append(newest)
             if len(queue) > 1:
                 owed.add(Run(newest, newest))
@@ -328,14 +340,16 @@ def test_model_of_the_queues(data):
                 order.owed(sequence, sequence)
         elif kind == "send":
             wanted = sorted(queue[0] for queue in model.values() if queue and queue[0] in owed)
-            while (found := order.next_owed()) and found not in owed:
-                order.take_owed()
-            assert found == (wanted[0] if wanted else 0)
-            if found:
-                order.take_owed()
-                owed.remove(found, found)
-    assert {slot: list(queue) for slot, queue in order.queues.items()} == {s: q for s, q in model.items() if q}
-    assert sorted(order.slot_of) == sorted(s for queue in model.values() for s in queue)
+            due = [sequence for sequence in order.due() if sequence in owed]
+            assert due == wanted
+            if due:
+                owed.remove(due[0], due[0])
+                order.candidates += due[1:]
+    heads, behind = order.tables.heads, order.tables.behind
+    queues = {slot: [head, *behind.get(slot, ())] for slot, head in heads.items()}
+    assert queues == {s: q for s, q in model.items() if q}
+    assert all(behind.values()), "nothing is kept of slots in which nothing waits"
+    assert sorted(order.tables.slot_of) == sorted(s for queue in model.values() for s in queue)
 
 
 KINDS = ("publish", "publish", "ack", "ack", "ack", "nak", "join", "leave", "wait", "restart", "power")
