@@ -151,8 +151,8 @@ others = st.sampled_from(
 garbage = st.sampled_from(
     [b"\r\n", b"MSG a b c\r\n", b"MSG a 1 999999999\r\n", b"HMSG a 1 9 3\r\n", b"MSG a 1 0\r\n.."]
 )
-pieces = publishes() | publishes() | runs() | acks() | hostile() | messages | pub_acks | others
-alike = st.builds(lambda piece, count: piece * count, pieces, st.sampled_from([1, 1, 1, 2, 5]))
+found = publishes() | publishes() | runs() | acks() | hostile() | messages | pub_acks | others
+alike = st.builds(lambda one, count: one * count, found, st.sampled_from([1, 1, 1, 2, 5]))
 whole_frames = st.lists(alike, max_size=12)
 clean = whole_frames.map(b"".join)
 
@@ -160,10 +160,10 @@ clean = whole_frames.map(b"".join)
 @st.composite
 def mutated(draw: st.DrawFn) -> bytes:
     """A stream with garbage, single bytes changed, or its end cut off."""
-    pieces = draw(whole_frames)
+    found = draw(whole_frames)
     if draw(st.booleans()):
-        pieces.insert(draw(st.integers(0, len(pieces))), draw(garbage))
-    data = bytearray(b"".join(pieces))
+        found.insert(draw(st.integers(0, len(found))), draw(garbage))
+    data = bytearray(b"".join(found))
     for place, byte in draw(st.lists(st.tuples(st.integers(0, 1 << 12), st.integers(0, 255)), max_size=3)):
         if data:
             data[place % len(data)] = byte
@@ -299,7 +299,7 @@ def test_scan_of_what_is_wanted_says_what_a_stream_of_that_alone_says(twin, stre
     unwanted = sum(map(choice.skips, all_frames))
     scans, rest, error = drain(twin, [data[:cut], data[cut:]], choice)
     assert (rest, error, sum(scan.skipped for scan in scans)) == (b"", "", unwanted)
-    wanted = [piece for piece in stream if not choice.skips(client_py.split(piece, 0)[1][0])]
+    wanted = [one for one in stream if not choice.skips(client_py.split(one, 0)[1][0])]
     assert meaning(scans) == meaning(drain(twin, [b"".join(wanted)], Choice(keyed=choice.keyed))[0])
 
 
@@ -640,7 +640,7 @@ def test_assign_gives_each_slot_one_message_and_each_member_no_more_than_it_has_
     assert tables.slot_of == {s: slot for slot, queue in waiting.items() for s in queue}
 
 
-class Piece(NamedTuple):
+class Marked(NamedTuple):
     """A run with something behind it."""
 
     first: int
@@ -666,13 +666,31 @@ def test_take_parts_runs_and_keeps_what_stands_behind_them(twin, runs, parts):
     parts = [(first, last) for at, (first, last) in enumerate(parts) if not at or parts[at - 1][1] < first]
     known = {s: f"run {first}" for first, last in runs for s in range(first, last + 1)}
     wanted = {s for first, last in parts for s in range(first, last + 1)}
-    taken, kept, size = twin.take([Piece(first, last, f"run {first}") for first, last in runs], parts)
-    assert all(type(piece) is Piece for piece in taken + kept)
-    of = [{s: p.what for p in pieces for s in range(p.first, p.last + 1)} for pieces in (taken, kept)]
+    taken, kept, size = twin.take([Marked(first, last, f"run {first}") for first, last in runs], parts)
+    assert all(type(one) is Marked for one in taken + kept)
+    of = [{s: p.what for p in found for s in range(p.first, p.last + 1)} for found in (taken, kept)]
     assert of == [{s: w for s, w in known.items() if s in wanted}, {s: w for s, w in known.items() if s not in wanted}]
     assert size == len(of[0])
     assert (sorted(taken), sorted(kept)) == (taken, kept)
-    same(server_py, twin, "take", [Piece(first, last, f"run {first}") for first, last in runs], parts)
+    same(server_py, twin, "take", [Marked(first, last, f"run {first}") for first, last in runs], parts)
+    both_have = sorted({s for s in known if s in wanted})
+    common = twin.shared(runs, parts)
+    assert [s for first, last in common for s in range(first, last + 1)] == both_have
+    same(server_py, twin, "shared", runs, parts)
+    same(server_py, twin, "flat", runs)
+
+
+@both
+@relaxed
+@given(st.lists(st.tuples(sequences, st.integers(0, 3)).map(lambda run: (run[0], min(sum(run), (1 << 64) - 1)))))
+def test_joined_holds_what_its_parts_hold(twin, parts):
+    found = twin.joined(parts)
+    assert all(one[1] + 1 < other[0] for one, other in pairwise(found))
+    assert all(any(begin <= first and last <= end for begin, end in found) for first, last in parts)
+    ends = {end for run in parts for end in run}
+    assert all(first in ends and last in ends for first, last in found)
+    same(server_py, twin, "joined", parts)
+    assert twin.flat(found) == [end for run in found for end in run]
 
 
 @both
@@ -685,9 +703,9 @@ def test_take_parts_runs_and_keeps_what_stands_behind_them(twin, runs, parts):
 def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept, keyed):
     keeps: list[bytes] = []
     goes: list[bytes] = []
-    for piece in stream:
-        for found in twin.scan(piece, 0, PUB, ACK, PREFIX).publishes:
-            (keeps if found.publishers[0] in kept else goes).append(piece)
+    for one in stream:
+        for found in twin.scan(one, 0, PUB, ACK, PREFIX).publishes:
+            (keeps if found.publishers[0] in kept else goes).append(one)
     wanted = by_channel(twin, keeps, keyed=keyed)
     refused = by_channel(twin, goes, keyed=keyed)
     for found in by_channel(twin, stream, keyed=keyed).values():

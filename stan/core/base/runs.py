@@ -12,7 +12,7 @@ from itertools import chain, pairwise, repeat
 from typing import NamedTuple
 
 from stan.invariant import invariant
-from stan.protocol.kernel.server import take
+from stan.protocol.kernel import server as kernel
 
 
 class Run(NamedTuple):
@@ -31,10 +31,8 @@ class Run(NamedTuple):
 
 _new = tuple.__new__
 """Makes a Run of a tuple with all four of its numbers, in half the time."""
-_MANY = 8
-"""One pass over all runs takes as long as so many fewer searches."""
-_MANY_COMPILED = 64
-"""The same of a pass in the kernel."""
+_MANY = 64
+"""One pass of the kernel over all runs takes as long as so many fewer searches."""
 
 
 class Runs:
@@ -147,19 +145,14 @@ class Runs:
 
     def shared(self, others: Iterable[Run]) -> list[tuple[int, int]]:
         """What of *others*, disjoint runs in increasing order, is in the set too: pairs (first, last), none over two runs."""
+        runs, wanted = self._runs, others if isinstance(others, list) else list(others)
+        if len(wanted) * _MANY > len(runs):
+            return kernel.shared(runs, wanted)
         found = []
-        runs, at = self._runs, 0
-        for first, last, _, _ in others:
-            if at < len(runs) and runs[at][1] < first:
-                at += 1
-                if at < len(runs) and runs[at][1] < first:
-                    at = bisect_left(runs, (first,), at)
-                    at -= runs[at - 1][1] >= first
+        for first, last, *_ in wanted:
+            at = self._from(first)
             while at < len(runs) and runs[at][0] <= last:
-                run = runs[at]
-                found.append((max(run[0], first), min(run[1], last)))
-                if run[1] > last:
-                    break
+                found.append((max(runs[at][0], first), min(runs[at][1], last)))
                 at += 1
         return found
 
@@ -199,9 +192,9 @@ class Runs:
         runs = self._runs
         if not runs or not parts:
             return []
-        if len(parts) * _MANY_COMPILED < len(runs):
+        if len(parts) * _MANY < len(runs):
             return [run for part in parts for run in self.remove(part[0], part[1])]
-        taken, self._runs, size = take(runs, parts)
+        taken, self._runs, size = kernel.take(runs, parts)
         self.size -= size
         return taken
 
@@ -216,37 +209,19 @@ class Runs:
         self._runs = merged = sorted(runs + made)
         invariant(all(one[1] < other[0] for one, other in pairwise(merged)), "added twice", first=firsts[0])
 
+    def add_counted(self, flat: Iterable[int], counts: Iterable[int]) -> None:
+        """Add the runs whose `counted` form is given, none of whose sequences may be there yet."""
+        before = self._runs
+        added = sorted(counted_runs(flat, counts))
+        self.size += sum([last - first + 1 for first, last, *_ in added])
+        self._runs = merged = sorted(before + added)
+        invariant(all(one[1] < other[0] for one, other in pairwise(merged)), "added twice", first=added[0].first)
+
     def remove_each(self, parts: list[tuple[int, int]]) -> bool:
         """Take out all of *parts*, (first, last) each, disjoint and in increasing order; returns False if nothing was there."""
         before = self.size
-        if len(parts) * _MANY < len(self._runs):
-            for first, last in parts:
-                self.remove(first, last)
-        else:
-            kept = self._without(parts)
-            self.size = sum([run[1] - run[0] + 1 for run in kept])
-            self._runs = kept
+        self.take_each(parts)
         return self.size < before
-
-    def _without(self, parts: list[tuple[int, int]]) -> list[Run]:
-        """The runs without *parts*, in one pass over both."""
-        kept: list[Run] = []
-        at, count = 0, len(parts)
-        for run in self._runs:
-            begin, end, deadline, redeliveries = run
-            while at < count and parts[at][1] < begin:
-                at += 1
-            while at < count and parts[at][0] <= end:
-                first, last = parts[at]
-                if begin < first:
-                    kept.append(_new(Run, (begin, first - 1, deadline, redeliveries)))
-                begin = last + 1
-                if last > end:
-                    break
-                at += 1
-            if begin <= end:
-                kept.append(run if begin == run[0] else _new(Run, (begin, end, deadline, redeliveries)))
-        return kept
 
     def take(self, size: int) -> list[Run]:
         """Take the *size* lowest sequences out (fewer if there are not so many)."""
@@ -284,7 +259,7 @@ class Runs:
 
     def flat(self) -> list[int]:
         """first, last, first, last, ... with neighbours joined: the form in entries and rows."""
-        return flat_of(run[:2] for run in self._runs)
+        return kernel.flat(self._runs)
 
     def counted(self) -> tuple[list[int], list[int]]:
         """As `flat`, but only neighbours with the same count are joined, and the count of each run; no counts if all are 0."""
@@ -301,13 +276,7 @@ class Runs:
 
 def flat_of(found: Iterable[tuple[int, int]]) -> list[int]:
     """first, last, first, last, ... of pairs in increasing order, with neighbours joined: the form in entries and rows."""
-    out: list[int] = []
-    for first, last in found:
-        if out and out[-1] + 1 == first:
-            out[-1] = last
-        else:
-            out += (first, last)
-    return out
+    return kernel.flat(found)
 
 
 def counted_of(found: Iterable[Run]) -> tuple[list[int], list[int]]:
@@ -327,26 +296,12 @@ def counted_of(found: Iterable[Run]) -> tuple[list[int], list[int]]:
 
 def joined(parts: Iterable[tuple[int, int]]) -> list[Run]:
     """Parts (first, last) in any order, which may overlap, as runs in increasing order; what touches is joined."""
-    out: list[Run] = []
-    begin = end = 0
-    for first, last in sorted(parts):
-        if first <= end + 1 and begin:
-            end = max(end, last)
-            continue
-        if begin:
-            out.append(_new(Run, (begin, end, 0, 0)))
-        begin, end = first, last
-    if begin:
-        out.append(_new(Run, (begin, end, 0, 0)))
-    return out
+    return [_new(Run, (first, last, 0, 0)) for first, last in kernel.joined(parts)]
 
 
 def without(runs: Iterable[Run], others: Iterable[Run]) -> list[Run]:
     """What of *runs*, which are disjoint and in increasing order, is not in *others*."""
-    left = Runs(runs)
-    for other in others:
-        left.remove(other.first, other.last)
-    return list(left)
+    return kernel.take(list(runs), list(others))[1]
 
 
 def runs_of(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:
@@ -365,7 +320,7 @@ def pairs(flat: Iterable[int]) -> Iterator[tuple[int, int]]:
 def counted_runs(flat: Iterable[int], counts: Iterable[int]) -> Iterator[Run]:
     """The runs whose `counted` form is given; missing counts are 0."""
     for (first, last), count in zip(pairs(flat), chain(counts, repeat(0)), strict=False):
-        yield Run(first, last, 0, count)
+        yield _new(Run, (first, last, 0, count))
 
 
 def from_flat(flat: Iterable[int], counts: Iterable[int] = ()) -> Runs:

@@ -17,6 +17,7 @@ from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, Sendin
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.retries import Moves, Retries
 from stan.core.state.group import Cursor, Subscription
+from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND, ChannelUid
 
@@ -327,20 +328,9 @@ class LiveCursor:
         return max(1, level - len(member.window))
 
 
-def _without(touched: Iterable[Run], held: list[tuple[int, int]]) -> list[int]:
+def _without(touched: list[Run], held: list[tuple[int, int]]) -> list[int]:
     """What of *touched* is not in *held*, both in increasing order: first, last, first, last, ..."""
-    out: list[int] = []
-    at = 0
-    for first, last, *_ in touched:
-        rest = first
-        while at < len(held) and held[at][0] <= last:
-            if held[at][0] > rest:
-                out += (rest, held[at][0] - 1)
-            rest = max(rest, held[at][1] + 1)
-            at += 1
-        if rest <= last:
-            out += (rest, last)
-    return out
+    return kernel.flat(kernel.take(touched, held)[1])
 
 
 class LiveCursors:

@@ -9,7 +9,7 @@ holds them now.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
@@ -383,13 +383,11 @@ class GroupMachine:
             member = self.subscriptions.by_id.get(held.subscription_id)
             if member is not None and member.cursor_id != cursor.cursor_id:
                 member = None
-            for run in counted_runs(held.runs, held.counts):
-                first, last, *_ = run
-                if not taken:
-                    self._take(cursor, first, last)
-                (cursor.to_redeliver if member is None else member.pending).add(run)
-                for gone in self.tombstones.within(cursor.uid, first, last):
-                    self._take(cursor, gone.first, gone.last)
+            runs = cursor.to_redeliver if member is None else member.pending
+            if taken and len(held.runs) >= _MANY_NUMBERS and cursor.uid not in self.tombstones.by_channel:
+                runs.add_counted(held.runs, held.counts)
+            else:
+                self._hold(cursor, runs, held, taken=taken)
             if member is not None:
                 member.last_sent = max(member.last_sent, member.pending.last)
                 self.dirty.subscriptions.add(member.subscription_id)
@@ -397,6 +395,16 @@ class GroupMachine:
         if override is not None:
             override.passed(cursor.last_sent)
         self.dirty.cursors.add(cursor.cursor_id)
+
+    def _hold(self, cursor: Cursor, runs: Runs, held: pb.Held, *, taken: bool) -> None:
+        """Add what a progress entry tells of one holder to *runs*; *taken*: it was taken from those who had it before."""
+        for run in counted_runs(held.runs, held.counts):
+            first, last, *_ = run
+            if not taken:
+                self._take(cursor, first, last)
+            runs.add(run)
+            for gone in self.tombstones.within(cursor.uid, first, last):
+                self._take(cursor, gone.first, gone.last)
 
     def _reported_late(self, cursor: Cursor, override: CursorOverride, progress: pb.Progress) -> None:
         """Apply a progress entry of an earlier epoch: when the leader reported it, it did not know yet that the cursor was moved
@@ -418,7 +426,7 @@ class GroupMachine:
         those that were acked are taken, as they are few, or not disjoint."""
         count = len(progress.acked) + sum(len(held.runs) for held in progress.held)
         if count >= _MANY_NUMBERS:
-            parts = sorted(pairs([*progress.acked, *(number for held in progress.held for number in held.runs)]))
+            parts = sorted(chain(pairs(progress.acked), *(pairs(held.runs) for held in progress.held)))
             if all(one[1] < other[0] for one, other in pairwise(parts)):
                 cursor.to_redeliver.remove_each(parts)
                 for member in cursor.members:

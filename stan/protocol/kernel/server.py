@@ -32,13 +32,16 @@ __all__ = [
     "OpenWindows",
     "SlotTables",
     "assign",
+    "flat",
     "frames",
+    "joined",
     "number",
     "refuse",
     "scan",
     "seal",
     "select",
     "settle",
+    "shared",
     "slots",
     "take",
 ]
@@ -59,7 +62,7 @@ def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
 NAME, _module = choose("_stan_kernel", server_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.kernel.server_py import assign, frames, scan, seal, settle, slots, take
+    from stan.protocol.kernel.server_py import assign, flat, frames, joined, scan, seal, settle, shared, slots, take
 else:
     scan = _module.scan
     seal = _module.seal
@@ -68,3 +71,6 @@ else:
     assign = _module.assign
     settle = _module.settle
     take = _module.take
+    shared = _module.shared
+    joined = _module.joined
+    flat = _module.flat

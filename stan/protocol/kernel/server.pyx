@@ -1032,3 +1032,67 @@ cdef inline object _cut_run(tuple run, uint64_t first, uint64_t last):
     if <uint64_t> run[0] == first and <uint64_t> run[1] == last:
         return run
     return _new(type(run), (first, last, *run[2:]))
+
+
+def shared(list runs not None, list others not None):
+    """See server_py.shared."""
+    cdef list found = []
+    cdef tuple run, other
+    cdef Py_ssize_t at = 0, here, i, count = len(runs)
+    cdef uint64_t first, last, begin, end
+    for i in range(len(others)):
+        other = <tuple> others[i]
+        first, last = other[0], other[1]
+        while at < count and <uint64_t> (<tuple> runs[at])[1] < first:
+            at += 1
+        here = at
+        while here < count:
+            run = <tuple> runs[here]
+            begin = run[0]
+            if begin > last:
+                break
+            end = run[1]
+            found.append((run[0] if begin > first else other[0], run[1] if end < last else other[1]))
+            here += 1
+    return found
+
+
+def joined(parts):
+    """See server_py.joined."""
+    cdef list out = []
+    cdef list ordered = sorted(parts)
+    cdef tuple part
+    cdef object begin = None, stop = None
+    cdef uint64_t first, last, end = 0
+    cdef Py_ssize_t i
+    for i in range(len(ordered)):
+        part = <tuple> ordered[i]
+        first, last = part[0], part[1]
+        if begin is not None and (first <= end or first - end == 1):
+            if last > end:
+                stop, end = part[1], last
+            continue
+        if begin is not None:
+            out.append((begin, stop))
+        begin, stop, end = part[0], part[1], last
+    if begin is not None:
+        out.append((begin, stop))
+    return out
+
+
+def flat(parts):
+    """See server_py.flat."""
+    cdef list out = []
+    cdef uint64_t before = 0
+    cdef Py_ssize_t used = 0
+    cdef tuple part
+    for item in parts:
+        part = <tuple> item
+        if used and before + 1 == <uint64_t> part[0]:
+            out[used - 1] = part[1]
+        else:
+            out.append(part[0])
+            out.append(part[1])
+            used += 2
+        before = part[1]
+    return out

@@ -6,7 +6,7 @@ field by field; the compiled twin is the fast one.
 """
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from itertools import count, islice
 from struct import Struct, pack
@@ -659,6 +659,46 @@ def take(runs: list[_Run], parts: Seq[tuple[int, ...]]) -> tuple[list[_Run], lis
 
 def _cut_run(run: _Run, first: int, last: int) -> _Run:
     return run if run[:2] == (first, last) else tuple.__new__(type(run), (first, last, *run[2:]))
+
+
+def shared(runs: Seq[tuple[int, ...]], others: Seq[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """What of *others* is in *runs*, too: pairs (first, last), none over two of either. Both are as in `take`.
+
+    Cost: O(len(runs) + len(others)).
+    """
+    found = []
+    at = 0
+    for first, last, *_ in others:
+        while at < len(runs) and runs[at][1] < first:
+            at += 1
+        here = at
+        while here < len(runs) and runs[here][0] <= last:
+            found.append((max(runs[here][0], first), min(runs[here][1], last)))
+            here += 1
+    return found
+
+
+def joined(parts: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
+    """Parts in any order, which begin with first and last and may overlap, as pairs (first, last) in increasing order; what
+    touches is joined."""
+    out: list[tuple[int, int]] = []
+    for first, last, *_ in sorted(parts):
+        if out and first <= out[-1][1] + 1:
+            out[-1] = out[-1][0], max(out[-1][1], last)
+        else:
+            out.append((first, last))
+    return out
+
+
+def flat(parts: Iterable[tuple[int, ...]]) -> list[int]:
+    """first, last, first, last, ... of disjoint parts in increasing order, with neighbours joined."""
+    out: list[int] = []
+    for first, last, *_ in parts:
+        if out and out[-1] + 1 == first:
+            out[-1] = last
+        else:
+            out += (first, last)
+    return out
 
 
 def _ack_frames(acks: bytes) -> Iterator[tuple[int, int, bytes, bytes]]:
