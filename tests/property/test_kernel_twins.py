@@ -588,6 +588,11 @@ def order_run(twin: ModuleType, steps: list[tuple[str, Any]]) -> list[Any]:
         told.append((windows, dict(tables.slot_of), dict(tables.heads), list(tables.takers[:301])))
         told.append({slot: list(queue) for slot, queue in tables.behind.items()})
         base += len(found)
+        again = sorted({*tables.heads.values(), base})[: sum(room)]
+        windows = server_py.OpenWindows(array("q", room), array("q", in_flight))
+        told.append(twin.assign_again(again, [b"%d" % message for message in again], tables, windows))
+        told.append((windows, list(tables.takers[:301])))
+        base += 1
     return told
 
 
@@ -622,11 +627,12 @@ def test_assign_gives_each_slot_one_message_and_each_member_no_more_than_it_has_
             mine = [s for first, last in zip(firsts, lasts, strict=True) for s in range(first, last + 1)]
             assert mine == sorted(mine)
             assert len(records) == len(mine) == room[number] - windows.room[number]
+            assert len(done.held_records) == len(done.held)
             given_out |= dict.fromkeys(mine, number)
         for place in range(start, done.stop):
             slot, sequence = found[place], base + place
             assert (sequence in given_out) == (slot == server_py.NO_SLOT or slot not in waiting)
-            assert (place in done.held) == (sequence not in given_out)
+            assert (sequence in done.held) == (sequence not in given_out)
             if slot != server_py.NO_SLOT:
                 waiting.setdefault(slot, []).append(sequence)
                 slot_of[sequence] = slot

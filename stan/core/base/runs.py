@@ -9,7 +9,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Seq
 from itertools import chain, pairwise, repeat
-from typing import NamedTuple
+from operator import lt
+from typing import NamedTuple, TypeVar
 
 from stan.invariant import invariant
 from stan.protocol.kernel import server as kernel
@@ -33,6 +34,9 @@ _new = tuple.__new__
 """Makes a Run of a tuple with all four of its numbers, in half the time."""
 _MANY = 64
 """One pass of the kernel over all runs takes as long as so many fewer searches."""
+
+
+_Run = TypeVar("_Run", bound=tuple[int, ...])
 
 
 class Runs:
@@ -143,7 +147,7 @@ class Runs:
             at += 1
         return found
 
-    def shared(self, others: Iterable[Run]) -> list[tuple[int, int]]:
+    def shared(self, others: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
         """What of *others*, disjoint runs in increasing order, is in the set too: pairs (first, last), none over two runs."""
         runs, wanted = self._runs, others if isinstance(others, list) else list(others)
         if len(wanted) * _MANY > len(runs):
@@ -198,6 +202,10 @@ class Runs:
         self.size -= size
         return taken
 
+    def cut_each(self, parts: Seq[tuple[int, ...]]) -> list[Run]:
+        """As `within`, of many parts, disjoint and in increasing order."""
+        return kernel.take(self._runs, parts)[0]
+
     def add_each(self, firsts: list[int], lasts: list[int], deadline: int = 0, count: int = 0) -> None:
         """Add many runs, in increasing order, none of whose sequences may be there yet; neighbours are not joined."""
         runs = self._runs
@@ -207,15 +215,15 @@ class Runs:
             runs += made
             return
         self._runs = merged = sorted(runs + made)
-        invariant(all(one[1] < other[0] for one, other in pairwise(merged)), "added twice", first=firsts[0])
+        invariant(disjoint(merged), "added twice", first=firsts[0])
 
-    def add_counted(self, flat: Iterable[int], counts: Iterable[int]) -> None:
+    def add_counted(self, flat: Seq[int], counts: Iterable[int]) -> None:
         """Add the runs whose `counted` form is given, none of whose sequences may be there yet."""
-        before = self._runs
-        added = sorted(counted_runs(flat, counts))
-        self.size += sum([last - first + 1 for first, last, *_ in added])
-        self._runs = merged = sorted(before + added)
-        invariant(all(one[1] < other[0] for one, other in pairwise(merged)), "added twice", first=added[0].first)
+        firsts, lasts = flat[::2], flat[1::2]
+        added = list(map(_new, repeat(Run), zip(firsts, lasts, repeat(0), chain(counts, repeat(0)), strict=False)))
+        self.size += sum(lasts) - sum(firsts) + len(added)
+        self._runs = merged = sorted(self._runs + added)
+        invariant(disjoint(merged), "added twice", first=firsts[0])
 
     def remove_each(self, parts: list[tuple[int, int]]) -> bool:
         """Take out all of *parts*, (first, last) each, disjoint and in increasing order; returns False if nothing was there."""
@@ -294,14 +302,20 @@ def counted_of(found: Iterable[Run]) -> tuple[list[int], list[int]]:
     return out, counts
 
 
-def joined(parts: Iterable[tuple[int, int]]) -> list[Run]:
+def joined(parts: Iterable[tuple[int, ...]]) -> list[Run]:
     """Parts (first, last) in any order, which may overlap, as runs in increasing order; what touches is joined."""
     return [_new(Run, (first, last, 0, 0)) for first, last in kernel.joined(parts)]
 
 
-def without(runs: Iterable[Run], others: Iterable[Run]) -> list[Run]:
-    """What of *runs*, which are disjoint and in increasing order, is not in *others*."""
-    return kernel.take(list(runs), list(others))[1]
+def disjoint(runs: Seq[tuple[int, ...]]) -> bool:
+    """True if each of *runs*, of which there is one at least, ends before the next one begins."""
+    firsts, lasts = zip(*[run[:2] for run in runs], strict=True)
+    return all(map(lt, lasts, firsts[1:]))
+
+
+def without(runs: list[_Run], others: Iterable[tuple[int, ...]]) -> list[_Run]:
+    """What of *runs* is not in *others*; both are disjoint, in increasing order, and begin with first and last."""
+    return kernel.take(runs, list(others))[1]
 
 
 def runs_of(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:

@@ -226,7 +226,8 @@ class LiveCursor:
             self.retries.rejected.remove(first, last)
         self.retries.forget(first, last)
         if self.order is not None:
-            self.order.acked(taken)
+            for run in taken:
+                self.order.settled(run.first, run.last)
         return taken
 
     def holds(self, sequence: int) -> bool:
@@ -249,10 +250,10 @@ class LiveCursor:
         """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked.
         *moment*: the entry tells what was sent, and why, too."""
         unreported = self.unreported
-        touched = joined(unreported.marks)
+        touched = kernel.joined(unreported.marks)
         moves = self.retries.moves
         if moves is not None and moves.sealed.size:  # the entry that settles them is in front of this one
-            touched = without(touched, moves.sealed)
+            touched = without(touched, [run[:2] for run in moves.sealed])
         entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=unreported.epoch)
         held: list[tuple[int, int]] = []
         counted = bool(self.policy.max_deliver or self.policy.backoff)
@@ -271,7 +272,7 @@ class LiveCursor:
             if moment is None:
                 entry.held.append(self._held(found, runs))
                 continue
-            causes = [part for first, last in found for part in self.retries.causes_of(first, last)]
+            causes = self.retries.causes_of_each(found)
             for cause, parts in of_cause(causes).items():
                 one = self._held(pairs(parts), runs)
                 one.cause, one.exhausted = cause, runs is self.retries.exhausted
@@ -328,7 +329,7 @@ class LiveCursor:
         return max(1, level - len(member.window))
 
 
-def _without(touched: list[Run], held: list[tuple[int, int]]) -> list[int]:
+def _without(touched: list[tuple[int, int]], held: list[tuple[int, int]]) -> list[int]:
     """What of *touched* is not in *held*, both in increasing order: first, last, first, last, ..."""
     return kernel.flat(kernel.take(touched, held)[1])
 

@@ -12,6 +12,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import repeat
 from struct import Struct
 from typing import NamedTuple
 
@@ -62,18 +63,26 @@ class HeldRecords:
             self.by_sequence[sequence] = record
             self.size += len(record)
 
-    def take(self, sequence: int) -> bytes | None:
-        """Give a record up; None if it was not kept."""
-        record = self.by_sequence.pop(sequence, None)
-        if record is not None:
-            self.size -= len(record)
-        return record
+    def keep_each(self, sequences: list[int], records: list[bytes]) -> None:
+        """As `keep`, of many new messages."""
+        size = sum(map(len, records))
+        if self.size + size > limits.HELD_BACK_BYTES_MAX:
+            for sequence, record in zip(sequences, records, strict=True):
+                self.keep(sequence, record)
+            return
+        self.by_sequence.update(zip(sequences, records, strict=True))
+        self.size += size
+
+    def take(self, sequences: list[int]) -> list[bytes | None]:
+        """Give records up; None for those that were not kept."""
+        records = [*map(self.by_sequence.pop, sequences, repeat(None))]
+        self.size -= sum([len(record) for record in records if record is not None])
+        return records
 
     def forget(self, first: int, last: int) -> None:
         """The messages [first, last] will not be sent."""
         many = last - first >= len(self.by_sequence)
-        for sequence in [s for s in self.by_sequence if first <= s <= last] if many else range(first, last + 1):
-            self.take(sequence)
+        self.take([s for s in self.by_sequence if first <= s <= last] if many else [*range(first, last + 1)])
 
 
 def _nobody() -> "array[int]":
@@ -145,15 +154,15 @@ class KeyOrder:
         self.candidates += range(first, last + 1)
 
     def acked(self, runs: list[Run]) -> None:
-        """Messages were acked: those behind them may go."""
-        for first, last, *_ in runs if self.unread or self.records.by_sequence else ():
-            if self.unread:
-                self.unread.remove(first, last)
-            self.records.forget(first, last)
+        """Messages that were in flight were acked: those behind them may go."""
+        if self.unread:
+            self.unread.take_each(runs)
         self.candidates += kernel.settle(runs, self.tables)
 
     def settled(self, first: int, last: int) -> None:
-        """Messages were acked or are gone: those behind them may go."""
+        """Messages were acked or are gone, wherever they were: those behind them may go."""
+        if self.records.by_sequence:
+            self.records.forget(first, last)
         self.acked([Run(first, last)])
 
     def due(self) -> list[int]:

@@ -6,20 +6,21 @@ next leader flags them, as any of them may have been sent since the last entry.
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import accumulate, chain, repeat
 from typing import Final
 
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReadResult
-from stan.core.base.runs import Run, Runs, joined, runs_of, without
+from stan.core.base.runs import Run, Runs, runs_of, without
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.leader.deliveries import Sending
 from stan.core.leader.key_order import KeyedBatch, KeyOrder
 from stan.core.leader.retries import is_last
-from stan.protocol.kernel.server import NO_SLOT, HoldLimits, OpenWindows, assign
+from stan.protocol.kernel.server import HoldLimits, OpenWindows, assign, assign_again, joined
 from stan.types import Nanos
 
 NEVER_SENT: Final = -1
@@ -97,43 +98,52 @@ class OrderedTurn:
         wait, as too much was sent, or is to be read."""
         live, order, retries = self.live, self.order, self.live.retries
         alone = list(zip(due, due, strict=True))
-        counts = {run.first: run.count for run in live.to_redeliver.take_each(alone)}
+        owed = live.to_redeliver.take_each(alone)  # of the others another member has them, or they are exhausted
         causes = {run.first: run.count for run in retries.causes.take_each(alone)}
+        if live.policy.max_deliver:
+            owed = self._without_spent(owed)
+        records = order.records.take([run.first for run in owed])
+        sizes = accumulate([0 if record is None else len(record) for record in records])
+        sendable = bisect_right([*sizes], self.room - 1) + 1  # at least one, and the last one that is begun
         wanted_max = min(sum(self.windows.room), limits.BATCHES_PER_READ_MAX)
-        sent: dict[tuple[int, int, int], list[int]] = {}
+        alike: dict[tuple[int, int], tuple[list[int], list[bytes]]] = {}
         left: list[int] = []
-        for sequence in due:
-            count = counts.get(sequence)
-            if count is None:  # another member has it, or it is exhausted
+        for at, ((sequence, _, _, count), record) in enumerate(zip(owed, records, strict=True)):
+            if at < sendable and not left and record is not None:
+                cause = causes.pop(sequence, Cause.OWED)
+                sequences, data = alike.setdefault((cause if count > NEVER_SENT else Cause.NEW, count + 1), ([], []))
+                sequences.append(sequence)
+                data.append(record)
                 continue
-            if is_last(live.policy, count) and sequence not in retries.granted:
-                del counts[sequence]
-                self._give_up(Run(sequence, sequence, 0, count))
-                continue
-            record = order.records.take(sequence) if self.room > 0 and not left else None
-            if record is None:
-                if self.room > 0 and not left and len(order.reading) < wanted_max:
-                    order.reading.append(sequence)
-                else:
-                    left.append(sequence)
-                continue
-            del counts[sequence]
-            cause = causes.pop(sequence, Cause.OWED) if count > NEVER_SENT else Cause.NEW
-            causes.pop(sequence, None)
-            number = self._taker(order.tables.slot_of.get(sequence, NO_SLOT))
-            sent.setdefault((number, cause, count + 1), []).append(sequence)
-            self._parcel(number, cause, count + 1).records.append(record)
-            self.room -= len(record)
-            if retries.granted.size:
-                retries.granted.remove(sequence, sequence)
-        for sequence, count in counts.items():
+            if record is not None:
+                order.records.keep(sequence, record, needed=True)
+            if at < sendable and not left and len(order.reading) < wanted_max:
+                order.reading.append(sequence)
+            else:
+                left.append(sequence)
             live.to_redeliver.add(Run(sequence, sequence, 0, count))
         for sequence, cause in causes.items():
             retries.causes.add(Run(sequence, sequence, 0, cause))
-        for key, sequences in sent.items():
-            self._send(key, sequences, sequences)
+        for (cause, count), (sequences, data) in alike.items():
+            for number, mine, joined_data in assign_again(sequences, data, order.tables, self.windows):
+                self._send((number, cause, count), mine, mine, joined_data)
             live.unreported.mark_each(zip(sequences, sequences, strict=True))
+            if retries.granted.size:
+                retries.granted.remove_each(list(zip(sequences, sequences, strict=True)))
         return left
+
+    def _without_spent(self, owed: list[Run]) -> list[Run]:
+        """Give up those messages that were delivered as often as the policy allows; returns the others. The former stay
+        the first of their slots."""
+        live, kept = self.live, []
+        for run in owed:
+            if not is_last(live.policy, run.count) or run.first in live.retries.granted:
+                kept.append(run)
+                continue
+            live.retries.exhausted.add(run)
+            live.unreported.mark(run.first, run.last)
+            self.exhausted.append(run)
+        return kept
 
     def send_new(self, batch: ReadResult, first: int, last: int) -> bool:
         """Send the new messages [first, last] of *batch*, or hold them back; returns False if they were not all passed, as no
@@ -171,13 +181,10 @@ class OrderedTurn:
             done = assign(cut, base, start, stop, order.tables, self.windows, hold, order.turn, level)
             order.turn = done.turn
             for number, firsts, lasts, records in done.parts:
-                self._parcel(number, cause, count).records.append(records)
-                self._send((number, cause, count), firsts, lasts)
-                self.room -= len(records)
+                self._send((number, cause, count), firsts, lasts, records)
             if done.held:
-                for at in done.held:
-                    order.records.keep(base + at, keyed.record(at))
-                for begin, end in runs_of(base + at for at in done.held):
+                order.records.keep_each(done.held, done.held_records)
+                for begin, end in runs_of(done.held):
                     live.to_redeliver.add(Run(begin, end, 0, count + NEVER_SENT))
                     # The next leader flags it, as this one may have sent it and failed before an entry told that.
                     live.retries.owe(begin, end, cause if count else Cause.LEADER_CHANGED)
@@ -204,41 +211,18 @@ class OrderedTurn:
             recorded += map(_new, repeat(Sending), told)
             yield parcel
 
-    def _taker(self, slot: int) -> int:
-        """The number of the member that gets a message of a slot which is sent later: the one of its last message if it has room,
-        or else the one with the fewest in flight. One has room."""
-        room, in_flight = self.windows
-        takers, number = self.order.tables.takers, 0
-        if slot != NO_SLOT:
-            number = takers[slot]
-        if number >= len(room) or not room[number]:
-            number = min((n for n, places in enumerate(room) if places), key=in_flight.__getitem__)
-            if slot != NO_SLOT:
-                takers[slot] = number
-        room[number] -= 1
-        in_flight[number] += 1
-        return number
-
-    def _parcel(self, number: int, cause: int, count: int) -> Parcel:
-        parcel = self.parcels.get((number, cause, count))
+    def _send(self, key: tuple[int, int, int], firsts: list[int], lasts: list[int], records: bytes) -> None:
+        """Messages go to a member: key is its number, cause and count."""
+        number, cause, count = key
+        parcel = self.parcels.get(key)
         if parcel is None:
-            parcel = self.parcels[number, cause, count] = Parcel(self.members[number], cause, count)
-        return parcel
-
-    def _send(self, key: tuple[int, int, int], firsts: list[int], lasts: list[int]) -> None:
-        """Messages go to a member; their records are in the parcel already."""
-        parcel = self._parcel(*key)
+            parcel = self.parcels[key] = Parcel(self.members[number], cause, count)
         parcel.firsts += firsts
         parcel.lasts += lasts
+        parcel.records.append(records)
         member = parcel.member
-        member.window.add_each(firsts, lasts, self.now + member.ack_wait_ns, parcel.count)
-
-    def _give_up(self, run: Run) -> None:
-        """A message was delivered as often as the policy allows: it stays the first of its slot."""
-        live = self.live
-        live.retries.exhausted.add(run)
-        live.unreported.mark(run.first, run.last)
-        self.exhausted.append(run)
+        member.window.add_each(firsts, lasts, self.now + member.ack_wait_ns, count)
+        self.room -= len(records)
 
 
 def acked_in_order(
@@ -254,9 +238,9 @@ def acked_in_order(
     if live.retries.delayed.size or live.retries.working.size:
         for run in found:
             live.retries.forget(run.first, run.last)
-    if in_flight - member.window.size == sum(run.size for run in wanted):
+    if in_flight - member.window.size == sum([last - first + 1 for first, last in wanted]):
         return []
-    return [(run.first, run.last) for run in without(wanted, found)]
+    return without(wanted, found)
 
 
 def unread_of(live: LiveCursor, order: KeyOrder) -> Runs:

@@ -82,6 +82,14 @@ class Retries:
         gaps = self.causes.missing(first, last)
         return sorted([*known, *(Run(begin, end, 0, Cause.OWED) for begin, end in gaps)])
 
+    def causes_of_each(self, parts: list[tuple[int, int]]) -> list[Run]:
+        """As `causes_of`, of many parts in increasing order."""
+        if len(parts) > 1:
+            known = self.causes.cut_each(parts)
+            if sum([run[1] - run[0] + 1 for run in known]) == sum([last - first + 1 for first, last in parts]):
+                return known
+        return [run for first, last in parts for run in self.causes_of(first, last)]
+
     def clear(self) -> None:
         """No message is pending any more."""
         self.delayed.clear()

@@ -9,11 +9,11 @@ holds them now.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
-from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
+from stan.core.base.runs import Run, Runs, counted_runs, disjoint, from_flat, pairs
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deferred import Deferred
@@ -427,7 +427,7 @@ class GroupMachine:
         count = len(progress.acked) + sum(len(held.runs) for held in progress.held)
         if count >= _MANY_NUMBERS:
             parts = sorted(chain(pairs(progress.acked), *(pairs(held.runs) for held in progress.held)))
-            if all(one[1] < other[0] for one, other in pairwise(parts)):
+            if disjoint(parts):
                 cursor.to_redeliver.remove_each(parts)
                 for member in cursor.members:
                     if member.pending.remove_each(parts):

@@ -32,6 +32,7 @@ __all__ = [
     "OpenWindows",
     "SlotTables",
     "assign",
+    "assign_again",
     "flat",
     "frames",
     "joined",
@@ -62,13 +63,26 @@ def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
 NAME, _module = choose("_stan_kernel", server_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.kernel.server_py import assign, flat, frames, joined, scan, seal, settle, shared, slots, take
+    from stan.protocol.kernel.server_py import (
+        assign,
+        assign_again,
+        flat,
+        frames,
+        joined,
+        scan,
+        seal,
+        settle,
+        shared,
+        slots,
+        take,
+    )
 else:
     scan = _module.scan
     seal = _module.seal
     frames = _module.frames
     slots = _module.slots
     assign = _module.assign
+    assign_again = _module.assign_again
     settle = _module.settle
     take = _module.take
     shared = _module.shared

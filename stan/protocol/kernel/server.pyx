@@ -875,7 +875,10 @@ def assign(
     cdef const uint8_t* slots_at = _start(found)
     cdef uint32_t slot
     cdef object sequence, key, queue
-    cdef list held = []
+    cdef list held = [], held_records = []
+    cdef const uint8_t* ends_at = _start(ends)
+    cdef const uint8_t* records = <const uint8_t*> buffers.records.buf
+    cdef Py_ssize_t begin, end
     while at < stop:
         slot = slots_at[2 * at] | (<uint32_t> slots_at[2 * at + 1] << 8)
         number = 0
@@ -891,7 +894,12 @@ def assign(
                 if queue is None:
                     queue = behind[key] = deque()
                 queue.append(sequence)
-                held.append(at)
+                begin = <Py_ssize_t> get_u32(ends_at + 4 * at - 4) if at else 0
+                end = <Py_ssize_t> get_u32(ends_at + 4 * at)
+                if begin > end or end > buffers.records.len:
+                    raise ValueError("places outside of the batch")
+                held.append(sequence)
+                held_records.append(_bytes(records + begin, end - begin))
                 at += 1
                 continue
             number = takers[slot] if slot < SLOTS else 0
@@ -911,7 +919,7 @@ def assign(
         in_flight[number] += 1
         buffers.owners[at - start] = <uint32_t> number
         at += 1
-    return Assigned(at, turn, _parts(buffers, ends, base_sequence, start, at), held)
+    return Assigned(at, turn, _parts(buffers, ends, base_sequence, start, at), held, held_records)
 
 
 cdef list _parts(_AssignBuffers windows, bytes ends, uint64_t base_sequence, Py_ssize_t start, Py_ssize_t stop):
@@ -951,6 +959,42 @@ cdef list _parts(_AssignBuffers windows, bytes ends, uint64_t base_sequence, Py_
         if at + 1 == stop or owners[at - start + 1] != <uint32_t> number:
             (<list> part[2]).append(place)
     return parts
+
+
+def assign_again(list messages not None, list records not None, tables, windows):
+    """See server_py.assign_again."""
+    cdef dict slot_of = tables[0]
+    cdef _AssignBuffers buffers = _AssignBuffers(b"", tables[3], windows[0], windows[1], 0)
+    cdef uint16_t* takers = <uint16_t*> buffers.takers.buf
+    cdef int64_t* room = <int64_t*> buffers.room.buf
+    cdef int64_t* in_flight = <int64_t*> buffers.in_flight.buf
+    cdef Py_ssize_t number, place
+    cdef uint32_t slot
+    cdef list by_number = [None] * buffers.members
+    cdef tuple part
+    cdef object found
+    if len(messages) != len(records):
+        raise ValueError("records are not as many as the messages")
+    for place in range(len(messages)):
+        found = slot_of.get(messages[place])
+        slot = NO_SLOT if found is None else found
+        number = takers[slot] if slot < SLOTS else 0
+        if number >= buffers.members or room[number] <= 0:
+            number = buffers.next_taker(0)
+            if number == 0:
+                raise ValueError("nobody has room")
+            if slot < SLOTS:
+                takers[slot] = <uint16_t> number
+        room[number] -= 1
+        in_flight[number] += 1
+        found = by_number[number]
+        if found is None:
+            found = by_number[number] = ([], [])
+        part = <tuple> found
+        (<list> part[0]).append(messages[place])
+        (<list> part[1]).append(records[place])
+    return [(number, by_number[number][0], b"".join(by_number[number][1]))
+            for number in range(buffers.members) if by_number[number] is not None]
 
 
 def settle(runs, tables):

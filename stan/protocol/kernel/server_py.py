@@ -502,7 +502,8 @@ class Assigned(NamedTuple):
     stop: int  # place of the first message that it left
     turn: int  # number of the member that got the last message which belonged to nobody
     parts: list[tuple[int, list[int], list[int], bytes]]  # per member: number, first and last of runs, and the records
-    held: list[int]  # places of the messages that have to wait
+    held: list[int]  # the messages that have to wait
+    held_records: list[bytes]  # their records
 
 
 def assign(
@@ -568,9 +569,10 @@ def assign(
         in_flight[number] += 1
         owners.append(number)
     held = [place for place, number in enumerate(owners, start) if not number]
+    held_records = [_record(bytes(cut[2]), cut[1], place) for place in held]
     gets = [(number, [place for place, owner in enumerate(owners, start) if owner == number]) for number in set(owners)]
     parts = [(number, *_part(cut, base_sequence, places)) for number, places in sorted(gets) if number]
-    return Assigned(start + len(owners), turn, parts, held)
+    return Assigned(start + len(owners), turn, parts, [base_sequence + place for place in held], held_records)
 
 
 def _part(
@@ -588,6 +590,39 @@ def _next_taker(windows: OpenWindows, turn: int) -> int:
     size = len(windows.room)
     numbers = [number % size for number in range(turn + 1, turn + 1 + size)]
     return min((n for n in numbers if n and windows.room[n] > 0), key=windows.in_flight.__getitem__, default=0)
+
+
+def assign_again(
+    messages: Seq[int], records: Seq[bytes], tables: SlotTables, windows: OpenWindows
+) -> list[tuple[int, list[int], bytes]]:
+    """Give messages that were sent or held back before, each the first of its slot, to the members.
+
+    A message goes to the member that got the last one of its slot, if that has room, or else to the one with the fewest in
+    flight.
+
+    Args:
+        messages: their sequences, in increasing order.
+        records: their records, with their lengths in front.
+        tables: what is unsettled.
+        windows: the members; they have room for all of the messages.
+
+    Returns: per member its number, sequences, and records.
+    """
+    room, in_flight = windows
+    given: dict[int, tuple[list[int], list[bytes]]] = {}
+    for sequence, record in zip(messages, records, strict=True):
+        slot = tables.slot_of.get(sequence, NO_SLOT)
+        number = tables.takers[slot] if slot != NO_SLOT else 0
+        if number >= len(room) or room[number] <= 0:
+            number = _next_taker(windows, 0)
+            if slot != NO_SLOT:
+                tables.takers[slot] = number
+        room[number] -= 1
+        in_flight[number] += 1
+        mine, data = given.setdefault(number, ([], []))
+        mine.append(sequence)
+        data.append(record)
+    return [(number, mine, b"".join(data)) for number, (mine, data) in sorted(given.items())]
 
 
 def _record(data: bytes, ends: bytes, place: int) -> bytes:
