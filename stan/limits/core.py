@@ -236,7 +236,7 @@ PROGRESS_RUNS_MAX = 1000
 """Sent and acked runs in one progress entry."""
 PROGRESS_MARKS_STEP = 64 * 1024
 """Each time that so many more changes of holders of a cursor's messages wait for a progress entry, they are joined."""
-HELD_BACK_FEW = 1024
+HELD_BACK_FEW = 256
 """Messages of a key-ordered queue group that wait behind others of their slots while later ones are looked at. Beyond that ..."""
 SLOTS_IN_USE_MAX = 896
 """... only while no more than this many slots are in use, so that members may be idle ..."""

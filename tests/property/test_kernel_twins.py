@@ -684,6 +684,9 @@ def test_take_parts_runs_and_keeps_what_stands_behind_them(twin, runs, parts):
     assert [s for first, last in common for s in range(first, last + 1)] == both_have
     same(server_py, twin, "shared", runs, parts)
     same(server_py, twin, "flat", runs)
+    same(server_py, twin, "disjoint", sorted(runs + parts))
+    same(server_py, twin, "merged", runs, parts)
+    assert twin.merged(taken, kept) == sorted(taken + kept)
 
 
 @both

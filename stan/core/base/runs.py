@@ -9,7 +9,6 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Seq
 from itertools import chain, pairwise, repeat
-from operator import lt
 from typing import NamedTuple, TypeVar
 
 from stan.invariant import invariant
@@ -214,16 +213,22 @@ class Runs:
         if not runs or runs[-1][1] < firsts[0]:
             runs += made
             return
-        self._runs = merged = sorted(runs + made)
-        invariant(disjoint(merged), "added twice", first=firsts[0])
+        self._merge(made)
 
     def add_counted(self, flat: Seq[int], counts: Iterable[int]) -> None:
         """Add the runs whose `counted` form is given, none of whose sequences may be there yet."""
         firsts, lasts = flat[::2], flat[1::2]
         added = list(map(_new, repeat(Run), zip(firsts, lasts, repeat(0), chain(counts, repeat(0)), strict=False)))
         self.size += sum(lasts) - sum(firsts) + len(added)
-        self._runs = merged = sorted(self._runs + added)
-        invariant(disjoint(merged), "added twice", first=firsts[0])
+        self._merge(sorted(added))
+
+    def _merge(self, added: list[Run]) -> None:
+        """Put runs in order in between those that are there."""
+        merged = kernel.merged(self._runs, added)
+        if merged is None:
+            invariant(condition=False, text="added twice", first=added[0].first)
+        else:
+            self._runs = merged
 
     def remove_each(self, parts: list[tuple[int, int]]) -> bool:
         """Take out all of *parts*, (first, last) each, disjoint and in increasing order; returns False if nothing was there."""
@@ -305,12 +310,6 @@ def counted_of(found: Iterable[Run]) -> tuple[list[int], list[int]]:
 def joined(parts: Iterable[tuple[int, ...]]) -> list[Run]:
     """Parts (first, last) in any order, which may overlap, as runs in increasing order; what touches is joined."""
     return [_new(Run, (first, last, 0, 0)) for first, last in kernel.joined(parts)]
-
-
-def disjoint(runs: Seq[tuple[int, ...]]) -> bool:
-    """True if each of *runs*, of which there is one at least, ends before the next one begins."""
-    firsts, lasts = zip(*[run[:2] for run in runs], strict=True)
-    return all(map(lt, lasts, firsts[1:]))
 
 
 def without(runs: list[_Run], others: Iterable[tuple[int, ...]]) -> list[_Run]:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
-from stan.core.base.runs import Run, Runs, counted_runs, disjoint, from_flat, pairs
+from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deferred import Deferred
@@ -33,6 +33,7 @@ from stan.errors import (
     UNKNOWN_RESTORE,
 )
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID
+from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
@@ -427,7 +428,7 @@ class GroupMachine:
         count = len(progress.acked) + sum(len(held.runs) for held in progress.held)
         if count >= _MANY_NUMBERS:
             parts = sorted(chain(pairs(progress.acked), *(pairs(held.runs) for held in progress.held)))
-            if disjoint(parts):
+            if kernel.disjoint(parts):
                 cursor.to_redeliver.remove_each(parts)
                 for member in cursor.members:
                     if member.pending.remove_each(parts):

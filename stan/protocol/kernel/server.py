@@ -33,9 +33,11 @@ __all__ = [
     "SlotTables",
     "assign",
     "assign_again",
+    "disjoint",
     "flat",
     "frames",
     "joined",
+    "merged",
     "number",
     "refuse",
     "scan",
@@ -66,9 +68,11 @@ if TYPE_CHECKING:
     from stan.protocol.kernel.server_py import (
         assign,
         assign_again,
+        disjoint,
         flat,
         frames,
         joined,
+        merged,
         scan,
         seal,
         settle,
@@ -88,3 +92,5 @@ else:
     shared = _module.shared
     joined = _module.joined
     flat = _module.flat
+    merged = _module.merged
+    disjoint = _module.disjoint

@@ -1140,3 +1140,43 @@ def flat(parts):
             used += 2
         before = part[1]
     return out
+
+
+def merged(list runs not None, list added not None):
+    """See server_py.merged."""
+    cdef list out = []
+    cdef Py_ssize_t one = 0, other = 0, ones = len(runs), others = len(added)
+    cdef uint64_t before = 0, first, following = 0
+    cdef tuple run
+    if others:
+        following = (<tuple> added[0])[0]
+    while one < ones or other < others:
+        if one < ones:
+            run = <tuple> runs[one]
+            first = run[0]
+        if one == ones or (other < others and following < first):
+            run = <tuple> added[other]
+            first = following
+            other += 1
+            if other < others:
+                following = (<tuple> added[other])[0]
+        else:
+            one += 1
+        if out and first <= before:
+            return None
+        before = run[1]
+        out.append(run)
+    return out
+
+
+def disjoint(list runs not None):
+    """See server_py.disjoint."""
+    cdef uint64_t before = 0
+    cdef Py_ssize_t at
+    cdef tuple run
+    for at in range(len(runs)):
+        run = <tuple> runs[at]
+        if at > 0 and <uint64_t> run[0] <= before:
+            return False
+        before = run[1]
+    return True

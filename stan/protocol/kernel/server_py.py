@@ -8,7 +8,7 @@ field by field; the compiled twin is the fast one.
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from itertools import count, islice
+from itertools import count, islice, pairwise
 from struct import Struct, pack
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -711,6 +711,20 @@ def shared(runs: Seq[tuple[int, ...]], others: Seq[tuple[int, ...]]) -> list[tup
             found.append((max(runs[here][0], first), min(runs[here][1], last)))
             here += 1
     return found
+
+
+def merged(runs: list[_Run], added: list[_Run]) -> list[_Run] | None:
+    """Both lists as one, if all of it is disjoint; else None. Both are in increasing order; runs begin with first and last.
+
+    Cost: O(len(runs) + len(added)).
+    """
+    out = sorted(runs + added)
+    return out if disjoint(out) else None
+
+
+def disjoint(runs: list[_Run]) -> bool:
+    """True if each of *runs*, which begin with first and last, ends before the next one begins."""
+    return all(one[1] < other[0] for one, other in pairwise(runs))
 
 
 def joined(parts: Iterable[tuple[int, ...]]) -> list[tuple[int, int]]:
