@@ -65,8 +65,8 @@ class SubscriptionPath:
         """Send the noted acks now."""
         acks, self._unsent_acks = self._unsent_acks, []
         if acks and self.ack_inbox and not self.closed:
-            for first, last in _runs(acks):
-                self._link.send(encode_acks(self.ack_inbox, self.name, first, last))
+            inbox, name = self.ack_inbox, self.name
+            self._link.send(b"".join([encode_acks(inbox, name, first, last) for first, last in _runs(acks)]))
 
     def say(self, sequence: int, kind: wire.Verdict, delay_s: float | None = None, reason: str = "") -> bool:
         """Send a verdict about a message; returns False if the path is closed.

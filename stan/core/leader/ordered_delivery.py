@@ -184,10 +184,11 @@ class OrderedTurn:
                 self._send((number, cause, count), firsts, lasts, records)
             if done.held:
                 order.records.keep_each(done.held, done.held_records)
-                for begin, end in runs_of(done.held):
-                    live.to_redeliver.add(Run(begin, end, 0, count + NEVER_SENT))
-                    # The next leader flags it, as this one may have sent it and failed before an entry told that.
-                    live.retries.owe(begin, end, cause if count else Cause.LEADER_CHANGED)
+                runs = joined(zip(done.held, done.held, strict=True))
+                firsts, lasts = [run[0] for run in runs], [run[1] for run in runs]
+                live.to_redeliver.add_each(firsts, lasts, 0, count + NEVER_SENT)
+                # The next leader flags it, as this one may have sent it and failed before an entry told that.
+                live.retries.owe_each(firsts, lasts, cause if count else Cause.LEADER_CHANGED)
             first = base + done.stop
             if any(self.windows.room):
                 break

@@ -74,6 +74,14 @@ class Retries:
         """[first, last] are to be sent again because of *cause*; of those that are already, the cause stays."""
         self.causes.merge(Run(first, last, 0, cause))
 
+    def owe_each(self, firsts: list[int], lasts: list[int], cause: Cause) -> None:
+        """As `owe`, of many runs in increasing order."""
+        if firsts[0] > self.causes.last:
+            self.causes.add_each(firsts, lasts, 0, cause)
+            return
+        for first, last in zip(firsts, lasts, strict=True):
+            self.owe(first, last, cause)
+
     def causes_of(self, first: int, last: int) -> list[Run]:
         """Why [first, last] are to be sent again, in order: runs with the cause as their count."""
         known = self.causes.within(first, last)
