@@ -36,34 +36,39 @@ def recorded(sendings: Iterable[Sending], moment: ReportMoment) -> list[pb.Sent]
     increasing order, so that each delivery is in one, and a repeat in another."""
     records: dict[tuple[int, int, int], pb.Sent] = {}
     runs: dict[tuple[int, int, int], list[int]] = {}
+    newest: dict[tuple[int, int, int], int] = {}
     out: list[pb.Sent] = []
     now = moment.now
+    before, known = None, None  # of the sending before: as a rule many follow each other that go into one record
     for subscription_id, client_id, cause, count, first, last, at in sendings:
         key = (subscription_id, cause, count)
-        known = runs.get(key)
+        if key != before:
+            before, known = key, runs.get(key)
         if known is None or first <= known[-1]:
             if known is not None:
-                records[key].runs.extend(known)
-            runs[key] = [first, last]
-            ago = max(now - at, 0) // MICROSECOND
+                _complete(records[key], known, newest[key], now)
+            known = runs[key] = [first, last]
             made = records[key] = pb.Sent(
                 subscription_id=subscription_id,
                 client_id=client_id[:CLIENT_ID_BYTES_MAX],
                 cause=cause,
                 count=count,
-                first_ago=ago,
-                last_ago=ago,
+                first_ago=max(now - at, 0) // MICROSECOND,
             )
             out.append(made)
-            continue
-        if known[-1] + 1 == first:
+        elif known[-1] + 1 == first:
             known[-1] = last
         else:
             known += (first, last)
-        records[key].last_ago = max(now - at, 0) // MICROSECOND
+        newest[key] = at
     for key, made in records.items():
-        made.runs.extend(runs[key])
+        _complete(made, runs[key], newest[key], now)
     return out
+
+
+def _complete(made: pb.Sent, runs: list[int], at: int, now: Nanos) -> None:
+    made.runs.extend(runs)
+    made.last_ago = max(now - at, 0) // MICROSECOND
 
 
 def recalled(entry: pb.Progress, made_at: Nanos) -> Iterator[Sending]:
