@@ -1,13 +1,14 @@
-"""What order by key costs a queue group: `python -m tests.bench_key_order [-n 100000] [--keys 10000] [--members 4]`.
+"""What order by key costs a queue group: `python -m tests.bench_key_order [-n 100000] [--keys 10000] [--random] [--members 4]`.
 
-A broker of its own is filled with messages of many keys; then the members of a queue group, in a process of their own, get and
-ack them all, once without a policy and once with `order: key`, three times each in turn. Prints messages a second of each, and
-the ratio of the medians.
+A broker of its own is filled with messages of many keys, which take turns or, with `--random`, come in any order, so that more of
+them wait for each other; then the members of a queue group, in a process of their own, get and ack them all, once without a
+policy and once with `order: key`, three times each in turn. Prints messages a second of each, and the ratio of the medians.
 """
 
 import argparse
 import asyncio
 import multiprocessing
+import random
 import statistics
 import time
 
@@ -64,9 +65,9 @@ async def _main(told: argparse.Namespace) -> None:
         async with await stan_client.connect(CLUSTER, "filler", servers=url) as client, Direct(url, CLUSTER) as direct:
             keys = [b"key %d" % n for n in range(told.keys)]
             for channel in ("free", "ordered"):
-                messages = (
-                    stan_client.NewMessage(bytes(told.size), key=keys[n * 7919 % told.keys]) for n in range(told.n)
-                )
+                draw = random.Random(channel)
+                places = (draw.randrange(told.keys) if told.random else n * 7919 % told.keys for n in range(told.n))
+                messages = (stan_client.NewMessage(bytes(told.size), key=keys[place]) for place in places)
                 await client.publish_many(channel, messages)
             await direct.admin.set_policy("ordered", pb.DeliveryPolicy(ordered_by_key=True))
         rates: dict[str, list[float]] = {"free": [], "ordered": []}
@@ -82,6 +83,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", type=int, default=100_000, help="messages")
     parser.add_argument("--keys", type=int, default=10_000)
+    parser.add_argument("--random", action="store_true", help="keys come in random order, not in turn")
     parser.add_argument("--members", type=int, default=4)
     parser.add_argument("--in-flight", type=int, default=1024)
     parser.add_argument("--size", type=int, default=128)

@@ -105,3 +105,27 @@ def test_what_two_sets_share_is_what_both_have(mine, others):
     found = runs.shared(wanted)
     assert {s for first, last in found for s in range(first, last + 1)} == spread(runs).keys() & spread(wanted).keys()
     assert found == sorted(found)
+
+
+@settings(max_examples=300)
+@given(st.lists(intervals, max_size=8), st.lists(intervals, max_size=8), st.sampled_from([1, 64]), st.integers(0, 2))
+def test_many_parts_are_taken_out_and_added_at_once(mine, others, many, count):
+    with mock.patch.object(core_runs, "_MANY", many):
+        runs, parts = Runs(Run(first, last, 5, 1) for first, last, *_ in joined(mine)), joined(others)
+        before, wanted = spread(runs), spread(parts).keys()
+        assert spread(runs.cut_each(parts)) == {s: what for s, what in before.items() if s in wanted}
+        assert spread(runs) == before
+        taken = runs.take_each(parts)
+        assert spread(taken) == {s: what for s, what in before.items() if s in wanted}
+        left = {s: what for s, what in before.items() if s not in wanted}
+        assert (spread(runs), len(runs)) == (left, len(left))
+        if not parts:
+            return
+        firsts, lasts = [run.first for run in parts], [run.last for run in parts]
+        if count:
+            runs.add_each(firsts, lasts, 7, count)
+        else:
+            runs.add_counted([end for run in parts for end in run[:2]], [])
+        added = dict.fromkeys(wanted, (7, count) if count else (0, 0))
+        assert (spread(runs), len(runs)) == (left | added, len(left | added))
+        assert list(runs) == sorted(runs)

@@ -881,13 +881,14 @@ def check_causes(history):
             holder = sent_before[-1][4] if sent_before else previous.sub.member if previous else ""
             cause = mine[0][1]
             faulty = history.explained_after(since, event.at, ())
+            late = bool(holder) and history.explained_after(since, event.at, (holder,))
             members = [holder] if holder else history.members[consumer]
             gone = any(since - NOTICED <= ended.get(member, -FOREVER) <= event.at for member in members)
             published = history.publishes[event.value].asked_at
             true = {
                 "ack wait over": event.at - since >= event.sub.ack_wait - SLACK or faulty,
-                # Who leads next hears once more what clients said to the leader before.
-                "negative ack": failed[consumer, event.sequence] >= (1 if faulty else since - CROSSING),
+                # Who leads next hears once more what clients said to the leader before; a member's link may keep what it says.
+                "negative ack": failed[consumer, event.sequence] >= (1 if faulty or late else since - CROSSING),
                 "member gone": gone,
                 "resumed": gone,
                 "leader changed": any(
