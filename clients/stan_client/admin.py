@@ -130,6 +130,12 @@ class Admin:
                 return found
             request.after = found[-1].id
 
+    async def read_delayed(self, channel: str, after: int = 0, *, until: int = 0) -> pb.ReadDelayedResponse:
+        """A page of the same messages with their contents, those with an id above *after*; while `more` is set, the next page
+        begins behind the answer's `after`. With *until* (Unix ns): only the `ids` of all that are due by then."""
+        request = pb.ReadDelayedRequest(version=1, channel=raw(channel), after=after, until=until)
+        return await self._requester.ask("admin.read_delayed", request, pb.ReadDelayedResponse)
+
     async def nodes(self, *, patience_s: float = NODES_PATIENCE_S) -> Nodes:
         """Collect the status of each node; nodes that do not answer within *patience_s* seconds are `missing`."""
         answers = await self._requester.ask_nodes(
@@ -309,6 +315,15 @@ class Admin:
         """Put a durable or durable queue group back."""
         request = pb.RestoreCursorRequest(version=1, channel=raw(channel), restore=raw(restore), cursor=cursor)
         return await self.change("restore_cursor", request)
+
+    async def restore_delayed(
+        self, channel: str, restore: str, messages: Iterable[pb.DelayedMessage], rows: bytes
+    ) -> pb.ChangeResponse:
+        """Put messages back that wait for their time, with their ids, in the order of these."""
+        request = pb.RestoreDelayedRequest(
+            version=1, channel=raw(channel), restore=raw(restore), messages=messages, rows=rows
+        )
+        return await self.change("restore_delayed", request)
 
     async def restore_end(self, channel: str, restore: str, last_sequence: int = 0) -> pb.ChangeResponse:
         """End the restore: the channel is complete."""

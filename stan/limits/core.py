@@ -74,6 +74,8 @@ DELAY_MESSAGES_MAX = 4_096
 """Delayed messages that one entry moves: what is published now is not held up by many that are due."""
 DELAYED_PAGE_MAX = 1_000
 """Delayed messages in one answer, and as many that one request cancels."""
+DELAYED_IDS_MAX = 100_000
+"""Of delayed messages that are due in a moment, in the answer for a backup."""
 DEFERRED_MAX = 1_000_000
 """Messages of one group that wait for a time which their publishers have told; their times are in memory."""
 

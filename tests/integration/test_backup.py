@@ -268,3 +268,45 @@ def test_backup_is_restored_into_a_cluster(origin, tmp_path) -> None:
         same(origin, cluster)
         cluster.kill9(cluster.leader_of("orders"))
         same(origin, cluster)
+
+
+async def _delay(server, *delays) -> list[int]:
+    async with await stan_client.connect(server.cluster_id, "later", servers=server.url) as client:
+        return [(await client.publish("later", b"%d" % n, delay_s=delay)).delayed_id for n, delay in enumerate(delays)]
+
+
+async def _come(server, count) -> list[bytes]:
+    async with await stan_client.connect(server.cluster_id, "reader", servers=server.url) as client:
+        subscription = await client.subscribe("later", start=stan_client.everything())
+        return [(await subscription.next(60)).data for _ in range(count)]
+
+
+async def _waiting(server) -> list[tuple[int, int]]:
+    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        return [(one.id, one.due) for one in await direct.admin.delayed("later")]
+
+
+async def _cancel(server, number) -> int:
+    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        return (await direct.admin.cancel_delayed("later", [number])).changed
+
+
+def test_delayed_messages_are_saved_and_come_at_their_time_once(tmp_path) -> None:
+    saved = str(tmp_path / "saved")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    with StanServer(tmp_path / "one") as one:
+        numbers = asyncio.run(_delay(one, 0.1, 6, 3600, 7))
+        assert asyncio.run(_come(one, 1)) == [b"0"]
+        before = asyncio.run(_waiting(one))
+        code, output = stan(one, "backup", saved)
+        assert code == 0, output
+        assert "3 delayed messages" in output
+    with StanServer(tmp_path / "two") as two:
+        code, output = stan(two, "restore", saved, "--yes")
+        assert code == 0, output
+        assert asyncio.run(_waiting(two)) == before
+        assert asyncio.run(_cancel(two, numbers[3])) == 1
+        assert asyncio.run(_come(two, 2)) == [b"0", b"1"]
+        assert asyncio.run(_waiting(two)) == [entry for entry in before if entry[0] == numbers[2]]
+        assert [payload for *_, payload in stored(two, "later")] == [b"0", b"1"]

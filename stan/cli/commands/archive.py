@@ -3,9 +3,12 @@
     backup.json            what is there, written last: a directory without it is no backup
     000001.messages        blocks of one channel's messages, in order
     000001.positions       its durables and queue groups, one block
+    000001.delayed         blocks of its messages that wait for a time of their own, by id; if there are any
 
-A block is magic, length and CRC-32 of what follows, which is a FetchResponse or a SubscriptionsResponse. Promises: a backup is
-whole or has no backup.json; damage is told by file and offset. Files are read and written block by block.
+A block is magic, length and CRC-32 of what follows, which is a FetchResponse, a SubscriptionsResponse or a
+ReadDelayedResponse: the last one of these has in `ids` what came into its channel while the backup was made, and is not
+to be put back as delayed. Promises: a backup is whole or has no backup.json; damage is told by file and
+offset. Files are read and written block by block.
 """
 
 import json
@@ -20,18 +23,26 @@ from typing import Any, Final, get_origin
 from stan_client.session import text_of
 
 from stan.policies import PolicyRule, options_of, set_options
-from stan.protocol.proto.admin_pb2 import CursorStatus, DeliveryPolicy, PolicyStatus, SubscriptionsResponse
+from stan.protocol.proto.admin_pb2 import (
+    CursorStatus,
+    DelayedMessage,
+    DeliveryPolicy,
+    PolicyStatus,
+    ReadDelayedResponse,
+    SubscriptionsResponse,
+)
 from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.types import MiB
 
-FORMAT: Final = 2
-FORMATS: Final = (1, FORMAT)
-"""Which can be read; the first one had no policies."""
+FORMAT: Final = 3
+FORMATS: Final = (1, 2, FORMAT)
+"""Which can be read; the first one had no policies, the second one no delayed messages."""
 INDEX: Final = "backup.json"
 MAGIC: Final = b"SBK1"
 BLOCK_BYTES_MAX: Final = 128 * MiB
 """Larger than any payload of NATS."""
 _BLOCK = Struct("<4sII")
+_ROW = Struct("<I")
 
 
 class ArchiveError(Exception):
@@ -50,6 +61,7 @@ class SavedChannel:
     messages: int
     positions: int
     limits: dict[str, int]  # that were edited
+    delayed: int = 0  # messages that wait for a time of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +137,30 @@ def saved_messages(directory: Path, channel: SavedChannel) -> Iterator[FetchResp
         yield answer
     if count != channel.messages:
         raise ArchiveError(f"{path}: {count} messages, {channel.messages} were written")
+
+
+def saved_delayed(directory: Path, channel: SavedChannel) -> Iterator[tuple[list[DelayedMessage], list[bytes]]]:
+    """The messages of a channel that wait for a time of their own, by id, block by block, and the row of each. Raises
+    ArchiveError: damaged, or not as many as there were."""
+    if not channel.delayed:
+        return
+    path, count = directory / f"{channel.file}.delayed", 0
+    gone = {one for content in blocks(path) for one in ReadDelayedResponse.FromString(content).ids}
+    for content in blocks(path):
+        answer, at = ReadDelayedResponse.FromString(content), 0
+        messages: list[DelayedMessage] = []
+        rows: list[bytes] = []
+        for message in answer.messages:
+            end = at + _ROW.size + _ROW.unpack_from(answer.rows, at)[0]
+            if message.id not in gone:
+                messages.append(message)
+                rows.append(answer.rows[at:end])
+            at = end
+        count += len(messages)
+        if messages:
+            yield messages, rows
+    if count != channel.delayed:
+        raise ArchiveError(f"{path}: {count} messages, {channel.delayed} were written")
 
 
 def saved_positions(directory: Path, channel: SavedChannel) -> list[CursorStatus]:

@@ -1,10 +1,11 @@
 """`stan backup` and `stan restore`: channels with their sequences, times, limits and positions, in files, and back.
 
-    backup    positions ─► newest sequence ─► messages up to it, block by block ─► index, last
-    restore   check the files ─► channel, messages, positions, end, each request repeated until it is done
+    backup    positions ─► delayed messages, newest sequence ─► messages up to it, block by block ─► index, last
+    restore   check the files ─► channel, messages, positions, delayed messages, end, each request repeated until it is done
 
 Promises: a message that a saved position counts as sent is in the backup, so nothing is skipped after a restore; what was acked
-while the backup was made may come again. A restore that was interrupted goes on where the same command is given again.
+while the backup was made may come again. A delayed message is in the backup once: as one that waits, or in
+its channel. A restore that was interrupted goes on where the same command is given again.
 """
 
 import asyncio
@@ -27,12 +28,13 @@ from stan.cli.commands.archive import (
     Writer,
     policy_of,
     read_index,
+    saved_delayed,
     saved_messages,
     saved_policy,
     saved_positions,
     write_index,
 )
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, run
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
@@ -41,7 +43,9 @@ from stan.errors import UNKNOWN_CHANNEL
 from stan.patterns import matches, valid_name
 from stan.protocol.kernel.rows import columns, pack_rows
 from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto.admin_pb2 import ReadDelayedResponse
 from stan.protocol.proto.extension_pb2 import FetchResponse
+from stan.types import SECOND
 from stan.units import counted
 
 PATIENCE_S: Final = 60.0
@@ -52,6 +56,11 @@ TOGETHER_MAX: Final = 4
 """Channels that are read or written at once."""
 REQUEST_ROOM: Final = 1024
 """Bytes of a request beside its channel, its runs and its rows."""
+DELAYED_BYTES: Final = 24
+"""Of a request for the id and the time of a delayed message."""
+SOON: Final = 5 * SECOND
+"""Delayed messages that are due by then may come while a backup is made."""
+ATTEMPTS: Final = 5
 ALL: Final = ">"
 """The pattern of a whole backup, which has the policies that operators have set, too."""
 KEPT_KINDS: Final = (pb.DURABLE, pb.DURABLE_QUEUE)
@@ -105,10 +114,6 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
         except OSError as error:
             raise CliError(f"The backup is not whole: {error}.") from None
     show(_saved_table(index, f"Saved in {directory}", gone), view)
-    for status in found:
-        if status.delayed:
-            left = f"Not in the backup: {counted(status.delayed, 'delayed message')} of channel {text_of(status.name)}."
-            err.print(left, style="yellow", highlight=False, markup=False, soft_wrap=True)
     return 0
 
 
@@ -121,12 +126,19 @@ async def _save(
     now = await admin.channel(name)  # behind the positions: what they count as sent is there
     if now is None or now.uid != status.uid:
         return None
+    delayed = 0
+    if now.delayed:
+        delayed, end = await _save_delayed(admin, name, Writer(directory / f"{file}.delayed"))
+        now = await admin.channel(name)
+        if now is None or now.uid != status.uid:
+            return None
+        now.last_sequence = end
     kept = Writer(directory / f"{file}.positions")
     kept.write(pb.SubscriptionsResponse(cursors=positions).SerializeToString())
     kept.close()
     writer, count, first = Writer(directory / f"{file}.messages"), 0, 0
     try:
-        if now.messages:
+        if now.messages and now.first_sequence <= now.last_sequence:
             answers = direct.read_range(name, max(now.first_sequence, 1), now.last_sequence, uid=now.uid)
             async with aclosing(answers):
                 async for found in answers:
@@ -146,7 +158,34 @@ async def _save(
         writer.close()
     edited = {field.name: int(value) for field, value in now.edited.ListFields()}
     last = now.last_sequence
-    return SavedChannel(name, file, now.group, first or last + 1, last, count, len(positions), edited)
+    return SavedChannel(name, file, now.group, first or last + 1, last, count, len(positions), edited, delayed)
+
+
+async def _save_delayed(admin: stan_client.Admin, name: str, writer: Writer) -> tuple[int, int]:
+    """Save the messages of a channel that wait for a time of their own. Returns how many, and the newest message of the channel
+    at a moment when these waited, and no others that are saved."""
+    due_at: dict[int, int] = {}
+    try:
+        after, more, now = 0, True, 0
+        while more:
+            page = await admin.read_delayed(name, after)
+            due_at.update((one.id, one.due) for one in page.messages)
+            writer.write(page.SerializeToString())
+            after, more, now = page.after, page.more, page.now
+        for _ in range(ATTEMPTS):
+            until = now + SOON
+            there = await admin.read_delayed(name, until=until)
+            if there.now < until:  # so what was not asked about waits still
+                break
+            now = there.now
+        else:
+            raise CliError(f"The delayed messages of channel {name} become due faster than they can be saved.")
+        waiting = set(there.ids)
+        gone = [number for number, due in due_at.items() if due <= until and number not in waiting]
+        writer.write(ReadDelayedResponse(ids=gone).SerializeToString())
+    finally:
+        writer.close()
+    return len(due_at) - len(gone), there.last_sequence
 
 
 # --- restore --------------------------------------------------------------------------------------------------------------
@@ -179,6 +218,8 @@ def restore(
         with bar("Checking", sum(one.messages for one in index.channels)) as advance:
             for channel in index.channels:
                 saved_positions(directory, channel)
+                for _ in saved_delayed(directory, channel):
+                    pass
                 for answer in saved_messages(directory, channel):
                     advance(sum(run.count for run in answer.runs))
     except ArchiveError as error:
@@ -241,6 +282,10 @@ async def _put_back(
             advance(sum(run.count for run in runs))
     for position in saved_positions(directory, channel):
         await admin.restore_cursor(name, backup_name, position)
+    room = payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))
+    for messages, bodies in saved_delayed(directory, channel):
+        for first, last in _parts_of(bodies, room):
+            await admin.restore_delayed(name, backup_name, messages[first:last], b"".join(bodies[first:last]))
     await admin.restore_end(name, backup_name, channel.last_sequence)
 
 
@@ -268,6 +313,18 @@ def _requests(answer: FetchResponse, room: int) -> Iterator[tuple[list[pb.Restor
         half = size // 2
         left, right = _cut(part, half)
         pending += [(right, first + half, size - half), (left, first, half)]
+
+
+def _parts_of(rows: list[bytes], room: int) -> Iterator[tuple[int, int]]:
+    """Parts of *rows* that fit into *room* bytes, each [first, end)."""
+    first, size = 0, 0
+    for at, row in enumerate(rows):
+        weight = len(row) + DELAYED_BYTES
+        if at > first and size + weight > room:
+            yield first, at
+            first, size = at, 0
+        size += weight
+    yield first, len(rows)
 
 
 def _cut(runs: list[pb.RestoredRun], count: int) -> tuple[list[pb.RestoredRun], list[pb.RestoredRun]]:
@@ -316,7 +373,9 @@ def _saved_table(index: BackupIndex, head: str, gone: list[str]) -> Table:
         for one in index.channels
     ]
     messages = sum(one.messages for one in index.channels)
-    foot = f"{head}: {counted(len(rows), 'channel')}, {counted(messages, 'message')}."
+    delayed = sum(one.delayed for one in index.channels)
+    waiting = f", {counted(delayed, 'delayed message')}" if delayed else ""
+    foot = f"{head}: {counted(len(rows), 'channel')}, {counted(messages, 'message')}{waiting}."
     if gone:
         foot += f" Deleted meanwhile: {', '.join(gone)}."
     return Table(
@@ -334,6 +393,7 @@ def _saved_table(index: BackupIndex, head: str, gone: list[str]) -> Table:
                     "first_sequence": one.first_sequence,
                     "last_sequence": one.last_sequence,
                     "positions": one.positions,
+                    "delayed": one.delayed,
                 }
                 for one in index.channels
             ],

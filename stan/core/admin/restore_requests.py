@@ -1,6 +1,6 @@
 """Channels restored from a backup, on the leader of the channel's group.
 
-    restore_channel ─► restore_rows … restore_cursor … ─► restore_end
+    restore_channel ─► restore_rows … restore_cursor … restore_delayed … ─► restore_end
 
 Messages keep their sequences and times, and are stored like any others, in record batches of RECORDS entries. A batch without
 records stands for missing sequences between them, which count as deleted. Promises: while the restore is under way, nothing else
@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from stan import errors, limits
 from stan.core.admin.channel_changes import edit_of
+from stan.core.admin.restored_delays import RestoredDelays
 from stan.core.base.runs import Run, Runs, counted_of, counted_runs, pairs
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.publishing.channels import LiveChannel, LiveChannels
@@ -66,6 +67,7 @@ class RestoreRequests:
         self.channels = channels
         self.publishing = publishing
         self.lookup = lookup
+        self.delays = RestoredDelays(context, publishing)
         self.opening = 0  # requests that wait until their channel is made
 
     def handlers(self) -> dict[str, Handler]:
@@ -74,6 +76,7 @@ class RestoreRequests:
             "restore_channel": self._restore_channel,
             "restore_rows": self._restoring(self._rows),
             "restore_cursor": self._restoring(self._cursor),
+            "restore_delayed": self._restoring(self._delayed),
             "restore_end": self._restoring(self._end),
         }
 
@@ -130,6 +133,7 @@ class RestoreRequests:
         last = max(index.last_sequence, known.first_sequence - 1)
         return bool(
             known.cursors
+            or accepted.group.machine.delayed(channel.info.uid)
             or channel.pending_subscribes
             or channel.unsealed.count
             or channel.uncommitted_bytes
@@ -238,6 +242,19 @@ class RestoreRequests:
             self._change(
                 accepted, channel, 1, restored_cursor=pb.RestoredCursor(restore=accepted.request.restore, cursor=row)
             )
+
+    # --- what waits for its time ----------------------------------------------------------------------------------------
+
+    def _delayed(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
+        if error := self.delays.refusal(accepted.request):
+            accepted.refuse(error)
+            return
+        messages = self.delays.missing(accepted, channel)
+        if not messages or not channel.restoring:  # the restore ends when all of them are there
+            self._done(accepted, channel, 0)
+            return
+        self._storing(channel.info.group).add(channel.info.uid)
+        self.delays.store(accepted, channel, messages, partial(self._stored, accepted, channel, len(messages)))
 
     # --- end ----------------------------------------------------------------------------------------------------------
 

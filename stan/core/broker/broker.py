@@ -28,7 +28,7 @@ from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
-from stan.protocol.entries import DEFERRED_UID, STAGING_UID
+from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -243,9 +243,6 @@ class Broker:
         if fetch.uid == STAGING_UID:
             self.parts.committing.fetched(fetch, batches)
             return
-        if fetch.uid == DEFERRED_UID:
-            self.parts.deferring.fetched(fetch, batches)
-            return
         if not fetch.cursor_id:
             self.parts.stored_reads.fetched(fetch, batches)
             return
@@ -257,9 +254,6 @@ class Broker:
         """The log could not answer a Fetch; it is retried a second later."""
         if fetch.uid == STAGING_UID:
             self.parts.committing.read_failed(fetch, why)
-            return
-        if fetch.uid == DEFERRED_UID:
-            self.parts.deferring.read_failed(fetch, why)
             return
         if not fetch.cursor_id:
             self.parts.stored_reads.fetched(fetch, [], why)

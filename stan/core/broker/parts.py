@@ -80,7 +80,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         stored_reads=stored_reads,
         dead_letters=DeadLetters(context, channels, publishing, stored_reads),
         delaying=Delaying(context, channels, publishing, stored_reads),
-        deferring=Deferring(context, channels, publishing),
+        deferring=Deferring(context, channels, publishing, stored_reads),
         clients=clients,
         subscribing=Subscribing(context, channels, clients, read_index, arrival_order),
         nodes=nodes,
@@ -92,5 +92,5 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         cursor_admin=CursorAdmin(context, channels, lookup),
         admin_listing=AdminListing(context, channels, lookup),
         admin_members=AdminMembers(context, clients, nodes),
-        delayed_requests=DelayedRequests(context, lookup),
+        delayed_requests=DelayedRequests(context, lookup, stored_reads),
     )

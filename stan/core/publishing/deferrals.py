@@ -29,7 +29,7 @@ class Deferrals:
     soonest: list[tuple[int, int]] = field(
         default_factory=list
     )  # heap: when the next of a batch is due; its first sequence
-    fetch: int = 0  # number of the Fetch under way; 0: none
+    reading: bool = False  # some that are due
     moving: dict[int, tuple[int, int]] = field(default_factory=dict)  # sequence -> first of its batch, due
     cancelling: set[int] = field(default_factory=set)  # sequences that are being cancelled: they stay where they are
     entries: int = 0  # that are on their way with some of them
@@ -39,7 +39,7 @@ class Deferrals:
     @property
     def busy(self) -> bool:
         """True while messages are read or on their way into their channels."""
-        return bool(self.fetch or self.entries)
+        return self.reading or self.entries > 0
 
     def expect(self, due: int, first: int) -> None:
         """The next message of a batch is due then."""

@@ -13,16 +13,16 @@ from functools import partial
 
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT
-from stan.core.base.ready import Fetch, ReadResult
+from stan.core.base.ready import ReadResult
+from stan.core.base.runs import runs_of
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import Deferrals, deferrals
 from stan.core.publishing.late import letters_of, mark, tell
-from stan.core.publishing.moved_rows import row_of
 from stan.core.publishing.publishing import Publishing
-from stan.core.publishing.row_batch import RowBatch, StoreResult
-from stan.core.publishing.stored_reads import stored_messages
+from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
+from stan.core.publishing.stored_reads import StoredReads, stored_messages
 from stan.core.state.deferred import Deferred
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
@@ -39,11 +39,13 @@ Place = tuple[int, int]
 class Deferring:
     """Moves deferred messages that are due, in the groups that this node leads."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, publishing: Publishing) -> None:
+    def __init__(
+        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, reads: StoredReads
+    ) -> None:
         self.context = context
         self.channels = channels
         self.publishing = publishing
-        self.numbers = 0
+        self.reads = reads
 
     def lead(self, number: GroupId, leadership: Leadership) -> None:
         """This node leads a group from now on."""
@@ -131,29 +133,29 @@ class Deferring:
         return found[:taken]
 
     def _read(self, number: GroupId, here: Deferrals, due: list[Due]) -> None:
-        self.numbers += 1
-        here.fetch = self.numbers
+        here.reading = True
         here.moving = {sequence: (first, at) for at, sequence, first in due}
-        runs: list[tuple[int, int]] = []
-        for sequence in sorted(here.moving):
-            if runs and runs[-1][1] + 1 == sequence:
-                runs[-1] = (runs[-1][0], sequence)
-            else:
-                runs.append((sequence, sequence))
-        fetch = Fetch(number, DEFERRED_UID, 0, tuple(runs), limits.READ_BYTES_MAX, here.fetch)
-        self.context.outgoing.fetches.append(fetch)
+        runs = runs_of(here.moving)
+        self.reads.ask(number, DEFERRED_UID, runs, partial(self._was_read, number, here, runs))
 
     # --- moving -----------------------------------------------------------------------------------------------------------
 
-    def fetched(self, fetch: Fetch, batches: list[ReadResult]) -> None:
-        """The answer to a Fetch: messages that are due."""
-        here = self._of(fetch.group)
-        if here.fetch != fetch.number:
+    def _was_read(
+        self,
+        number: GroupId,
+        here: Deferrals,
+        runs: tuple[tuple[int, int], ...],
+        batches: list[ReadResult],
+        error: str,
+    ) -> None:
+        """The log has answered: messages that are due; or with an error."""
+        here.reading = False
+        if error:
+            self._not_read(number, here, error)
             return
-        here.fetch = 0
-        moving, deferred = here.moving, self._deferred(fetch.group)
-        read = dict(stored_messages(batches, [(fetch.runs[0][0], fetch.runs[-1][1])]))
-        end = max(read, default=fetch.runs[-1][1])
+        moving, deferred = here.moving, self._deferred(number)
+        read = dict(stored_messages(batches, [(runs[0][0], runs[-1][1])]))
+        end = max(read, default=runs[-1][1])
         by_channel: dict[ChannelUid, list[Place]] = defaultdict(list)  # by due time
         wall = self.context.clock.wall  # it may have been set back since they were found to be due
         for sequence, (first, due) in moving.items():
@@ -161,13 +163,17 @@ class Deferring:
                 by_channel[deferred.batches[first].uid].append((sequence, first))
         here.entries += 1  # what comes of one channel is known at once, perhaps: not done before all were looked at
         for uid, places in by_channel.items():
+            channel = self.channels.by_uid.get(uid)
+            if channel is not None and channel.closed:
+                self._wait(here, channel.info, channel.closed)
+                continue
             late = self._late(here, uid, places)
             if late:
-                self._give_up(fetch.group, here, uid, places[:late], read)
+                self._give_up(number, here, uid, places[:late], read)
             if places[late:]:
-                self._move(fetch.group, here, uid, places[late:], read)
+                self._move(number, here, uid, places[late:], read)
         here.entries -= 1
-        self._done(fetch.group, here)
+        self._done(number, here)
 
     def _move(
         self,
@@ -191,8 +197,6 @@ class Deferring:
             here.entries += 1
             gone = pb.DeferredGone(places=named)
             self.context.change_group(number, partial(self._gone, number, here), nobody_waits, deferred_gone=gone)
-        elif channel.closed:
-            self._wait(here, channel.info, channel.closed)
         else:
             here.entries += 1
             self._store(number, here, channel, channel.info, [*map(wire.MsgProto.FromString, there)], change)
@@ -273,10 +277,8 @@ class Deferring:
             here.moving = {}
             self._arm(number, here, 0)
 
-    def read_failed(self, fetch: Fetch, why: str) -> None:
+    def _not_read(self, number: GroupId, here: Deferrals, why: str) -> None:
         """The log could not answer; it is asked again after DELAY_RETRY."""
-        here = self._of(fetch.group)
-        if here.fetch == fetch.number:
-            here.fetch, here.moving = 0, {}
-            self.context.complain("ERR", f"Delayed messages of group {fetch.group} cannot be read: {why}")
-            self._arm(fetch.group, here, limits.DELAY_RETRY)
+        here.moving = {}
+        self.context.complain("ERR", f"Delayed messages of group {number} cannot be read: {why}")
+        self._arm(number, here, limits.DELAY_RETRY)

@@ -16,9 +16,8 @@ from stan.core.base.ready import ReadResult
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.publishing.channels import Delay, LiveChannel, LiveChannels
 from stan.core.publishing.late import letters_of, mark, tell
-from stan.core.publishing.moved_rows import row_of
 from stan.core.publishing.publishing import Publishing
-from stan.core.publishing.row_batch import RowBatch, StoreResult
+from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire

@@ -15,8 +15,11 @@ from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Publishes
 from stan.protocol.kernel import rows as kernel
+from stan.protocol.proto import wire_pb2 as wire
 
 _LENGTH = Struct("<I")
+_OF_ITS_PLACE = ("sequence", "subject", "timestamp", "redelivered", "redelivery_count", "crc32")
+"""Fields of a message that are others in another channel."""
 
 
 class StoreResult(NamedTuple):
@@ -97,3 +100,11 @@ def can_open_later(error: str) -> bool:
 def sealed_size(channel: bytes, size: int, count: int) -> int:
     """Upper bound of the bytes that *count* messages take as sealed records; *size*: their bytes before that."""
     return size + count * (MESSAGE_ROOM + len(channel))
+
+
+def row_of(message: wire.MsgProto) -> bytes:
+    """A stored message as a row of `RowBatch.bodies`, to be stored once more in another channel; changes the message."""
+    for name in _OF_ITS_PLACE:
+        message.ClearField(name)
+    body = message.SerializeToString()
+    return _LENGTH.pack(len(body)) + body

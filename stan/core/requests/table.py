@@ -153,6 +153,14 @@ _ROWS: Final = (
     # Requests of operators that change nothing.
     _looking("channels", admin.ChannelsRequest, admin.ChannelsResponse, Scope.LEADERS),
     _looking("delayed", admin.DelayedRequest, admin.DelayedResponse, Scope.CHANNEL),
+    RequestKind(
+        "admin.read_delayed",
+        admin.ReadDelayedRequest,
+        admin.ReadDelayedResponse,
+        Scope.CHANNEL,
+        _READ,
+        rated=True,
+    ),
     _looking("subscriptions", admin.SubscriptionsRequest, admin.SubscriptionsResponse, Scope.LEADERS),
     _looking("explain", admin.ExplainRequest, admin.ExplainResponse, Scope.CHANNEL, placed_by=_WHICH),
     _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
@@ -178,6 +186,7 @@ _ROWS: Final = (
     _changing("restore_channel", admin.RestoreChannelRequest),
     _changing("restore_rows", admin.RestoreRowsRequest, event=False),  # they come in great numbers
     _changing("restore_cursor", admin.RestoreCursorRequest, event=False),
+    _changing("restore_delayed", admin.RestoreDelayedRequest, event=False),
     _changing("restore_end", admin.RestoreEndRequest),
     _changing("evict_client", admin.EvictClientRequest, Scope.METADATA),
     _changing("add_node", admin.NodeRequest, Scope.METADATA, event=False),  # these have events of their own

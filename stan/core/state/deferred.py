@@ -2,19 +2,30 @@
 
 A component of the group's machine (see components.py), fed by committed entries alone. Promises: a message is listed from the
 entry that stores it in the hidden channel to the one that stores it in its own channel, or that cancels it; what is below `floor`
-of the hidden channel is needed no more. Times are packed, 8 bytes a message, in batches as they were published.
+of the hidden channel is needed no more; the ids of those that wait for one channel are distinct and increase (restored ones keep
+theirs, which are other than their sequences). Times are packed, 8 bytes a message, in batches as they were published.
 """
 
 from array import array
 from collections.abc import Iterable, Iterator
+from collections.abc import Sequence as Numbers
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from stan.core.base.runs import pairs
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex, Sequence
 
 KEY_BYTES = 8
+
+
+class Listed(NamedTuple):
+    """A message that waits."""
+
+    first: int  # sequence of its batch in the hidden channel
+    sequence: int  # its own there
+    id: int  # by which operators and publishers know it
+    due: int  # Unix ns
 
 
 @dataclass(slots=True)
@@ -25,11 +36,16 @@ class DeferredBatch:
     dues: "array[int]"  # Unix ns; 0: it is gone
     waiting: int
     bytes: int  # of all of them
+    ids: "array[int] | None" = None  # by which they are known, increasing; None: by their sequences
 
     @property
     def due(self) -> int:
         """When the next one is due."""
         return min(filter(None, self.dues), default=0)
+
+    def ids_from(self, first: int) -> Numbers[int]:
+        """The numbers by which operators and publishers know the messages; *first*: the sequence of the first one."""
+        return self.ids if self.ids is not None else range(first, first + len(self.dues))
 
 
 @dataclass(slots=True)
@@ -56,20 +72,21 @@ class Deferred:
         batch = self.batches.get(first)
         return batch is not None and 0 <= sequence - first < len(batch.dues) and batch.dues[sequence - first] > 0
 
-    def listed(self, uid: ChannelUid, after: int = 0) -> Iterator[tuple[int, int, int]]:
-        """(first sequence of its batch, sequence, due) of each message that waits for a channel, above the sequence *after*."""
+    def listed(self, uid: ChannelUid, after: int = 0) -> Iterator[Listed]:
+        """Each message that waits for a channel, with an id above *after*, by id."""
         for first, batch in self.batches.items():
-            if batch.uid == uid and first + len(batch.dues) > after:
-                for sequence, due in enumerate(batch.dues, first):
-                    if due and sequence > after:
-                        yield first, sequence, due
+            if batch.uid == uid and (ids := batch.ids_from(first))[-1] > after:
+                for sequence, (number, due) in enumerate(zip(ids, batch.dues, strict=True), first):
+                    if due and number > after:
+                        yield Listed(first, sequence, number, due)
 
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, _name: str, change: pb.Deferred | pb.DeferredGone, _index: RaftIndex) -> int:
         """Apply one committed change. Returns how many messages wait from now on, or are gone by it."""
         if isinstance(change, pb.Deferred):
-            batch = DeferredBatch(ChannelUid(change.uid), array("q", change.dues), len(change.dues), change.bytes)
+            ids = array("Q", change.ids) if change.ids else None
+            batch = DeferredBatch(ChannelUid(change.uid), array("q", change.dues), len(change.dues), change.bytes, ids)
             self.batches[change.sequence] = batch
             self._count(batch.uid, batch.waiting)
             self.dirty.add(_key(change.sequence))
@@ -117,7 +134,10 @@ class Deferred:
         batch = self.batches.get(first)
         if batch is None:
             return None
-        return pb.Deferred(uid=batch.uid, sequence=first, dues=batch.dues, bytes=batch.bytes).SerializeToString()
+        ids = batch.ids or ()
+        return pb.Deferred(
+            uid=batch.uid, sequence=first, dues=batch.dues, bytes=batch.bytes, ids=ids
+        ).SerializeToString()
 
     def load(self, key: bytes, state: bytes) -> None:
         """Take in one row; only before the first `apply`. Batches are kept in order, in whichever order their rows come."""
@@ -125,7 +145,8 @@ class Deferred:
         first, dues = int.from_bytes(key), array("q", row.dues)
         waiting = sum(1 for due in dues if due)
         out_of_order = first < next(reversed(self.batches), 0)
-        self.batches[first] = DeferredBatch(ChannelUid(row.uid), dues, waiting, row.bytes)
+        ids = array("Q", row.ids) if row.ids else None
+        self.batches[first] = DeferredBatch(ChannelUid(row.uid), dues, waiting, row.bytes, ids)
         self._count(ChannelUid(row.uid), waiting)
         if out_of_order:
             self.batches = dict(sorted(self.batches.items()))

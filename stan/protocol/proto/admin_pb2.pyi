@@ -120,6 +120,40 @@ class DelayedResponse(_message.Message):
     more: bool
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., waiting: _Optional[int] = ..., more: bool = ...) -> None: ...
 
+class ReadDelayedRequest(_message.Message):
+    __slots__ = ("version", "channel", "after", "until")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    after: int
+    until: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., after: _Optional[int] = ..., until: _Optional[int] = ...) -> None: ...
+
+class ReadDelayedResponse(_message.Message):
+    __slots__ = ("error", "retry", "messages", "more", "ids", "last_sequence", "now", "after", "rows")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
+    more: bool
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    last_sequence: int
+    now: int
+    after: int
+    rows: bytes
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., more: bool = ..., ids: _Optional[_Iterable[int]] = ..., last_sequence: _Optional[int] = ..., now: _Optional[int] = ..., after: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
+
 class DelayedMessage(_message.Message):
     __slots__ = ("id", "due")
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -933,6 +967,20 @@ class RestoreCursorRequest(_message.Message):
     restore: bytes
     cursor: CursorStatus
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., cursor: _Optional[_Union[CursorStatus, _Mapping]] = ...) -> None: ...
+
+class RestoreDelayedRequest(_message.Message):
+    __slots__ = ("version", "channel", "restore", "messages", "rows")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    RESTORE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    restore: bytes
+    messages: _containers.RepeatedCompositeFieldContainer[DelayedMessage]
+    rows: bytes
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class RestoreEndRequest(_message.Message):
     __slots__ = ("version", "channel", "restore", "last_sequence")

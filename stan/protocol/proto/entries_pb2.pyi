@@ -713,16 +713,18 @@ class DeadLetters(_message.Message):
     def __init__(self, cursor_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Deferred(_message.Message):
-    __slots__ = ("uid", "sequence", "dues", "bytes")
+    __slots__ = ("uid", "sequence", "dues", "bytes", "ids")
     UID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DUES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
+    IDS_FIELD_NUMBER: _ClassVar[int]
     uid: int
     sequence: int
     dues: _containers.RepeatedScalarFieldContainer[int]
     bytes: int
-    def __init__(self, uid: _Optional[int] = ..., sequence: _Optional[int] = ..., dues: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ...) -> None: ...
+    ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, uid: _Optional[int] = ..., sequence: _Optional[int] = ..., dues: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DeferredGone(_message.Message):
     __slots__ = ("places",)

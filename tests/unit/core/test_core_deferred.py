@@ -292,3 +292,98 @@ def test_rows_give_the_same_state() -> None:
     assert (loaded.row(b"\0" * 7 + b"\3"), state.counts) == (None, {1: 3})
     state.drop_channel(1)
     assert (state.waiting, state.counts, state.floor) == (0, {}, 6)
+
+
+# --- saved and put back ---------------------------------------------------------------------------------------------------
+
+
+def put_back(harness, kind, channel=b"foo", **what):
+    made = {
+        "restore_channel": admin.RestoreChannelRequest,
+        "restore_delayed": admin.RestoreDelayedRequest,
+        "restore_end": admin.RestoreEndRequest,
+    }[kind]
+    request = made(version=1, channel=channel, restore=b"r1", **what)
+    return harness.ask(f"_STAN.x.test-cluster.admin.{kind}", request, admin.ChangeResponse)
+
+
+def fetched(harness, channel=b"foo", **more):
+    request = admin.ReadDelayedRequest(version=1, channel=channel, **more)
+    return harness.ask("_STAN.x.test-cluster.admin.read_delayed", request, admin.ReadDelayedResponse)
+
+
+def ids(harness, channel=b"foo"):
+    return [one.id for one in ask(harness, "delayed", channel).messages]
+
+
+def test_what_waits_is_put_back_elsewhere_with_its_times_and_ids() -> None:
+    origin, other = started(), started()
+    send(origin, "bar", *((b"%d" % n, 5) for n in range(20)))
+    send(origin, "foo", (b"1", 5), (b"2", 7), (b"3", 6))
+    saved = fetched(origin)
+    assert [one.id for one in saved.messages] == [21, 22, 23]
+    assert (saved.more, saved.last_sequence, saved.now) == (False, 0, origin.wall)
+    send(other, "bar", (b"mine", 3600))
+    put_back(other, "restore_channel", first_sequence=1)
+    told = put_back(other, "restore_delayed", messages=saved.messages, rows=saved.rows)
+    assert (told.error, told.changed) == (b"", 3)
+    assert put_back(other, "restore_delayed", messages=saved.messages, rows=saved.rows).changed == 0
+    assert ask(other, "cancel_delayed", b"foo", ids=[22]).error == b"stan: channel is being restored"
+    other.restart()
+    other.pass_time(9)
+    assert data(other, b"foo") == [], "the restore has not ended"
+    assert put_back(other, "restore_delayed", messages=saved.messages, rows=saved.rows).changed == 0
+    put_back(other, "restore_end")
+    assert ids(other) == [21, 22, 23]
+    assert ask(other, "cancel_delayed", b"foo", ids=[22, 2]).changed == 1
+    other.connect("again")
+    (ack,) = send(other, "foo", (b"4", 5), client_id="again")
+    assert ack.sequence > 23, "no id is there twice"
+    other.restart()
+    other.pass_time(2)
+    assert data(other, b"foo") == [b"1", b"3"]
+    other.pass_time(5)
+    assert data(other, b"foo") == [b"1", b"3", b"4"]
+    assert ids(other, b"bar") == [1]
+    assert put_back(other, "restore_delayed", messages=saved.messages, rows=saved.rows).changed == 0
+    assert waiting(other) == 1
+
+
+def test_what_waits_is_told_in_pages_and_what_is_due_soon_by_ids_alone(monkeypatch) -> None:
+    monkeypatch.setattr(limits, "DELAYED_PAGE_MAX", 2)
+    harness = started()
+    send(harness, "foo", (b"1", 5), (b"2", 60), (b"3", 6))
+    page = fetched(harness)
+    assert ([one.id for one in page.messages], page.more, page.after) == ([1, 2], True, 2)
+    page = fetched(harness, after=page.after)
+    assert ([one.id for one in page.messages], page.more) == ([3], False)
+    assert [*fetched(harness, until=harness.wall + 10 * SECOND).ids] == [1, 3]
+    harness.pass_time(5.5)
+    told = fetched(harness, until=harness.wall + 10 * SECOND)
+    assert ([*told.ids], told.last_sequence) == ([3], 1)
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [
+        ([], b"stan: invalid batch request"),
+        ([(2, 5), (2, 6)], b"stan: messages that are restored must come in order"),
+        ([(0, 5)], b"stan: invalid restore request"),
+        ([(1, 0)], b"stan: invalid restore request"),
+        ([(1 << 40, 5)], b"stan: invalid restore request"),
+    ],
+)
+def test_what_is_put_back_is_checked(messages, error) -> None:
+    harness = started()
+    put_back(harness, "restore_channel", first_sequence=1)
+    row = wire.MsgProto(data=b"x").SerializeToString()
+    told = [admin.DelayedMessage(id=number, due=due) for number, due in messages]
+    rows = (len(row).to_bytes(4, "little") + row) * len(told)
+    assert put_back(harness, "restore_delayed", messages=told, rows=rows).error == error
+    assert waiting(harness) == 0
+
+
+def test_a_channel_with_messages_that_wait_is_not_restored() -> None:
+    harness = started()
+    send(harness, "foo", (b"1", 5))
+    assert put_back(harness, "restore_channel", first_sequence=1).error.startswith(b"stan: channel is in use")

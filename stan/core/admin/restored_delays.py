@@ -1,0 +1,123 @@
+"""Delayed messages of a backup, put back into the hidden channel of a group, on its leader: with their times and their ids.
+
+Their sequences there are new, and above all ids that were put back, so that no message which comes later gets an id that is
+in use. Promises: nothing leaves the hidden channel for a channel that is being restored, so the ids which wait for it tell what
+is there, and a request may be repeated.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import pairwise
+from struct import Struct
+
+from stan import errors, level, limits
+from stan.core.context import BrokerContext
+from stan.core.publishing.channels import LiveChannel
+from stan.core.publishing.deferrals import Deferrals
+from stan.core.publishing.publishing import Publishing, Sealed
+from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
+from stan.core.requests.request import AcceptedRequest
+from stan.core.state.deferred import Deferred
+from stan.protocol.entries import DEFERRED_UID, encode_batch
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import Sequence, WallNanos
+
+_LENGTH = Struct("<I")
+
+
+class RestoredDelays:
+    """Stores the messages of `restore_delayed`."""
+
+    def __init__(self, context: BrokerContext, publishing: Publishing) -> None:
+        self.context = context
+        self.publishing = publishing
+
+    def refusal(self, request: admin.RestoreDelayedRequest) -> str:
+        """Why a request cannot be carried out, whatever is there; "" if it can."""
+        found, at_level = request.messages, self.context.meta.level
+        if at_level < level.DELIVERY:
+            return errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, at_level)
+        payload_max = self.context.nats.payload_bytes_max
+        if error := refusal(request.channel, request.rows, len(found), payload_max, at_level):
+            return error
+        if any(one.id >= after.id for one, after in pairwise(found)):
+            return errors.RESTORED_OUT_OF_ORDER
+        if not found[0].id or any(one.due <= 0 for one in found):
+            return errors.INVALID_RESTORE
+        return ""
+
+    def missing(self, accepted: AcceptedRequest, channel: LiveChannel) -> list[admin.DelayedMessage]:
+        """Those of a request that are not there yet."""
+        deferred, uid = accepted.group.machine.part(Deferred), channel.info.uid
+        there = [batch.ids_from(first)[-1] for first, batch in deferred.batches.items() if batch.uid == uid]
+        newest = max(there, default=0)
+        return [one for one in accepted.request.messages if one.id > newest]
+
+    def store(
+        self,
+        accepted: AcceptedRequest,
+        channel: LiveChannel,
+        messages: list[admin.DelayedMessage],
+        done: Callable[[StoreResult], None],
+    ) -> None:
+        """Store the last *messages* of a request; *done* is called as `RowBatch.on_done` is."""
+        info = channel.info
+        hidden, deferred = self.context.kept(info.group, Deferrals).hidden, accepted.group.machine.part(Deferred)
+        gap = messages[-1].id + 1 - hidden.next_sequence
+        if deferred.waiting + hidden.unsealed.count + len(messages) > limits.DEFERRED_MAX:
+            done(StoreResult(error=errors.TOO_MANY_DELAYED))
+        elif gap > limits.RESTORED_GAP_MAX:
+            done(StoreResult(error=errors.INVALID_RESTORE))
+        elif gap <= 0:
+            self._add(hidden, accepted.request, channel, messages, done)
+        elif hidden.unsealed.count or hidden.uncommitted_bytes or hidden.reservation is not None:
+            done(StoreResult(error=errors.BUSY, retry=True))
+        else:
+            self._skip(hidden, gap, partial(self._skipped, hidden, accepted.request, channel, messages, done))
+
+    def _skip(self, hidden: LiveChannel, count: int, done: Callable[[StoreResult], None]) -> None:
+        """Leave so many sequences unused: the ids that are put back. Publishes wait meanwhile."""
+        info, base = hidden.info, hidden.next_sequence
+        self.publishing.reserve(hidden)
+        entry, oldest = Sealed(info.group), self.context.groups[info.group].machine.channel(DEFERRED_UID).first_sequence
+        timestamp = max(self.context.clock.wall, hidden.last_timestamp)
+        entry.parts += encode_batch(DEFERRED_UID, base, count, WallNanos(timestamp), oldest, b"")
+        entry.rows.append((RowBatch(b"", count, done), base))
+        self.publishing.propose(entry, hidden, Sequence(base + count), 0, partial(self.publishing.release, hidden))
+
+    def _skipped(
+        self,
+        hidden: LiveChannel,
+        request: admin.RestoreDelayedRequest,
+        channel: LiveChannel,
+        messages: list[admin.DelayedMessage],
+        done: Callable[[StoreResult], None],
+        stored: StoreResult,
+    ) -> None:
+        self.publishing.release(hidden)
+        if stored.error:
+            done(stored)
+        else:
+            self._add(hidden, request, channel, messages, done)
+
+    def _add(
+        self,
+        hidden: LiveChannel,
+        request: admin.RestoreDelayedRequest,
+        channel: LiveChannel,
+        messages: list[admin.DelayedMessage],
+        done: Callable[[StoreResult], None],
+    ) -> None:
+        rows, at = request.rows, 0
+        for _ in range(len(request.messages) - len(messages)):
+            at += _LENGTH.size + _LENGTH.unpack_from(rows, at)[0]
+        kept = rows[at:]
+
+        def change(first: int) -> bytes:
+            told = pb.Deferred(uid=channel.info.uid, sequence=first, bytes=len(kept))
+            told.dues.extend(one.due for one in messages)
+            told.ids.extend(one.id for one in messages)
+            return pb.GroupChange(deferred=told).SerializeToString()
+
+        self.publishing.add(hidden, RowBatch(kept, len(messages), done, change))
