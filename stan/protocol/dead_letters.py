@@ -49,11 +49,23 @@ def number(headers: Mapping[bytes, bytes], name: bytes) -> int:
     return int(value) if value.isdigit() and len(value) < 20 else 0
 
 
+def of_every_letter(channel: bytes, sequence: int, reason: bytes, published: int) -> list[tuple[bytes, bytes]]:
+    """The headers of every dead letter; *sequence*: of its message in *channel*, or the id of one that waited for its time."""
+    return [(CHANNEL, channel), (SEQUENCE, b"%d" % sequence), (REASON, reason), (PUBLISHED, b"%d" % published)]
+
+
+def rewrite(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replaced: frozenset[bytes]) -> None:
+    """Take the headers *replaced* out of a message, and put *added* ones behind the others."""
+    kept = [header for header in message.headers if header.key not in replaced]
+    del message.headers[:]
+    message.headers.extend(kept)
+    for name, value in added:
+        message.headers.add(key=name, value=value)
+
+
 def row(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replaced: frozenset[bytes]) -> bytes:
     """A row (stan.protocol.kernel.rows) with what *message* holds, its headers without those in *replaced*, and *added* ones."""
-    made = wire.MsgProto(reply=message.reply, data=message.data, key=message.key)
-    made.headers.extend(header for header in message.headers if header.key not in replaced)
-    for name, value in added:
-        made.headers.add(key=name, value=value)
+    made = wire.MsgProto(reply=message.reply, data=message.data, key=message.key, headers=message.headers)
+    rewrite(made, added, replaced)
     encoded = made.SerializeToString()
     return len(encoded).to_bytes(4, "little") + encoded

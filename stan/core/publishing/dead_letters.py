@@ -221,12 +221,9 @@ class DeadLetters:
         elif len(stored) + FLAG_ROOM > most:
             reason = letters.TOO_LARGE
         added = [
-            (letters.CHANNEL, info.name),
-            (letters.SEQUENCE, b"%d" % run.first),
+            *letters.of_every_letter(info.name, run.first, reason, message.timestamp),
             (letters.DURABLE, live.cursor.name or live.cursor.client_id),
             (letters.COUNT, b"%d" % (max(run.count, 0) + 1)),
-            (letters.REASON, reason),
-            (letters.PUBLISHED, b"%d" % message.timestamp),
         ]
         error = live.retries.moves.errors.get(run.first) if live.retries.moves is not None else None
         row = letters.row(message, [*added, (letters.ERROR, error)] if error else added, letters.ADDED)

@@ -235,14 +235,20 @@ class Deferring:
         info = self.context.meta.by_uid[uid]
         letters = self.context.policies.of(info.name, b"").dead_letters_of(info.name)
         gone = pb.DeferredGone(places=[number for sequence, first in places for number in (first, sequence)])
-        messages = [wire.MsgProto.FromString(read[sequence]) for sequence, _ in places if sequence in read]
+        batches = self._deferred(number).batches
+        there = [
+            (sequence, batches[first].ids_from(first)[sequence - first])
+            for sequence, first in places
+            if sequence in read
+        ]
+        messages = [wire.MsgProto.FromString(read[sequence]) for sequence, _ in there]
         here.entries += 1
         if not letters or not messages:
             self.context.change_group(number, partial(self._gone, number, here), nobody_waits, deferred_gone=gone)
             tell(self.context, info, len(places), letters)
             return
-        for message in messages:
-            mark(message, info)
+        for message, (_, its_id) in zip(messages, there, strict=True):
+            mark(message, info, its_id)
         change = pb.GroupChange(deferred_gone=gone).SerializeToString()
 
         def opened(channel: LiveChannel | None, error: str) -> None:

@@ -206,7 +206,7 @@ class Delaying:
             self._failed(move, error)
             return
         for message in late:
-            mark(message, move.channel.info)
+            mark(message, move.channel.info, message.sequence)
         move.too_late = len(late)
         self._store(move, letters, late, last)
 

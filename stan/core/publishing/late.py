@@ -17,14 +17,10 @@ def letters_of(context: BrokerContext, name: bytes, group: GroupId) -> bytes:
     return name
 
 
-def mark(message: wire.MsgProto, info: ChannelInfo) -> None:
-    """Say in the headers of a dead letter why it is one, and from which channel."""
-    for key, value in (
-        (letters.REASON, letters.LATE),
-        (letters.CHANNEL, info.name),
-        (letters.SEQUENCE, b"%d" % message.sequence),
-    ):
-        message.headers.add(key=key, value=value)
+def mark(message: wire.MsgProto, info: ChannelInfo, sequence: int) -> None:
+    """Say in the headers of a dead letter why it is one, and from which channel; *sequence*: there, or its id."""
+    told = letters.of_every_letter(info.name, sequence, letters.LATE, message.timestamp)
+    letters.rewrite(message, told, letters.ADDED)
 
 
 def tell(context: BrokerContext, info: ChannelInfo, count: int, channel: bytes) -> None:

@@ -234,7 +234,7 @@ def test_what_is_too_late_is_given_up(name) -> None:
     found = stored(harness, b"foo.dead")
     assert [message.data for message in found] == ([b"1"] if name else [])
     assert [header.key for message in found for header in message.headers] == (
-        [b"stan-reason", b"stan-channel", b"stan-sequence"] if name else []
+        [b"stan-channel", b"stan-sequence", b"stan-reason", b"stan-published"] if name else []
     )
     assert waiting(harness) == 0
 

@@ -175,6 +175,7 @@ def test_what_is_too_late_is_given_up(name) -> None:
     harness = delayed(max_late=60 * SECOND, dead_letter=name)
     harness.connect()
     harness.publish("orders.in5s", b"1")
+    published = harness.wall
     harness.wall += 50 * SECOND
     harness.publish("orders.in5s", b"2")
     harness.wall += 30 * SECOND
@@ -189,6 +190,7 @@ def test_what_is_too_late_is_given_up(name) -> None:
             b"stan-reason": b"late",
             b"stan-channel": b"orders.in5s",
             b"stan-sequence": b"1",
+            b"stan-published": b"%d" % published,
         }
 
 
