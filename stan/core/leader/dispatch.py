@@ -23,7 +23,7 @@ from stan.core.leader.deliveries import Sending, withdrawn
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.ordered_delivery import OrderedTurn, acked_in_order, answered, unread_of, wanted_of
 from stan.core.leader.progress import ProgressReports
-from stan.core.leader.retries import is_last
+from stan.core.leader.retries import Moves, is_last
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -107,6 +107,7 @@ class Dispatch:
                 if member.adaptive is not None:
                     member.adaptive.led(now)
                 self._arm(live, member)
+        self.look_at_offline(self.machine.cursors.values())
 
     def follow(self) -> None:
         """Leadership ended: forget the live view."""
@@ -130,18 +131,44 @@ class Dispatch:
         """A subscription came online; `pump` sends to it once the response to its request is on the way."""
         live = self.cursors.by_id.get(cursor.cursor_id)
         if live is None:
-            to_redeliver = Runs(cursor.to_redeliver)
-            ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
-            live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
-            live.follow(self.policy_of(cursor))
-            for run in to_redeliver:
-                live.retries.owe(run.first, run.last, Cause.RESUMED)
-            adopt_override(live)
+            live = self._view(cursor)
             self.cursors.add(live)
         self.cursors.add_member(live, sub)
         if live.order is not None:
             live.order.forget_takers()  # slots find members anew, so that each gets its share
         self._schedule(live)
+
+    def _view(self, cursor: Cursor) -> LiveCursor:
+        """The live view of a cursor without members."""
+        to_redeliver = Runs(cursor.to_redeliver)
+        ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
+        live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
+        live.follow(self.policy_of(cursor))
+        for run in to_redeliver:
+            live.retries.owe(run.first, run.last, Cause.RESUMED)
+        adopt_override(live)
+        return live
+
+    def offline_view(self, cursor_id: int) -> LiveCursor | None:
+        """A view of a durable without members, of which only what it has given up is of use: to be moved by whoever asks."""
+        cursor = self.machine.cursors.get(cursor_id)
+        if cursor is None or cursor.members or cursor_id in self.cursors.by_id:
+            return None
+        live = self._view(cursor)
+        for run in live.retries.spent(live.policy, live.to_redeliver):
+            live.to_redeliver.remove(run.first, run.last)
+            live.retries.exhausted.add(run)
+        live.retries.moves = self.cursors.moves.setdefault(cursor_id, Moves())
+        return live
+
+    def look_at_offline(self, cursors: Iterable[Cursor]) -> None:
+        """Durables without members whose messages were delivered as often as the policy allows give them up now: nobody would set
+        them aside before a member comes."""
+        for cursor in cursors:
+            if cursor.to_redeliver and not cursor.members and cursor.cursor_id in self.machine.cursors:
+                policy = self.policy_of(cursor)
+                if policy.dead_letter and any(is_last(policy, run.count) for run in cursor.to_redeliver):
+                    self.cursors.given_up[cursor.cursor_id] = None
 
     def leave(self, sub: Subscription, *, gone: bool) -> None:
         """A subscription ended in the replicated state; *gone*: its cursor ended with it or is offline now."""
@@ -152,6 +179,7 @@ class Dispatch:
         self.cursors.remove_member(live, member)
         if gone or not live.members:
             self._drop_cursor(live)
+            self.look_at_offline((live.cursor,))
             return
         for run in member.window:
             live.to_redeliver.merge(Run(run.first, run.last, 0, run.count))
@@ -328,6 +356,7 @@ class Dispatch:
     def policies_changed(self, uid: ChannelUid | None = None) -> None:
         """Other policies may be in force, for one channel if *uid* is given: messages that they allow to be sent again are sent
         again."""
+        self.look_at_offline(self.machine.cursors.values())
         for live in (self.cursors.by_id if uid is None else self.cursors.by_channel.get(uid, {})).values():
             live.follow(self.policy_of(live.cursor))
             for run in live.retries.again(live.policy):

@@ -84,7 +84,7 @@ class DeadLetters:
             if cursors.given_up and not group.dispatch.stops.mute:
                 taken, cursors.given_up = cursors.given_up, {}
                 for cursor_id in taken:
-                    live = cursors.by_id.get(cursor_id)
+                    live = cursors.by_id.get(cursor_id) or group.dispatch.offline_view(cursor_id)
                     if live is not None:
                         self.context.within(number, self._look, number, group, live)
 
@@ -105,9 +105,11 @@ class DeadLetters:
             self.channels.open(into, opened, number)
 
     def _live(self, number: GroupId, cursor_id: int, moves: Moves) -> LiveCursor | None:
-        """The position of a move; None if nobody is there any more, or the leadership has ended."""
+        """The position of a move, also without members; None if it is gone, or the leadership has ended."""
         group = self.context.groups.get(number)
-        live = group.live(cursor_id) if group is not None else None
+        if group is None or not group.leads:
+            return None
+        live = group.live(cursor_id) or group.dispatch.offline_view(cursor_id)
         return live if live is not None and live.retries.moves is moves else None
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -173,10 +175,12 @@ class DeadLetters:
                 self._tell_fault(number, info, live, moves, f"its messages cannot be read: {error}")
             self._again(group, cursor_id, limits.DEAD_LETTER_RETRY)
             return
-        self._settle_gone(group, live, picked, batches)
+        if live.members:
+            self._settle_gone(group, live, picked, batches)
         move = _Move(number, cursor_id, info, into, moves, self._letters(live, info, into, picked, batches))
         if not move.moved:  # they were acked or removed meanwhile
-            group.dispatch.cursors.give_up(live)
+            if live.members:  # what the log has lost is settled once a member is there
+                group.dispatch.cursors.give_up(live)
             return
         moves.busy = True
         for run in move.runs:
@@ -268,6 +272,10 @@ class DeadLetters:
 
     def _not_stored(self, move: _Move, group: ChannelGroup, live: LiveCursor, error: str) -> None:
         """The messages stay pending; what was reported with them is reported again."""
+        self._tell_fault(move.group, move.source, live, move.moves, f"they cannot be stored: {error}")
+        self._again(group, move.cursor_id, limits.DEAD_LETTER_RETRY)
+        if not live.members:
+            return  # nothing of it is reported but what a member does
         unreported, told, clock = live.unreported, move.told, self.context.clock
         unreported.last_sent = -1
         if told is not None and told.progress:
@@ -279,14 +287,12 @@ class DeadLetters:
             for run in runs:
                 unreported.mark(run.first, run.last)
         group.dispatch.reports.mark(live)
-        self._tell_fault(move.group, move.source, live, move.moves, f"they cannot be stored: {error}")
-        self._again(group, move.cursor_id, limits.DEAD_LETTER_RETRY)
 
     def _again(self, group: ChannelGroup, cursor_id: int, pause: int) -> None:
         """Look at a position again, after *pause* ns."""
 
         def look(_now: int) -> None:
-            live = group.live(cursor_id)
+            live = group.live(cursor_id) or group.dispatch.offline_view(cursor_id)
             if live is not None:
                 group.dispatch.cursors.give_up(live)
 

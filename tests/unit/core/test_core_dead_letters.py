@@ -230,6 +230,42 @@ def test_the_position_may_be_left_and_resumed_while_the_entry_is_on_its_way(harn
     assert again.ack_inbox
 
 
+@pytest.mark.parametrize("how", ["at once", "by another leader", "by another policy", "after a refusal"])
+def test_what_an_offline_durable_has_given_up_is_moved_without_a_member(harness, how):
+    sub = harness.subscribe("foo", durable="dur", wait=1)
+    harness.publish("foo", b"a", b"b")
+    harness.pass_time(1.5)
+    assert [sequence for sequence, *_ in harness.received()] == [1, 2, 1, 2]
+    harness.ack(sub.ack_inbox, 2)
+    if how in ("by another policy", "after a refusal"):
+        harness.set_policy(max_deliver=2)
+    if how == "by another leader":
+        harness.hold = True
+    harness.leave("foo", sub.ack_inbox)
+    if how == "by another leader":
+        assert messages(harness) == []
+        harness.hold = False
+        harness.commit()
+        harness.restart()
+    if how in ("by another policy", "after a refusal"):
+        harness.pass_time(3)
+        assert messages(harness) == []
+        harness.publish("foo.dlq", b"made")
+        harness.full = how == "after a refusal"
+        harness.set_policy(max_deliver=2, dead_letter=".dlq")
+        harness.pass_time(3)
+        harness.full = False
+
+    harness.pass_time(3)
+    ((_, data, headers),) = [found for found in messages(harness) if found[1] != b"made"]
+    assert (data, headers[letters.COUNT], headers[letters.REASON]) == (b"a", b"2", letters.EXHAUSTED)
+    assert owed(harness) == set()
+
+    harness.subscribe("foo", durable="dur")
+    assert harness.received() == []
+    assert sum(data == b"a" for _, data, _ in messages(harness)) == 1
+
+
 def test_a_skip_by_an_operator_during_the_move_leaves_one_copy(harness):
     sub = harness.subscribe("foo", durable="dur")
     harness.publish("foo", b"a", b"b", b"c")
