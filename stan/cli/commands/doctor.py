@@ -158,9 +158,15 @@ def of_clocks(nodes: Nodes, now_ns: int) -> Iterator[Finding]:
 
 
 def of_channels(channels: list[pb.ChannelStatus]) -> Iterator[Finding]:
-    """Channels at their limits."""
+    """Channels at their limits, and those whose delayed messages cannot be moved."""
     for channel in channels:
         limits = channel.limits
+        if channel.delay_fault:
+            name = text_of(channel.name)
+            text = f"Delayed messages of channel {name} that are due cannot be moved: {text_of(channel.delay_fault)}."
+            yield Finding(
+                BAD, "delay", text, f"stan policy show {name}; stan channel show {name}; they are tried again"
+            )
         if limits.max_subs and channel.subscriptions + channel.offline >= limits.max_subs:
             name = text_of(channel.name)
             text = f"Channel {name} has all {limits.max_subs:,} subscriptions that it may have."

@@ -19,7 +19,7 @@ from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs, counted_of
 from stan.core.context import BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
-from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.channels import DelayFaults, LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
@@ -181,6 +181,7 @@ class AdminListing:
             in_force = context.config.limits.for_channel(text(info.name)) if channel is None else channel.limits
         span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
         gone = deleted_from(context.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
+        waiting = context.group_of(info).machine.delayed(info.uid)
         return pb.ChannelStatus(
             name=info.name,
             uid=info.uid,
@@ -195,7 +196,10 @@ class AdminListing:
             offline=sum(not cursor.members for cursor in cursors),
             limits=shown_limits(in_force),
             deleted=gone,
-            delayed=context.group_of(info).machine.delayed(info.uid),
+            delayed=waiting,
+            delay_fault=context.kept(info.group, DelayFaults).by_channel.get(info.uid, "").encode()
+            if waiting or delay is not None
+            else b"",
             edited=self._edited(info),
         )
 

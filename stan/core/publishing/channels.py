@@ -99,6 +99,13 @@ class LiveChannel:
         return CHANNEL_DELETING if self.deleting else CHANNEL_RESTORING if self.restoring else ""
 
 
+@dataclass(slots=True)
+class DelayFaults:
+    """Why messages of a group that are due cannot be moved, while this node leads it."""
+
+    by_channel: dict[ChannelUid, str] = field(default_factory=dict)
+
+
 class Delay(NamedTuple):
     """The delay of a channel: its messages are stored in another channel so long after they were published."""
 

@@ -17,7 +17,7 @@ from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.leadership import Leadership
-from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.channels import DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import Deferrals, deferrals
 from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
@@ -265,12 +265,15 @@ class Deferring:
     def _wait(self, here: Deferrals, info: ChannelInfo, error: str) -> None:
         """Messages cannot be moved into a channel now: try again later, and those of other channels go on."""
         here.blocked[info.uid] = self.context.clock.now + limits.DELAY_RETRY
+        self.context.kept(info.group, DelayFaults).by_channel[info.uid] = error
         self.context.complain("WRN", f"Delayed messages cannot be moved to channel {shown(info.name)}: {error}")
 
     def _stored(self, number: GroupId, here: Deferrals, info: ChannelInfo, stored: StoreResult) -> None:
         here.entries -= 1
         if stored.error:
             self._wait(here, info, stored.error)
+        else:
+            self.context.kept(number, DelayFaults).by_channel.pop(info.uid, None)
         self._done(number, here)
 
     def _gone(self, number: GroupId, here: Deferrals, _result: object, _error: str) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.context import BrokerContext, nobody_waits, shown
-from stan.core.publishing.channels import Delay, LiveChannel, LiveChannels
+from stan.core.publishing.channels import Delay, DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
@@ -85,6 +85,7 @@ class Delaying:
         index = context.indexes(info.group, info.uid)
         first = max(index.first_sequence, context.group_of(info).machine.channel(info.uid).first_sequence)
         if not index.last_sequence or first > index.last_sequence:
+            self.context.kept(info.group, DelayFaults).by_channel.pop(info.uid, None)
             return soon
         until = context.clock.wall - delay.delay
         last = min(index.sequence_at(WallNanos(until + 1)) - 1, index.last_sequence)
@@ -180,6 +181,7 @@ class Delaying:
             self._failed(move, stored.error)
             return
         del self._of(move.channel.info.group).under_way[move.channel.info.uid]
+        self.context.kept(move.channel.info.group, DelayFaults).by_channel.pop(move.channel.info.uid, None)
         if move.too_late:
             tell(self.context, move.channel.info, move.too_late, move.delay.dead_letters)
         self.look_at = 0  # more may be due
@@ -217,6 +219,7 @@ class Delaying:
         info, here = move.channel.info, self._of(move.channel.info.group)
         here.under_way.pop(info.uid, None)
         here.paused[info.uid] = self.context.clock.now + limits.DELAY_RETRY
+        self.context.kept(info.group, DelayFaults).by_channel[info.uid] = error
         text = f"Delayed messages of channel {shown(info.name)} cannot be moved to {shown(move.delay.target)}: {error}"
         self.context.complain("WRN", text)
 

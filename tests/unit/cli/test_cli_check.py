@@ -103,6 +103,14 @@ def test_silence_is_critical_and_no_nats_unknown(servers, monkeypatch):
     assert done.stdout.startswith("STAN UNKNOWN")
 
 
+def test_the_doctor_names_delays_that_cannot_be_moved(servers):
+    servers.admin.all_channels = [channel(delay_fault=b'channel "orders" has a delay, and no target')]
+    done = stan("doctor")
+    assert done.exit_code == 1
+    assert "Delayed messages of channel orders that are due cannot be moved" in done.stdout
+    assert "-> stan policy show orders" in done.stdout
+
+
 def test_the_doctor_names_the_next_step(servers):
     servers.admin.all_cursors = [
         durable(members=[member(stalled=True, pending=5)], pending=5, oldest_pending=1),

@@ -15,7 +15,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND, RaftIndex
 from tests.kit.core_harness import CoreHarness
-from tests.unit.core.test_core_delays import data, stored
+from tests.unit.core.test_core_delays import data, fault, stored
 
 
 def send(harness, channel, *messages, client_id="me", numbered=True):
@@ -155,9 +155,11 @@ def test_a_full_disk_refuses_them_and_keeps_those_that_are_due() -> None:
     assert ack.error
     harness.pass_time(6)
     assert data(harness, b"foo") == []
+    assert fault(harness, "foo")
     harness.full = False
     harness.pass_time(2)
     assert data(harness, b"foo") == [b"1"]
+    assert fault(harness, "foo") == ""
 
 
 def ask(harness, kind, channel, **more):

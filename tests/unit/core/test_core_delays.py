@@ -228,6 +228,13 @@ def test_a_channel_with_a_delay_is_made_in_the_group_of_its_target() -> None:
     assert len(data(harness, b"orders")) == 20
 
 
+def fault(harness, channel):
+    """What operators are told of a channel's delayed messages."""
+    request = admin.ChannelsRequest(version=1, pattern=channel.encode())
+    answer = harness.ask("_STAN.x.test-cluster.admin.channels", request, admin.ChannelsResponse)
+    return answer.channels[0].delay_fault.decode()
+
+
 def test_one_that_is_in_another_group_already_refuses_publishes_and_keeps_what_it_has() -> None:
     harness = CoreHarness(Config(store=StoreConfig(raft_groups=8)))
     harness.connect()
@@ -244,7 +251,9 @@ def test_one_that_is_in_another_group_already_refuses_publishes_and_keeps_what_i
     assert "is in another group than its target" in error
     harness.pass_time(3)
     assert data(harness, elsewhere.encode()) == [b"1"]
+    assert "is in another group than its target" in fault(harness, elsewhere)
     harness.broker.reconfigure(harness.config)
+    assert fault(harness, elsewhere) == ""
     assert harness.publish(elsewhere, b"3") == [""]
 
 
