@@ -199,7 +199,7 @@ class LeadingState:
     heard_since: Nanos = Nanos(0)  # noqa: RUF009 - the replay buffer holds what was read from NATS since then
     faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
     policies: Policies = field(default_factory=Policies)  # see BrokerContext.policies
-    placements: int = 0  # counts when a channel's name may belong to another group than before
+    placed: list[Callable[[], None]] = field(default_factory=list)  # see BrokerContext.placement_changed
 
 
 @dataclass(slots=True)
@@ -262,7 +262,8 @@ class BrokerContext:
 
     def placement_changed(self) -> None:
         """Names of channels may belong to other groups than before: who remembers that, looks again."""
-        self.leading.placements += 1
+        for look_again in self.leading.placed:
+            look_again()
 
     # --- who does what ------------------------------------------------------------------------------------------------
 

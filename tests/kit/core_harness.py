@@ -352,12 +352,16 @@ class CoreHarness:
         return self.ask(subject, request, wire.SubscriptionResponse)
 
     def ack(self, ack_inbox, *sequences, channel=b"foo"):
+        self.read_acks(ack_inbox, *sequences, channel=channel)
+        self.turn()
+
+    def read_acks(self, ack_inbox, *sequences, channel=b"foo"):
+        """Acks arrive; more does in the same turn."""
         frames = []
         for sequence in sequences:
             payload = wire.Ack(subject=channel, sequence=sequence).SerializeToString()
             frames.append(b"MSG %b 2 %d\r\n%b\r\n" % (self._told(ack_inbox), len(payload), payload))
         self.broker.step_acks(self._scan(frames).acks)
-        self.turn()
 
     def say(self, ack_inbox, sequence, kind, *, channel=b"foo", **more):
         """A client says something else about a message than that it is done; *more*: fields of the Ack."""

@@ -24,9 +24,9 @@ from tests.sim.world import World
 
 BUDGET = {
     "publish, alone": 76,
-    "publish, leader": 238,
+    "publish, leader": 235,
     "publish, follower": 126,
-    "replayed batch, alone": 33,
+    "replayed batch, alone": 31,
 }
 """Calls for one synchronous publish, or for one delivered batch of replay with its acks."""
 GROWTH = 1.05

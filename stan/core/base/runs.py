@@ -6,7 +6,7 @@ the end, acks from the beginning).
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Sequence as Seq
 from itertools import chain, pairwise, repeat
 from typing import NamedTuple, TypeVar
@@ -330,12 +330,13 @@ def pairs(flat: Iterable[int]) -> Iterator[tuple[int, int]]:
     return zip(numbers, numbers, strict=True)
 
 
-def counted_runs(flat: Iterable[int], counts: Iterable[int]) -> Iterator[Run]:
+def counted_runs(flat: Iterable[int], counts: Collection[int]) -> Iterator[Run]:
     """The runs whose `counted` form is given; missing counts are 0."""
-    for (first, last), count in zip(pairs(flat), chain(counts, repeat(0)), strict=False):
+    every = chain(counts, repeat(0)) if counts else repeat(0)
+    for (first, last), count in zip(pairs(flat), every, strict=False):
         yield _new(Run, (first, last, 0, count))
 
 
-def from_flat(flat: Iterable[int], counts: Iterable[int] = ()) -> Runs:
+def from_flat(flat: Iterable[int], counts: Collection[int] = ()) -> Runs:
     """The set whose `flat` form is given, or the `counted` one."""
     return Runs(counted_runs(flat, counts))

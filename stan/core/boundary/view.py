@@ -4,7 +4,7 @@ The edge, the monitor and the server step the broker with events and read it her
 copied: callers must not change what the view returns.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from stan.config import Config
@@ -127,10 +127,9 @@ class BrokerView:
         """True if this node leads the group; also for the metadata group."""
         return self._context.leads(number)
 
-    @property
-    def placements(self) -> int:
-        """Counts when names of channels may belong to other groups than before."""
-        return self._context.leading.placements
+    def when_placed(self, call: Callable[[], None]) -> None:
+        """Call *call* whenever names of channels may belong to other groups than before."""
+        self._context.leading.placed.append(call)
 
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel."""

@@ -57,7 +57,9 @@ class CommittedEntries:
         return applied
 
     def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
-        machine = self.context.groups[number].machine
+        machine, name = self.context.groups[number].machine, change.WhichOneof("change")
+        if name is None:  # progress alone, on the hot path: the live view knows already
+            return machine.apply(change, index)
         floor = machine.transactions.floor
         applied = machine.apply(change, index)
         self.parts.subscribing.applied(number, applied)
@@ -65,20 +67,26 @@ class CommittedEntries:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:
             self.context.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))
-        if change.WhichOneof("change") in DEFERRED_CHANGES:
+        if name in DEFERRED_CHANGES:
             self.parts.deferring.applied(number, change)
-        if change.HasField("trim"):
-            self.parts.channels.trimmed(number, change.trim)
-        if change.HasField("removal") and not applied.error:
-            self.parts.channels.removed(number, change.removal)
-        if change.HasField("edit_limits"):
-            self.parts.channels.refresh(ChannelUid(change.edit_limits.uid))
-        if change.HasField("restore") and not applied.error:
-            self.parts.channels.restored(number, ChannelUid(change.restore.uid))
-        if change.HasField("drop_channel"):
-            self.parts.channels.drop_committed(number, ChannelUid(change.drop_channel.uid))
-            self.parts.committing.dropped(number, ChannelUid(change.drop_channel.uid))
-            self.parts.delaying.dropped(number, ChannelUid(change.drop_channel.uid))
-        if change.HasField("commit_step") and isinstance(applied.of_part, Ended):
-            self.parts.committing.ended(number, applied.of_part)
+        self._follow(number, change, applied)
         return applied
+
+    def _follow(self, number: GroupId, change: pb.GroupChange, applied: GroupResult) -> None:
+        """The live view of channels follows a change."""
+        match change.WhichOneof("change"):
+            case "trim":
+                self.parts.channels.trimmed(number, change.trim)
+            case "removal" if not applied.error:
+                self.parts.channels.removed(number, change.removal)
+            case "edit_limits":
+                self.parts.channels.refresh(ChannelUid(change.edit_limits.uid))
+            case "restore" if not applied.error:
+                self.parts.channels.restored(number, ChannelUid(change.restore.uid))
+            case "drop_channel":
+                uid = ChannelUid(change.drop_channel.uid)
+                self.parts.channels.drop_committed(number, uid)
+                self.parts.committing.dropped(number, uid)
+                self.parts.delaying.dropped(number, uid)
+            case "commit_step" if isinstance(applied.of_part, Ended):
+                self.parts.committing.ended(number, applied.of_part)

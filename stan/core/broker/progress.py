@@ -24,21 +24,29 @@ class ProgressWriter:
         self.context = context
         self.unwritten: dict[int, pb.GroupChange] = {}  # by ticket: progress entries that are not in the log yet
 
-    def _is_due(self, number: GroupId, group: ChannelGroup, now: Nanos, changing: Set[GroupId]) -> bool:
-        """True if a progress entry of the group is due. A node that runs alone writes progress with every delivery; a replicated
-        group writes it at intervals, and before any change that may move positions. If the log had no room for the last
-        progress entry, a node alone retries at intervals, too."""
+    def _is_due(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> bool:
+        """True if a progress entry of the group is due. A node that runs alone writes progress with every delivery; acks that
+        come together with new messages wait for the delivery of these, in the same turn as a rule, so that one entry tells of
+        both. A replicated group writes it at intervals, and before any change that may move positions. If the log had no room
+        for the last progress entry, a node alone retries at intervals, too."""
         context, dispatch = self.context, group.dispatch
         stops, waiting = dispatch.stops, dispatch.reports.waiting
         if not waiting or stops.frozen or number in context.leading.write_blocked:
             stops.progress_blocked &= waiting  # the cursors to report may be gone
             return False
-        if context.config.cluster is None and not stops.progress_blocked:
+        sent, before = dispatch.totals.out_messages, group.reported_deliveries
+        if (
+            context.config.cluster is None
+            and not stops.progress_blocked
+            and (sent != before or all(proposal.group != number for proposal in ready.proposals))
+        ):
+            group.reported_deliveries = sent
             return True
-        much = dispatch.totals.out_messages - group.reported_deliveries >= limits.PROGRESS_MESSAGES_MAX
-        if number in changing or now >= group.report_at > 0 or (much and number not in context.leading.saturated):
+        much = sent - before >= limits.PROGRESS_MESSAGES_MAX
+        due = context.clock.now >= group.report_at > 0
+        if number in changing or due or (much and number not in context.leading.saturated):
             group.report_at = 0
-            group.reported_deliveries = dispatch.totals.out_messages
+            group.reported_deliveries = sent
             return True
         if not group.report_at:
             self._retry_later(group)
@@ -55,7 +63,7 @@ class ProgressWriter:
 
     def report(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> None:
         """Add the progress entries of a group to *ready*, if they are due. *changing*: groups with other changes in this turn."""
-        if not self._is_due(number, group, self.context.clock.now, changing):
+        if not self._is_due(number, group, ready, changing):
             return
         context = self.context
         for change in group.dispatch.reports.take(context.report_moment):

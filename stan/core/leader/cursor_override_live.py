@@ -10,6 +10,7 @@ from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.retries import is_last
 from stan.core.state.group import OperatorChange
+from stan.protocol.proto import entries_pb2 as pb
 
 
 def adopt_override(live: LiveCursor) -> None:
@@ -38,7 +39,7 @@ def follow(live: LiveCursor, change: OperatorChange) -> None:
 
 def _new_epoch(live: LiveCursor) -> None:
     if live.has_unreported:
-        live.unreported.earlier_epochs.append(live.progress())
+        live.unreported.earlier_epochs.append(live.report(pb.Progress()))
     override = live.cursor.override
     live.unreported.epoch = override.epoch if override is not None else 0
 

@@ -137,13 +137,14 @@ class Unreported:
         """Write into a progress entry what was sent, and which messages count as acked though nobody acked them."""
         sent = self.sent
         if len(sent) == 1 and not sent[0][3]:  # as a rule, on the hot path: one delivery of new messages
-            subscription_id, client_id, cause, _, first, last, at = sent[0]
+            subscription_id, client_id, cause, _, first, last, at, until = sent[0]
             made = entry.sent.add(subscription_id=subscription_id, client_id=client_id[:CLIENT_ID_BYTES_MAX])
             made.runs.extend((first, last))
             if cause:
                 made.cause = cause
             if at < moment.now:
-                made.first_ago = made.last_ago = (moment.now - at) // MICROSECOND
+                made.first_ago = (moment.now - at) // MICROSECOND
+                made.last_ago = (moment.now - (until or at)) // MICROSECOND
             sent.clear()
         elif sent:
             entry.sent.extend(recorded(sent, moment))
@@ -153,6 +154,12 @@ class Unreported:
             entry.removed.extend(self.removed)
             self.rejected.clear()
             self.removed.clear()
+
+    def forget_account(self) -> None:
+        """Nobody is told what was sent, and which messages count as acked though nobody acked them."""
+        self.sent.clear()
+        self.rejected.clear()
+        self.removed.clear()
 
     def gone(self, first: int, last: int) -> None:
         """Messages [first, last] are no longer there: report them as acked, though nobody acked them."""
@@ -246,15 +253,15 @@ class LiveCursor:
         """How many messages of a key-ordered group were passed over, as earlier ones of their slots are not settled."""
         return 0 if self.order is None else sum(run.size for run in self.to_redeliver if run.count < 0)
 
-    def progress(self, moment: ReportMoment | None = None) -> pb.Progress:
-        """Make a progress entry of what changed since the last call: for each touched sequence its current holder, or acked.
-        *moment*: the entry tells what was sent, and why, too."""
+    def report(self, entry: pb.Progress, moment: ReportMoment | None = None) -> pb.Progress:
+        """Write into a new progress entry what changed since the last call: for each touched sequence its current holder, or
+        acked. *moment*: the entry tells what was sent, and why, too. Returns the entry."""
         unreported = self.unreported
         touched = kernel.joined(unreported.marks)
         moves = self.retries.moves
         if moves is not None and moves.sealed.size:  # the entry that settles them is in front of this one
             touched = without(touched, [run[:2] for run in moves.sealed])
-        entry = pb.Progress(cursor_id=self.cursor.cursor_id, last_sent=self.last_sent, epoch=unreported.epoch)
+        entry.cursor_id, entry.last_sent, entry.epoch = self.cursor.cursor_id, self.last_sent, unreported.epoch
         held: list[tuple[int, int]] = []
         counted = bool(self.policy.max_deliver or self.policy.backoff)
         for member in self.members:

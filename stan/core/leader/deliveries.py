@@ -1,6 +1,6 @@
 """What a leader has sent, and why, until a progress entry tells of it.
 
-    delivery ─► Sending, one for each batch ─► Sent in the next progress entry, one for each (member, cause, count)
+    delivery ─► Sending, one for each run ─► Sent in the next progress entry, one for each (member, cause, count)
 
 Kept at every level, written from level DELIVERY on. It changes no state: whoever asks later what has happened to a message reads
 it from the log (stan.core.admin.message_account).
@@ -20,7 +20,7 @@ CLIENT_ID_BYTES_MAX = 128
 
 
 class Sending(NamedTuple):
-    """The messages [first, last], sent to a member at once."""
+    """The messages [first, last], sent to a member for one cause, one behind the other."""
 
     subscription_id: int
     client_id: bytes
@@ -29,6 +29,7 @@ class Sending(NamedTuple):
     first: int
     last: int
     at: Nanos
+    until: int = 0  # Nanos, when the last of them was sent; 0: all were sent at once
 
 
 def recorded(sendings: Iterable[Sending], moment: ReportMoment) -> list[pb.Sent]:
@@ -40,7 +41,7 @@ def recorded(sendings: Iterable[Sending], moment: ReportMoment) -> list[pb.Sent]
     out: list[pb.Sent] = []
     now = moment.now
     before, known = None, None  # of the sending before: as a rule many follow each other that go into one record
-    for subscription_id, client_id, cause, count, first, last, at in sendings:
+    for subscription_id, client_id, cause, count, first, last, at, until in sendings:
         key = (subscription_id, cause, count)
         if key != before:
             before, known = key, runs.get(key)
@@ -60,7 +61,7 @@ def recorded(sendings: Iterable[Sending], moment: ReportMoment) -> list[pb.Sent]
             known[-1] = last
         else:
             known += (first, last)
-        newest[key] = at
+        newest[key] = until or at
     for key, made in records.items():
         _complete(made, runs[key], newest[key], now)
     return out

@@ -558,8 +558,14 @@ class Dispatch:
             _, last, _, count = ahead.sent_before(Run(first, last), flagged=bool(count))
             cause = Cause.MOVED if moved else cause
         live.last_sent = last
-        sub = member.sub
-        live.unreported.sent.append(_new(Sending, (sub.subscription_id, sub.client_id, cause, count, first, last, now)))
+        sub, sent = member.sub, live.unreported.sent
+        begun, at = first, now
+        if sent and sent[-1][5] + 1 == first:  # a record goes on, as a rule until the next progress entry
+            known, _, why, redeliveries, since, _, when, _ = sent[-1]
+            if known == sub.subscription_id and why == cause and redeliveries == count:
+                begun, at = since, when
+                del sent[-1]
+        sent.append(_new(Sending, (sub.subscription_id, sub.client_id, cause, count, begun, last, at, now)))
         return self._send(live, member, batch, first, last, count, now)
 
     def _send(

@@ -41,31 +41,37 @@ class ProgressReports:
             changes.append(pb.GroupChange(maybe_sent=pb.MaybeSent(until=self.unconfirmed)))
             self.unconfirmed = []
         while self.cursors or self.gone:
-            entries = self._of_cursors(limits.PROGRESS_RUNS_MAX, moment)
-            if entries:
-                changes.append(pb.GroupChange(progress=entries))
+            change = pb.GroupChange()
+            if self.gone:
+                self._tell_of_gone(change, moment)
+            while self.cursors and len(change.progress) < limits.PROGRESS_RUNS_MAX:
+                self._tell_of(self.cursors.popitem()[1], change, moment)
+            if change.progress:
+                changes.append(change)
         if moment is not None:
             for change in changes:
-                change.at, change.node = moment.wall, moment.node
+                change.at = moment.wall
+                if moment.node:
+                    change.node = moment.node
         return changes
 
-    def _of_cursors(self, cursors_max: int, moment: ReportMoment | None) -> list[pb.Progress]:
-        out: list[pb.Progress] = []
+    def _tell_of_gone(self, change: pb.GroupChange, moment: ReportMoment | None) -> None:
         gone, self.gone = self.gone, []
         if moment is not None:
-            out += [pb.Progress(cursor_id=number, sent=recorded(sent, moment)) for number, sent in gone]
-        while self.cursors and len(out) < cursors_max:
-            _, live = self.cursors.popitem()
-            if live.unreported.earlier_epochs:
-                out += live.unreported.earlier_epochs
-                live.unreported.earlier_epochs = []
-            if moment is None:
-                live.unreported.sent.clear()
-                live.unreported.rejected.clear()
-                live.unreported.removed.clear()
-            if live.has_unreported or live.unreported.sent:
-                out.append(live.progress(moment))
-        return out
+            for number, sent in gone:
+                change.progress.add(cursor_id=number, sent=recorded(sent, moment))
+
+    @staticmethod
+    def _tell_of(live: LiveCursor, change: pb.GroupChange, moment: ReportMoment | None) -> None:
+        """Add to *change* what a cursor has to report. Its entry is filled in place, as a copy would take as long."""
+        unreported = live.unreported
+        if unreported.earlier_epochs:
+            change.progress.extend(unreported.earlier_epochs)
+            unreported.earlier_epochs = []
+        if moment is None:
+            unreported.forget_account()
+        if live.has_unreported or unreported.sent:
+            live.report(change.progress.add(), moment)
 
     def lost(self, change: pb.GroupChange, cursors: LiveCursors, made_at: Nanos) -> None:
         """A change that `take` returned was not written: report all of its content again. *cursors*: those of the group;

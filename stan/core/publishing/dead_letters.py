@@ -241,7 +241,7 @@ class DeadLetters:
         """What goes with the copies: what was not reported yet of the position, and that the messages are settled."""
         live = self._live(move.group, move.cursor_id, move.moves)
         moment = self.context.report_moment
-        progress = [live.progress(moment)] if live is not None and live.has_unreported else []
+        progress = [live.report(pb.Progress(), moment)] if live is not None and live.has_unreported else []
         runs = move.runs
         for run in runs:
             move.moves.sealed.merge(run)

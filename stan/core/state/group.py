@@ -425,7 +425,9 @@ class GroupMachine:
     def _take_all(self, cursor: Cursor, progress: pb.Progress) -> bool:
         """As `_take` of all sequences that a progress entry tells of, where they are many: in one pass. Returns False if only
         those that were acked are taken, as they are few, or not disjoint."""
-        count = len(progress.acked) + sum(len(held.runs) for held in progress.held)
+        acked, count = progress.acked, len(progress.acked)
+        for held in progress.held:
+            count += len(held.runs)
         if count >= _MANY_NUMBERS:
             parts = sorted(chain(pairs(progress.acked), *(pairs(held.runs) for held in progress.held)))
             if kernel.disjoint(parts):
@@ -434,7 +436,7 @@ class GroupMachine:
                     if member.pending.remove_each(parts):
                         self.dirty.subscriptions.add(member.subscription_id)
                 return True
-        for first, last in pairs(progress.acked):
+        for first, last in pairs(acked):
             self._take(cursor, first, last)
         return False
 

@@ -157,7 +157,6 @@ class Gateway:
     def _scan(self, data: bytes) -> bool:
         at, told, matters = 0, False, False  # matters: a next leader may have to replay it
         scope, quiet, keyed = self.scope, self.subscriptions.quiet, self.replay_buffer is not None
-        scope.look_again()
         try:
             while (
                 at < len(data)

@@ -21,20 +21,14 @@ class ScanScope:
         self.rules = rules(view.config)
         self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
         self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
-        self._placements = view.placements
+        if isinstance(self.channel_filter, ChannelFilter):
+            view.when_placed(self.channel_filter.clear)
 
     def roles_changed(self) -> None:
         """The set of groups that this node leads has changed."""
         if self.channel_filter is not None:
             self.channel_filter.clear()
             self.led = frozenset(self._view.led())
-
-    def look_again(self) -> None:
-        """Ask anew to which group a channel belongs, if that may have changed since the last scan."""
-        if self._placements != self._view.placements:
-            self._placements = self._view.placements
-            if self.channel_filter is not None and self._view.clustered:
-                self.channel_filter.clear()
 
     def identity_known(self) -> None:
         """The metadata has the identity of the cluster, which acks' inboxes begin with: no client may have it as its own."""

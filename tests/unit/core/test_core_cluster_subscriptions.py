@@ -7,9 +7,10 @@ from stan.core.base.ready import Delivery, Fetch
 from stan.core.publishing.channels import NO_METADATA
 from stan.core.state.group import GroupMachine
 from stan.errors import INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
+from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
+from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.core_harness import CoreHarness, Node
 
 SUB, UNSUB = "_STAN.sub.test-cluster", "_STAN.unsub.test-cluster"
@@ -390,6 +391,24 @@ def test_alone_positions_are_told_at_once():
     harness.publish("foo", b"1")
     (only,) = harness.broker.context.groups[1].machine.cursors.values()
     assert only.last_sent == 1
+
+
+def test_deliveries_that_go_on_are_one_record_until_they_are_told(node):
+    node.lead()
+    subscribed(node)
+    dispatch = node.broker.context.groups[1].dispatch
+    node.publish("foo", b"1", b"2")
+    node.now += MILLISECOND
+    node.publish("foo", b"3")
+    assert [(one.first, one.last) for live in dispatch.cursors.by_id.values() for one in live.unreported.sent] == [
+        (1, 3)
+    ]
+
+    node.pass_time(LAZY)
+    changes = [pb.GroupChange.FromString(body) for _, kind, body in node.logs[1] if kind == Kind.CHANGE]
+    (sent,) = [sent for change in changes for progress in change.progress for sent in progress.sent]
+    assert list(sent.runs) == [1, 3]
+    assert sent.first_ago - sent.last_ago == MILLISECOND // MICROSECOND
 
 
 # --- the next leader ------------------------------------------------------------------------------------------------------

@@ -6,6 +6,8 @@ import pytest
 
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.base.runs import Run, Runs
+from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
@@ -222,6 +224,42 @@ def test_failed_write_of_progress_is_told_again_later(harness):
     harness.pass_time(31)
 
     assert harness.received() == [(2, 1), (3, 1)]
+
+
+def progress_of(harness):
+    """(last sent, runs that were acked) of each progress entry."""
+    changes = [pb.GroupChange.FromString(body) for _, kind, body in harness.logs[1] if kind == Kind.CHANGE]
+    return [(told.last_sent, list(told.acked)) for change in changes for told in change.progress]
+
+
+def test_acks_that_come_together_with_messages_are_told_with_the_delivery_of_these(harness):
+    sub = harness.subscribe("foo", in_flight=5)
+    harness.publish("foo", b"a", b"b")
+    harness.read_acks(sub.ack_inbox, 1, 2)
+    harness.publish("foo", b"c")
+    assert progress_of(harness) == [(2, []), (3, [1, 2])]
+
+    harness.ack(sub.ack_inbox, 3)
+    assert progress_of(harness)[2:] == [(3, [3, 3])]
+
+
+def test_acks_that_come_together_with_messages_that_nobody_gets_are_told_in_the_same_turn(harness):
+    sub = harness.subscribe("foo", in_flight=5)
+    harness.publish("foo", b"a")
+    harness.read_acks(sub.ack_inbox, 1)
+    harness.publish("bar", b"b")
+    assert progress_of(harness) == [(1, []), (1, [1, 1])]
+
+
+def test_acks_that_come_together_with_messages_that_are_refused_are_told_soon(harness):
+    sub = harness.subscribe("foo", in_flight=5)
+    harness.publish("foo", b"a")
+    harness.full = True
+    harness.read_acks(sub.ack_inbox, 1)
+    assert harness.publish("foo", b"b") == ["disk full"]
+    harness.full = False
+    harness.pass_time(0.2)
+    assert progress_of(harness) == [(1, []), (1, [1, 1])]
 
 
 def test_nothing_is_sent_while_the_disk_has_no_room_for_what_was_sent(harness):

@@ -292,6 +292,18 @@ def test_deliveries_are_put_together_and_repeats_are_not():
     assert [(one.first, one.last, one.at) for one in again[:3]] == [(1, 3, 1000), (9, 9, 1000), (4, 4, 3000)]
 
 
+def test_records_of_a_flow_are_put_together_with_their_times():
+    made = recorded(
+        [
+            Sending(1, b"me", Cause.NEW, 0, 1, 5, 1000, 3000),
+            Sending(1, b"me", Cause.NEW, 0, 9, 9, 4000, 6000),
+        ],
+        ReportMoment(10_000, 99_000, b""),
+    )
+
+    assert [(list(one.runs), one.first_ago, one.last_ago) for one in made] == [([1, 5, 9, 9], 9, 4)]
+
+
 def test_a_delivery_that_did_not_leave_is_taken_back():
     sendings = [sending(1, 4, 1), sending(1, 4, 2, sub=2), sending(2, 3, 3, cause=Cause.MOVED, count=1)]
 
