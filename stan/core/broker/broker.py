@@ -354,7 +354,7 @@ class Broker:
             outgoing.drain_into(ready)
         progress: object = False  # true: a group that this node leads may have progress to write
         commits: object = parts.committing.doubtful  # true: a commit may go on
-        given_up: object = False  # true: messages may have to be moved, or to be read for that
+        given_up: object = False  # true: messages may have to be moved
         for number, group in context.leading.led:
             dispatch = group.dispatch
             if dispatch.scheduled:
@@ -364,10 +364,10 @@ class Broker:
                 progress or reports.cursors or reports.unconfirmed or reports.gone or dispatch.stops.progress_blocked
             )
             commits = commits or group.machine.transactions.under_way
-            given_up = given_up or dispatch.cursors.given_up or outgoing.fetches
+            given_up = given_up or dispatch.cursors.given_up
         if progress or context.proposals.changes:
             self._propose_changes(ready)
-        if commits or given_up:
+        if commits or given_up or outgoing.fetches:
             self._go_on(ready)
         if outgoing.pub_acks:
             ready.sends += outgoing.pub_acks
