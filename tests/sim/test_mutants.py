@@ -51,14 +51,14 @@ def never_sends_again(monkeypatch):
 
 
 def forgets_acks(monkeypatch):
-    progress = LiveCursor.progress
+    report = LiveCursor.report
 
-    def forgets(self, moment=None):
-        entry = progress(self, moment)
+    def forgets(self, entry, moment=None):
+        report(self, entry, moment)
         del entry.acked[:]
         return entry
 
-    monkeypatch.setattr(LiveCursor, "progress", forgets)
+    monkeypatch.setattr(LiveCursor, "report", forgets)
 
 
 def overfills_windows(monkeypatch):
