@@ -603,6 +603,9 @@ def check_at_least_once(history):
             if sequence not in got[sub]
             and sequence not in acked[sub.consumer]
             and (sub.channel, sequence, sub.member) not in history.dead_letters  # faults have swallowed its deliveries
+            and not (
+                history.max_deliver and history.explained(history.publishes[value].asked_at, FOREVER, (sub.member,))
+            )
             and (sub.start == "first" or history.publishes[value].asked_at > sub.joined_at)
         ]
         if missing and sub.kind == "plain":
@@ -858,7 +861,7 @@ def check_causes(history):
                 if not fell and not history.explained_after(event.at, told_by, ()):
                     yield f"{consumer}: {event.sequence} came to {event.sub.member}, count {event.count}: no cause is recorded"
                 continue
-            record = max(matching)
+            record = max(matching, key=lambda one: (one[0] <= event.at, one))  # clocks may be off, but seldom are
             open_records.remove(record)
             at, until, group, cursor_id, off = record
             if event.at > until + off + ON_THE_WAY + CROSSING and not history.explained(

@@ -207,6 +207,7 @@ class OrderedTurn:
                 firsts,
                 parcel.lasts,
                 repeat(self.now, len(firsts)),
+                repeat(self.now),
                 strict=False,
             )
             recorded += map(_new, repeat(Sending), told)
