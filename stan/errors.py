@@ -155,6 +155,11 @@ DELAY_TARGET_ELSEWHERE = (
 DELAY_NEEDS_LEVEL = "stan: delayed messages need level {} of the cluster, which is at level {}"
 DELAYED_TOO_LONG = "stan: the message is delayed for too long"
 TOO_MANY_DELAYED = "stan: too many messages wait for their time"
+TTL_NEEDS_LEVEL = "stan: messages with a time to live need level {} of the cluster, which is at level {}"
+INVALID_TTL = "stan: the time to live of the message is negative or too long"
+TOO_MANY_EXPIRING = (
+    "stan: too many messages of the channel that expire lie between others that do not, or expire otherwise"
+)
 UNKNOWN_MESSAGE = "stan: the channel has no message of this sequence"
 CHANNEL_DELETING = "stan: channel is being deleted"
 TOO_MANY_CLIENTS = "stan: maximum number of clients reached"

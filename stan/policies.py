@@ -20,6 +20,7 @@ from stan.limits import (
     MAX_HOLD_MAX,
     NAME_BYTES_MAX,
     POLICIES_MAX,
+    TTL_MAX,
 )
 from stan.patterns import matches, valid_name, width
 from stan.units import go_duration
@@ -61,6 +62,7 @@ POLICY_OPTIONS: Final = (
     PolicyOption("delay", "delay", "delay", Form.DURATION, DELAY_MAX, zero="none", of_channel=True),
     PolicyOption("target", "target", "target", Form.CHANNEL, zero="none", of_channel=True),
     PolicyOption("max_late", "max_late", "max late", Form.DURATION, DELAY_MAX, of_channel=True),
+    PolicyOption("ttl", "ttl", "time to live", Form.DURATION, TTL_MAX, zero="none", of_channel=True),
 )
 """What a policy can set, in the order in which it is shown."""
 OPTIONS: Final = tuple(option.field for option in POLICY_OPTIONS)
@@ -83,6 +85,7 @@ class PolicyRule:
     delay: int | None = None  # ns
     target: str | None = None
     max_late: int | None = None  # ns
+    ttl: int | None = None  # ns
     where: str = ""  # file:line, of one that is configured
 
     @property

@@ -104,6 +104,7 @@ class Totals:
     in_messages: int = 0
     in_bytes: int = 0
     late_messages: int = 0  # delayed ones that were given up
+    expired_messages: int = 0  # those whose time to live was over
 
 
 @dataclass(slots=True)

@@ -78,6 +78,16 @@ DELAYED_IDS_MAX = 100_000
 """Of delayed messages that are due in a moment, in the answer for a backup."""
 DEFERRED_MAX = 1_000_000
 """Messages of one group that wait for a time which their publishers have told; their times are in memory."""
+TTL_MAX = 10 * 365 * 24 * 3600 * SECOND
+"""Longest time to live of a message, by a policy or by its publisher."""
+TTL_UNITS = 3_600
+"""The expiry of a message is rounded up to such a part of its time to live, at least to a second: so what a policy has expire is
+listed in not many more runs."""
+EXPIRING_RUNS_MAX = 20_000
+"""Runs of messages of one channel that expire at one time each, and of those that are gone one by one; they are in memory, and
+those that are gone are written whole when some are added."""
+EXPIRED_CHANNELS_MAX = 256
+"""Channels in one entry that removes what has expired."""
 
 # --- permissions and complaints ------------------------------------------------------------------------------------
 PERMISSION_RULES_MAX = 10_000

@@ -5,7 +5,7 @@ one channel in one read, one `Acks` all sequences acked for one subscription in 
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stan.limits import INBOX_BYTES_MAX
 
@@ -66,6 +66,19 @@ Sender = tuple[bytes, bytes, bytes]
 """The sender of a publish: user (b"" without users), client id, connection id (b"" when absent)."""
 
 
+class Times(NamedTuple):
+    """When the messages of a batch come and go, as their publishers have told."""
+
+    dues: bytes = b""
+    """Per message: when it is due, Unix ns, i64 little-endian; b"" if they are to be stored in their channel at once. Messages
+    with and without such a time are never in one batch."""
+    ttls: bytes = b""
+    """Per message: its time to live, ns, i64 little-endian, as it came; 0: none. b"" if no message has any."""
+
+
+NO_TIMES: Final = Times()
+
+
 @dataclass(slots=True)
 class Publishes:
     """The well-formed PubMsgs for one channel, of one user, in one read, in order of arrival."""
@@ -91,14 +104,13 @@ class Publishes:
     """The user who published them, as NATS reports; b"" without users."""
     numbered: bool = False
     """Some acks have room for the sequence of their message, which the kernel's `number` fills in."""
-    dues: bytes = b""
-    """Per message: when it is due, Unix ns, i64 little-endian; b"" if they are to be stored in their channel at once. Messages
-    with and without such a time are never in one batch."""
+    times: Times = NO_TIMES
+    """What their publishers have told of when they come and go."""
 
     @property
     def line(self) -> bytes:
         """The channel, or another name for it if the messages are due later: the order between the two is not kept."""
-        return self.channel + LATER if self.dues else self.channel
+        return self.channel + LATER if self.times.dues else self.channel
 
     def senders(self) -> list[Sender]:
         """The publishers, each with the user."""

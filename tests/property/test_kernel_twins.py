@@ -314,7 +314,7 @@ def test_scan_keyed_gives_the_key_of_each_guid(twin, stream):
             m = wire_pb2.PubMsg.FromString(found.payload)
             kind = m.subject, m.deliver_at > 0
             expected[kind] = expected.get(kind, b"") + server_py._key(m.guid)
-    assert {(found.channel, bool(found.dues)): found.keys for found in result.publishes} == expected
+    assert {(found.channel, bool(found.times.dues)): found.keys for found in result.publishes} == expected
 
 
 BEHIND = Rules(replies=(b"r", b"acks."), own=(b"acks.2", b"x."))
@@ -460,7 +460,9 @@ def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, t
     stream = b"".join(frame(PREFIX + b"a", PUB, b"r", b"", m.SerializeToString()) for m in sent)
     (found,) = twin.scan(stream, 0, PUB, ACK, PREFIX).publishes
     assert found.numbered == any(m.numbered for m in sent)
-    assert found.dues == (Struct(f"<{len(sent)}q").pack(*(m.deliver_at for m in sent)) if later else b"")
+    assert found.times.dues == (Struct(f"<{len(sent)}q").pack(*(m.deliver_at for m in sent)) if later else b"")
+    ttls = [m.ttl for m in sent]
+    assert found.times.ttls == (Struct(f"<{len(sent)}q").pack(*ttls) if any(ttls) else b"")
     room = [b"\x80\x01" + b"\x80" * 9 + b"\x00" if m.numbered else b"" for m in sent]
     expected_acks = [
         wire_pb2.PubAck(guid=m.guid).SerializeToString() + space for m, space in zip(sent, room, strict=True)
@@ -719,7 +721,7 @@ def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept, keyed
     refused = by_channel(twin, goes, keyed=keyed)
     for found in by_channel(twin, stream, keyed=keyed).values():
         stays, acks = server_py.select(found, [publisher in kept for publisher in found.publishers])
-        kind = found.channel, bool(found.dues)
+        kind = found.channel, bool(found.times.dues)
         assert acks == (refused[kind].acks if kind in refused else b"")
         if stays is not None:
             stays.payload_bytes = wanted[kind].payload_bytes
@@ -728,7 +730,7 @@ def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept, keyed
 
 def by_channel(twin: ModuleType, stream: list[bytes], *, keyed: bool) -> dict[tuple[bytes, bool], Publishes]:
     result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=keyed)
-    return {(found.channel, bool(found.dues)): found for found in result.publishes}
+    return {(found.channel, bool(found.times.dues)): found for found in result.publishes}
 
 
 @both

@@ -10,6 +10,7 @@ from stan.core.publishing import delaying, publishing
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.deferring import Deferring
 from stan.core.state.deferred import Deferred
+from stan.protocol.frames import Times
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND
 from tests.sim.delay_worlds import ClusterDeferred, ClusterDelays, NodeDeferred, NodeDelays
@@ -94,8 +95,8 @@ def defers_less(monkeypatch):
     make = publishing.deferred_change
 
     def wrong(uid, batch, first):
-        early = array("q", (due - SECOND // 2 for due in array("q", batch.dues))).tobytes()
-        return make(uid, replace(batch, dues=early), first)
+        early = array("q", (due - SECOND // 2 for due in array("q", batch.times.dues))).tobytes()
+        return make(uid, replace(batch, times=Times(early)), first)
 
     monkeypatch.setattr(publishing, "deferred_change", wrong)
 

@@ -26,6 +26,7 @@ class DeliveryPolicy:
     delay: Nanos = NONE  # messages are stored in `target` so long after they were published; 0: as they come
     target: str = ""
     max_late: Nanos = NONE  # a delayed message that is later than this is given up; 0: it never is
+    ttl: Nanos = NONE  # messages are gone so long after they were stored; 0: as the channel's limits say
 
     def target_of(self, channel: bytes) -> bytes:
         """The channel in which the delayed messages of *channel* are stored once they are due; b"": none is told."""

@@ -55,15 +55,21 @@ class FetchRules:
         return _of_leader(accepted) and accepted.request.channel not in self._view.meta.channels
 
     def holds(self, accepted: AcceptedRequest) -> bool:
-        """True if no other node can lead the group whose leader is asked."""
-        return not _of_leader(accepted) or self._may_lead(self._view.group_number(accepted.request.channel))
+        """True if no other node can lead the group whose leader is asked, and nothing has to go from the channel first."""
+        return not _of_leader(accepted) or (
+            self._may_lead(self._view.group_number(accepted.request.channel)) and not self._is_held(accepted)
+        )
+
+    def _is_held(self, accepted: AcceptedRequest) -> bool:
+        info = self._view.meta.channels.get(accepted.request.channel)
+        return info is not None and self._view.is_held(info.group, info.uid)
 
     def channel_of(self, accepted: AcceptedRequest) -> tuple[GroupId, ChannelUid] | Refusal:
         """The group and the uid of the channel that is asked for, or why this node may not answer now."""
         view, request = self._view, accepted.request
         info = view.meta.channels.get(request.channel)
         number = view.group_number(request.channel)
-        if _of_leader(accepted) and not (view.leads(number) and self._may_lead(number)):
+        if _of_leader(accepted) and not (view.leads(number) and self.holds(accepted)):
             return AGAIN
         return Refusal(UNKNOWN_CHANNEL) if info is None else (number, info.uid)
 

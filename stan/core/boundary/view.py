@@ -159,12 +159,22 @@ class BrokerView:
         """Sequences of a channel that were deleted one by one; None if there are none."""
         return self._context.deleted(group, uid)
 
+    def is_held(self, group: GroupId, uid: ChannelUid) -> bool:
+        """True if nothing of a channel may be sent until what has expired in it is removed."""
+        found = self._context.groups.get(group)
+        return found is not None and uid in found.dispatch.stops.expiring
+
     # --- counters -----------------------------------------------------------------------------------------------------
 
     @property
     def late_messages(self) -> int:
         """Delayed messages that were given up because they were too late."""
         return self._context.reports.totals.late_messages
+
+    @property
+    def expired_messages(self) -> int:
+        """Messages that were removed because their time to live was over."""
+        return self._context.reports.totals.expired_messages
 
     @property
     def in_messages(self) -> int:

@@ -338,6 +338,7 @@ class Broker:
             or self.original_requests.pending
             or outgoing.news
             or parts.channels.delayed
+            or wall >= parts.timed.expiring.next
         ):
             self._run_due(now)
         ready = Ready()
@@ -387,7 +388,9 @@ class Broker:
         if context.outgoing.news:
             context.within(META_GROUP, self.parts.long_poll.tell)
         if self.parts.channels.delayed:
-            self.parts.delaying.pump()
+            self.parts.timed.delaying.pump()
+        if context.clock.wall >= self.parts.timed.expiring.next:
+            self.parts.timed.expiring.pump()
 
     def _propose_changes(self, ready: Ready) -> None:
         """Add the progress entries that are due to *ready*, and behind them the changes of this turn."""
@@ -423,6 +426,8 @@ class Broker:
         """Set the time before events are stepped."""
         clock = self.context.clock
         clock.now, clock.wall = now, wall
+        if wall >= self.parts.timed.expiring.next:  # before anything is sent
+            self.parts.timed.expiring.pump()
 
     @property
     def has_work(self) -> bool:

@@ -2,15 +2,13 @@
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import BrokerContext
+from stan.core.publishing.timed import TIMED_CHANGES
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import MetaResult
 from stan.core.state.transactions import Ended
 from stan.protocol.entries import STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
-
-DEFERRED_CHANGES = frozenset({"deferred", "deferred_gone", "drop_channel"})
-"""Changes by which deferred messages come or go."""
 
 
 class CommittedEntries:
@@ -67,8 +65,8 @@ class CommittedEntries:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:
             self.context.outgoing.trims.append((number, STAGING_UID, machine.transactions.floor))
-        if name in DEFERRED_CHANGES:
-            self.parts.deferring.applied(number, change)
+        if name in TIMED_CHANGES:
+            self.parts.timed.applied(number, change, applied)
         self._follow(number, change, applied)
         return applied
 
@@ -87,6 +85,6 @@ class CommittedEntries:
                 uid = ChannelUid(change.drop_channel.uid)
                 self.parts.channels.drop_committed(number, uid)
                 self.parts.committing.dropped(number, uid)
-                self.parts.delaying.dropped(number, uid)
+                self.parts.timed.delaying.dropped(number, uid)
             case "commit_step" if isinstance(applied.of_part, Ended):
                 self.parts.committing.ended(number, applied.of_part)

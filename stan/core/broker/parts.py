@@ -19,11 +19,10 @@ from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
-from stan.core.publishing.deferring import Deferring
-from stan.core.publishing.delaying import Delaying
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
+from stan.core.publishing.timed import TimedMessages, make_timed
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
@@ -42,8 +41,7 @@ class BrokerParts:
     committing: Committing
     stored_reads: StoredReads
     dead_letters: DeadLetters
-    delaying: Delaying
-    deferring: Deferring
+    timed: TimedMessages
     clients: Clients
     subscribing: Subscribing
     nodes: NodeRequests
@@ -79,8 +77,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         committing=Committing(context, channels, publishing),
         stored_reads=stored_reads,
         dead_letters=DeadLetters(context, channels, publishing, stored_reads),
-        delaying=Delaying(context, channels, publishing, stored_reads),
-        deferring=Deferring(context, channels, publishing, stored_reads),
+        timed=make_timed(context, channels, publishing, stored_reads),
         clients=clients,
         subscribing=Subscribing(context, channels, clients, read_index, arrival_order),
         nodes=nodes,

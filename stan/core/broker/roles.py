@@ -58,7 +58,7 @@ class GroupRoles:
         context.groups_changed()
         self.parts.channels.lead(number)
         self.parts.staging.lead(number, leadership)
-        self.parts.deferring.lead(number, leadership)
+        self.parts.timed.lead(number, leadership)
         group.dispatch.lead(context.clock.now, context.clock.wall)
         if unconfirmed:
             group.dispatch.mark_unconfirmed()

@@ -44,6 +44,7 @@ class DeliveryStops:
     frozen: bool = False  # the log takes nothing until a restart
     progress_blocked: bool = False  # the log had no room for a progress entry
     lease_lapsed: bool = False  # another node may lead: nothing is sent until that is known
+    expiring: frozenset[ChannelUid] = frozenset()  # of these nothing is sent until what has expired is removed
 
     @property
     def mute(self) -> bool:
@@ -116,6 +117,7 @@ class Dispatch:
         self.scheduled.clear()
         self.keep_batches.clear()
         self.stops.progress_blocked = False
+        self.stops.expiring = frozenset()
 
     def mark_unconfirmed(self) -> None:
         """After a fail-over or a loss of power: deliveries may be ahead of the replicated position. Those that may have been sent
@@ -385,7 +387,7 @@ class Dispatch:
             return []
         live.reads.fetching = 0
         self._schedule(live)
-        if self.stops.mute or live.cursor.paused:
+        if self.stops.mute or live.cursor.paused or live.cursor.uid in self.stops.expiring:
             return []
         if live.order is not None and fetch.runs[0][0] <= live.last_sent:
             for run in answered(live, live.order, fetch.runs, batches):
@@ -491,6 +493,8 @@ class Dispatch:
             self.keep_batches.discard(live.cursor.cursor_id)
             if live.cursor.override is not None and live.cursor.paused:
                 live.reads.batches.clear()
+            elif live.cursor.uid in self.stops.expiring:
+                continue  # scheduled again when it is held no longer
             elif live.members and not live.reads.fetching and live.policy is not NOT_KNOWN:
                 if live.order is None:
                     room -= self._pump_one(live, ready, now, room)

@@ -236,7 +236,7 @@ def encode(batches: Iterable[Publishes]) -> bytes:
     fingerprints = pb.Fingerprints()
     for batch in batches:
         fingerprints.batches.add(
-            channel=batch.channel + LATER if batch.dues else batch.channel,
+            channel=batch.channel + LATER if batch.times.dues else batch.channel,
             publishers=chain.from_iterable(batch.publishers),
             owners=batch.owners,
             keys=batch.keys,

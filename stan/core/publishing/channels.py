@@ -127,6 +127,7 @@ class LiveChannels:
         self.aging: set[ChannelUid] = set()  # channels with an age limit
         self.warned: set[ChannelUid] = set()
         self.delayed: dict[ChannelUid, Delay] = {}  # channels whose messages wait there for their time
+        self.ttls: dict[ChannelUid, int] = {}  # ns: channels whose messages a policy lets expire
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -388,6 +389,10 @@ class LiveChannels:
         configured = self.context.config.limits.for_channel(text(info.name))
         found = self.context.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
         policy = self.context.policies.of(info.name, b"")
+        if policy.ttl:
+            self.ttls[info.uid] = policy.ttl
+        else:
+            self.ttls.pop(info.uid, None)
         if not policy.delay:
             self.delayed.pop(info.uid, None)
             return found
@@ -517,6 +522,7 @@ class LiveChannels:
         self.aging.discard(channel.info.uid)
         self.warned.discard(channel.info.uid)
         self.delayed.pop(channel.info.uid, None)
+        self.ttls.pop(channel.info.uid, None)
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""

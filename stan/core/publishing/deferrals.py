@@ -65,6 +65,6 @@ def deferrals(context: BrokerContext, channels: LiveChannels, number: GroupId) -
 
 def deferred_change(uid: ChannelUid, batch: Publishes, first: int) -> bytes:
     """The change that goes with deferred messages of a channel, stored from the sequence *first* on."""
-    dues = array("q", batch.dues)
+    dues = array("q", batch.times.dues)
     change = pb.Deferred(uid=uid, sequence=first, dues=dues, bytes=len(batch.bodies))
     return pb.GroupChange(deferred=change).SerializeToString()

@@ -18,7 +18,9 @@ def letters_of(context: BrokerContext, name: bytes, group: GroupId) -> bytes:
 
 
 def mark(message: wire.MsgProto, info: ChannelInfo, sequence: int) -> None:
-    """Say in the headers of a dead letter why it is one, and from which channel; *sequence*: there, or its id."""
+    """Say in the headers of a dead letter why it is one, and from which channel; *sequence*: there, or its id. It does not
+    expire as the message would have."""
+    message.ClearField("expires_at")
     told = letters.of_every_letter(info.name, sequence, letters.LATE, message.timestamp)
     letters.rewrite(message, told, letters.ADDED)
 

@@ -21,9 +21,12 @@ from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, 
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.deferrals import Deferrals, deferred_change
+from stan.core.publishing.expiry_rows import TAG, expiring_change, expiry, restamped, runs_of, stamped, times_of
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.requests.read_index import ReadIndex
 from stan.core.state.deferred import Deferred
+from stan.core.state.expiries import Expiries
+from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import (
@@ -39,7 +42,13 @@ from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import can_be_answered
 from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
+PASSING = (errors.TOO_MANY_DELAYED, errors.TOO_MANY_EXPIRING)
+"""Why rows are refused for now."""
 TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
+EXPIRY_BYTES = 12
+"""Bytes of a message that tell when it expires."""
+UNBOUNDED = 1 << 63
+"""What is to be stored all the same, as the rows of a commit."""
 ENTRY_BYTES_TARGET = 1 * MiB
 """An entry is closed once it holds this many bytes (RAFT.md: larger entries only hurt the latency of others)."""
 BODIES_OF, COUNT_OF = attrgetter("bodies"), attrgetter("count")
@@ -197,10 +206,12 @@ class Publishing:
             self._open(batch)
 
     def _take_into(self, channel: LiveChannel, batch: Publishes) -> None:
-        if batch.dues:
+        if batch.times.dues:
             self._defer(channel, batch)
         elif self.channels.delayed and (error := self.channels.delay_refusal(channel, batch.count)):
             (self._refuse_for_now if error == errors.TOO_MANY_DELAYED else self._refuse)(batch.acks, error)
+        elif batch.times.ttls or channel.info.uid in self.channels.ttls:
+            self._take_expiring(channel, batch)
         elif not self._queue(channel, batch):
             # Refused, as reading must not pause: it brings the majority's answers.
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
@@ -212,19 +223,74 @@ class Publishing:
             self._refuse(batch.acks, errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level))
             return
         latest = context.clock.wall + limits.DELAY_MAX
-        fitting, refused = split(batch, [due <= latest for due in array("q", batch.dues)])
+        fitting, refused = split(batch, [due <= latest for due in array("q", batch.times.dues)])
         self._refuse(refused, errors.DELAYED_TOO_LONG)
+        if fitting is not None and fitting.times.ttls:
+            fitting = self._with_ttls(fitting)
         if fitting is None:
             return
+        bodies = fitting.bodies
+        if fitting.times.ttls:  # from when it is due
+            dues, ttls = array("q", fitting.times.dues), array("q", fitting.times.ttls)
+            times = [expiry(due, ttl) if ttl else 0 for due, ttl in zip(dues, ttls, strict=True)]
+            bodies = stamped(bodies, array("q", times))
         hidden = context.kept(info.group, Deferrals).hidden
         waiting = context.group_of(info).machine.part(Deferred).waiting + hidden.unsealed.count
         stored = partial(self._deferred, fitting)
         change = partial(deferred_change, info.uid, fitting)
-        rows = RowBatch(fitting.bodies, fitting.count, stored, change, source=fitting)
+        rows = RowBatch(bodies, fitting.count, stored, change, source=fitting)
         if waiting + fitting.count > limits.DEFERRED_MAX:
             self._refuse_for_now(fitting.acks, errors.TOO_MANY_DELAYED)
         elif not self._queue(hidden, rows):
             self._refuse_for_now(fitting.acks, TOO_MUCH_WAITING)
+
+    def _with_ttls(self, batch: Publishes) -> Publishes | None:
+        """What of a batch with times to live can be taken (None if nothing); the rest is refused."""
+        at_level = self.context.meta.level
+        if at_level < level.DELIVERY:
+            fitting, refused = split(batch, [not ttl for ttl in array("q", batch.times.ttls)])
+            self._refuse(refused, errors.TTL_NEEDS_LEVEL.format(level.DELIVERY, at_level))
+            return fitting
+        fitting, refused = split(batch, [0 <= ttl <= limits.TTL_MAX for ttl in array("q", batch.times.ttls)])
+        self._refuse(refused, errors.INVALID_TTL)
+        return None if fitting is None else self._with_room(fitting)
+
+    def _with_room(self, batch: Publishes) -> Publishes | None:
+        """What of a batch can be delivered when it tells when it expires (None if nothing can); the rest is refused."""
+        context = self.context
+        most = min(context.message_payload_max(batch.channel), context.nats.payload_bytes_max - EXPIRY_BYTES)
+        fitting, refused = oversize.part(batch, most)
+        self._refuse(refused, errors.MESSAGE_TOO_LARGE)
+        return fitting
+
+    def _take_expiring(self, channel: LiveChannel, batch: Publishes) -> None:
+        """Take publishes some of which expire."""
+        info = channel.info
+        fitting = self._with_ttls(batch) if batch.times.ttls else self._with_room(batch)
+        if fitting is None:
+            return
+        times = times_of(
+            fitting.times.ttls, fitting.count, self.context.clock.wall, self.channels.ttls.get(info.uid, 0)
+        )
+        stored = partial(self._deferred, fitting)
+        rows = RowBatch(stamped(fitting.bodies, times), fitting.count, stored, source=fitting)
+        if not self._list_expiring(info, rows, times, limits.EXPIRING_RUNS_MAX):
+            self._refuse_for_now(fitting.acks, errors.TOO_MANY_EXPIRING)
+        elif not self._queue(channel, rows):
+            self._refuse_for_now(fitting.acks, TOO_MUCH_WAITING)
+
+    def _list_expiring(self, info: ChannelInfo, rows: RowBatch, times: "array[int]", most: int) -> bool:
+        """See to it that rows which expire are listed once they are stored; False if more than *most* runs would be."""
+        runs, found = runs_of(times)
+        if not found:
+            return True
+        machine = self.context.group_of(info).machine
+        gone = machine.tombstones.by_channel.get(info.uid)
+        known = machine.part(Expiries).pieces(info.uid) + (gone.pieces if gone is not None else 0)
+        if known + len(found) > most:
+            return False
+        rows.expiring = partial(expiring_change, info.uid, runs, found)
+        return True
 
     def _deferred(self, batch: Publishes, stored: StoreResult) -> None:
         if stored.error:
@@ -253,8 +319,13 @@ class Publishing:
     def add(self, channel: LiveChannel, rows: RowBatch) -> None:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
         error = "" if rows.priority else self.channels.delay_refusal(channel, rows.count)
+        info, ttls = channel.info, self.channels.ttls
+        if not error and (info.uid in ttls or TAG in rows.bodies):
+            rows.bodies, times = restamped(rows.bodies, self.context.clock.wall, ttls.get(info.uid, 0))
+            most = limits.EXPIRING_RUNS_MAX if not rows.priority else UNBOUNDED
+            error = "" if self._list_expiring(info, rows, times, most) else errors.TOO_MANY_EXPIRING
         if error:
-            rows.on_done(StoreResult(error=error, retry=error == errors.TOO_MANY_DELAYED))
+            rows.on_done(StoreResult(error=error, retry=error in PASSING))
         elif not self._queue(channel, rows):
             rows.on_done(StoreResult(error=TOO_MUCH_WAITING, retry=True))
 
@@ -411,6 +482,8 @@ class Publishing:
         for rows, first in entry.rows:
             if rows.change is not None:
                 entry.parts += encode_change(rows.change(first))
+            if rows.expiring is not None:
+                entry.parts += encode_change(rows.expiring(first))
         ticket = self.context.proposals.ticket(partial(self._done, entry), in_doubt)
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 

@@ -46,6 +46,8 @@ class RowBatch:
     """The rows are stored before others, also in a reserved channel: they are what it is reserved for."""
     source: Publishes | None = None
     """The publishes that the rows come from: whoever leads next has to know that they are in the log."""
+    expiring: Callable[[int], bytes] | None = None
+    """As `change`, of rows that expire: the change which lists them."""
 
 
 def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_level: int) -> str:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.deferred import Deferred
+from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.restore_state import RestoreStates
 from stan.core.state.tombstones import Tombstones
@@ -45,4 +46,13 @@ class StateComponent(Protocol):
 
 def make_components() -> list[StateComponent]:
     """The components of a new machine."""
-    return [Transactions(), ProducerDedup(), Bookmarks(), Tombstones(), LimitOverrides(), RestoreStates(), Deferred()]
+    return [
+        Transactions(),
+        ProducerDedup(),
+        Bookmarks(),
+        Tombstones(),
+        LimitOverrides(),
+        RestoreStates(),
+        Deferred(),
+        Expiries(),
+    ]

@@ -17,6 +17,7 @@ from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deferred import Deferred
+from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.restore_state import RestoreStates
 from stan.core.state.tombstones import Tombstones, behind
@@ -292,6 +293,8 @@ class GroupMachine:
         return GroupResult()
 
     def _of_part(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
+        if name == "expired":
+            return GroupResult(of_part=self._expire(change))
         if name in _WIDER:
             return GroupResult(error=_WIDER[name](self, change, index))
         part = next((part for part in self.components if name in part.CHANGES), None)
@@ -643,6 +646,37 @@ class GroupMachine:
             self.dirty.cursors.add(cursor.cursor_id)
         return ""
 
+    def _list_expiring(self, change: pb.Expiring, index: RaftIndex) -> str:
+        """Messages of the same entry expire: list them, and forget those that the channel's limits have removed since."""
+        uid, listed = ChannelUid(change.uid), self.part(Expiries)
+        if uid in self.dropped:
+            return UNKNOWN_CHANNEL
+        listed.apply("expiring", change, index)
+        listed.trim(uid, self.channel(uid).first_sequence)
+        return ""
+
+    def _expire(self, change: pb.Expired) -> dict[ChannelUid, list[tuple[int, int]]]:
+        """Messages have expired: they are gone, and no longer pending for any member. Returns which, by channel."""
+        expired: dict[ChannelUid, list[tuple[int, int]]] = {}
+        for number, upto in pairs(change.channels):
+            uid = ChannelUid(number)
+            found = self.part(Expiries).expire(uid, change.until, upto)
+            oldest = max(self.channel(uid).first_sequence, 1) if found else 1
+            runs = [(max(first, oldest), last) for first, last in found if last >= oldest]
+            if not runs:
+                continue
+            expired[uid] = runs
+            left = behind(self.tombstones.merge(uid, runs), oldest)
+            if left > oldest:
+                self.trim(uid, left)
+            for cursor in self.channel(uid).cursors.values():
+                if cursor.to_redeliver.remove_each(runs):
+                    self.dirty.cursors.add(cursor.cursor_id)
+                for member in cursor.members:
+                    if member.pending.remove_each(runs):
+                        self.dirty.subscriptions.add(member.subscription_id)
+        return expired
+
     def _restore(self, change: pb.Restore, index: RaftIndex) -> str:
         """Begin or end a restore; after its end the channel is like any other. Returns why that is refused, or ""."""
         uid = ChannelUid(change.uid)
@@ -697,6 +731,7 @@ class GroupMachine:
 
 _WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
     "removal": GroupMachine._remove,  # noqa: SLF001 - its own
+    "expiring": GroupMachine._list_expiring,  # noqa: SLF001
     "restore": GroupMachine._restore,  # noqa: SLF001
     "restored_cursor": GroupMachine._put_cursor,  # noqa: SLF001
 }

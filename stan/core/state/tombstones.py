@@ -1,12 +1,13 @@
-"""Tombstones: the messages of one group's channels that were deleted one by one. Their sequences stay unused; delivery and
-fetches pass over them.
+"""Tombstones: the messages of one group's channels that were deleted one by one, or have expired. Their sequences stay unused;
+delivery and fetches pass over them.
 
 A component of the group's machine (see components.py), fed by committed entries alone. The log keeps the bytes of a deleted
 message until its segment is removed, so readers of the log ask here which messages are deleted. Promises: deleted sequences lie
-between the first and the last message of their channel; a channel has at most DELETED_RUNS_MAX runs of them; a channel without
-deleted messages has no row.
+between the first and the last message of their channel; a channel has at most DELETED_RUNS_MAX runs of them, and of those that
+have expired not many more than EXPIRING_RUNS_MAX; a channel without deleted messages has no row.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -48,6 +49,15 @@ class Tombstones(PerChannel[Runs]):
         if added:
             self.put(uid, runs)
         return ""
+
+    def merge(self, uid: ChannelUid, expired: Iterable[tuple[int, int]]) -> Runs:
+        """Add messages that have expired, (first, last) each; how many runs there may be was looked at when they were stored.
+        Returns all of the channel's."""
+        runs = self.by_channel.get(uid, Runs())
+        for first, last in expired:
+            runs.merge(Run(first, last))
+        self.put(uid, runs)
+        return runs
 
     def trim(self, uid: ChannelUid, first: int) -> None:
         """Messages below *first* are gone, whether they were deleted or not."""

@@ -21,7 +21,7 @@ from stan.protocol.kernel.wire_c cimport (
 from collections import deque
 
 from stan import limits
-from stan.protocol.frames import ANYBODY, Acks, Frame, Publishes, Scan
+from stan.protocol.frames import ANYBODY, NO_TIMES, Acks, Frame, Publishes, Scan, Times
 from stan.protocol.kernel.server_py import Assigned
 
 cdef extern from *:
@@ -35,7 +35,7 @@ cdef enum:
     NO_SLOT = 0xFFFF
     SEQUENCE_ROOM = 12  # of PubAck.sequence with a varint of ten bytes
 
-KERNEL_VERSION = 9
+KERNEL_VERSION = 10
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -66,6 +66,7 @@ cdef struct Publish:
     Py_ssize_t headers  # their size as encoded
     uint64_t due  # Unix ns; 0: at once
     bint numbered  # its ack shall tell the sequence
+    uint64_t ttl  # ns, as it came; 0: none
 
 
 cdef class _Group:
@@ -82,6 +83,7 @@ cdef class _Group:
     cdef Buffer replied
     cdef Buffer keys
     cdef Buffer dues  # empty if they are to be stored at once
+    cdef Buffer ttls  # empty if none has any; else of all up to the last that has one
     cdef Span client
     cdef Span conn
     cdef bint keyed
@@ -98,6 +100,7 @@ cdef class _Group:
         free(self.replied.at)
         free(self.keys.at)
         free(self.dues.at)
+        free(self.ttls.at)
 
     cdef object publishes(self):
         return Publishes(
@@ -112,8 +115,12 @@ cdef class _Group:
             _bytes(self.keys.at, self.keys.used),
             self.user,
             self.numbered,
-            _bytes(self.dues.at, self.dues.used),
+            self.times() if self.dues.used or self.ttls.used else NO_TIMES,
         )
+
+    cdef object times(self):
+        cdef bytes ttls = _bytes(self.ttls.at, self.ttls.used)
+        return Times(_bytes(self.dues.at, self.dues.used), ttls.ljust(8 * self.count, b"\0") if ttls else ttls)
 
 
 cdef class _Run:
@@ -394,6 +401,7 @@ cdef bint _parse_pub(Span payload, Publish* message) noexcept:
     message.headers = 0
     message.due = 0
     message.numbered = False
+    message.ttl = 0
     while at < end:
         at = next_field(at, end, &field)
         if at == NULL:
@@ -420,6 +428,8 @@ cdef bint _parse_more(Field* field, Publish* message) noexcept:
         message.key = field.text
     elif field.number == 18:  # before 1970: at once
         message.due = 0 if field.value >> 63 else field.value
+    elif field.number == 19:
+        message.ttl = field.value
     elif field.number == 21:
         message.numbered = field.value != 0
     return True
@@ -495,7 +505,11 @@ cdef int _append(_Group group, RawFrame* frame, Publish* message) except -1:
     if message.key.size > 0:
         out = put_long_text(out, 17, message.key.at, message.key.size)
     if message.due > 0:
-        _append_due(&group.dues, message.due)
+        _append_number(&group.dues, message.due)
+    if message.ttl != 0:
+        while <Py_ssize_t> group.ttls.used < 8 * group.count:
+            _append_number(&group.ttls, 0)
+        _append_number(&group.ttls, message.ttl)
     group.bodies.used = <size_t> (out - group.bodies.at)
     out = reserve(&group.owners, 2)
     out[0] = group.owner & 0xFF
@@ -523,12 +537,12 @@ cdef int _append(_Group group, RawFrame* frame, Publish* message) except -1:
     return 0
 
 
-cdef inline int _append_due(Buffer* dues, uint64_t due) except -1:
+cdef inline int _append_number(Buffer* numbers, uint64_t number) except -1:
     cdef int place
-    cdef uint8_t* out = reserve(dues, 8)
+    cdef uint8_t* out = reserve(numbers, 8)
     for place in range(8):
-        out[place] = <uint8_t> (due >> (8 * place))
-    dues.used += 8
+        out[place] = <uint8_t> (number >> (8 * place))
+    numbers.used += 8
     return 0
 
 

@@ -14,7 +14,19 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX, REASON_BYTES_MAX
 from stan.protocol.channels import publication
-from stan.protocol.frames import ANYBODY, KEY_BYTES, KEY_MODULUS, LATER, Acks, Frame, Publishes, Rules, Scan
+from stan.protocol.frames import (
+    ANYBODY,
+    KEY_BYTES,
+    KEY_MODULUS,
+    LATER,
+    NO_TIMES,
+    Acks,
+    Frame,
+    Publishes,
+    Rules,
+    Scan,
+    Times,
+)
 from stan.protocol.kernel.wire_py import (
     HEADER_TAG,
     KEY_TAG,
@@ -31,7 +43,7 @@ from stan.protocol.kernel.wire_py import number as number_field
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 9
+KERNEL_VERSION = 10
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 SLOTS = 32 * 1024
@@ -45,7 +57,7 @@ _SEQUENCE_TAG = b"\x80\x01"
 _SEQUENCE_ROOM = _SEQUENCE_TAG + b"\x80" * 9 + b"\0"
 """PubAck.sequence (16) with a varint of ten bytes, 0 for now."""
 _LENGTH = Struct("<I")
-_DUE = Struct("<q")
+_TIME = Struct("<q")
 _OWNER = Struct("<H")
 
 
@@ -62,13 +74,13 @@ class _Group:
         "bodies",
         "channel",
         "count",
-        "dues",
         "keys",
         "numbered",
         "owners",
         "payload_bytes",
         "publishers",
         "replied",
+        "times",
         "user",
     )
 
@@ -84,7 +96,7 @@ class _Group:
         self.replied: list[bytes] = []
         self.payload_bytes = 0
         self.numbered = False
-        self.dues: list[bytes] = []  # none if they are to be stored at once
+        self.times: list[tuple[int, int]] = []  # when it is due, its time to live
 
     def publishes(self) -> Publishes:
         replied = b"".join(self.replied)
@@ -100,8 +112,20 @@ class _Group:
             b"".join(self.keys),
             self.user,
             self.numbered,
-            b"".join(self.dues),
+            _times(self.times),
         )
+
+
+def _times(times: list[tuple[int, int]]) -> Times:
+    columns = (tuple(column) for column in zip(*times, strict=True))
+    dues, ttls = (b"".join(map(_TIME.pack, column)) if any(column) else b"" for column in columns)
+    return Times(dues, ttls) if dues or ttls else NO_TIMES
+
+
+def _time(times: bytes, at: int) -> int:
+    """That of one message, 0 if none has any."""
+    found: int = _TIME.unpack_from(times, at * _TIME.size)[0] if times else 0
+    return found
 
 
 def _extend(ranges: list[tuple[int, int]], sequence: int) -> None:
@@ -137,6 +161,7 @@ class _Publish(NamedTuple):
     headers: bytes  # as encoded
     due: int  # Unix ns; 0: at once
     numbered: bool  # the ack shall tell the sequence
+    ttl: int  # ns, as it came; 0: none
 
     @property
     def body(self) -> bytes:
@@ -148,7 +173,7 @@ class _Publish(NamedTuple):
 def _read_publish(payload: bytes) -> _Publish:
     """Read a PubMsg. Raises ValueError: malformed."""
     texts = dict.fromkeys((*range(1, 7), 17), b"")
-    headers, due, numbered = b"", 0, False
+    headers, due, numbered, ttl = b"", 0, False, 0
     for field, wire, value, start, stop in read_fields(payload):
         if wire != _PUBLISH_WIRES.get(field, wire):
             raise ValueError("wrong wire type")
@@ -160,12 +185,14 @@ def _read_publish(payload: bytes) -> _Publish:
             headers += long_text(HEADER_TAG, payload[start:stop])
         elif field == 18:
             due = value if not value >> 63 else 0  # before 1970: at once
+        elif field == 19:
+            ttl = value - (value >> 63 << 64)
         elif field == 21:
             numbered = value != 0
     if len(headers) > HEADERS_BYTES_MAX or len(texts[17]) > KEY_BYTES_MAX:
         raise ValueError("too long")
     client, guid, channel, reply, content, conn, key = texts.values()
-    return _Publish(client, guid, channel, reply, content, conn, key, headers, due, numbered)
+    return _Publish(client, guid, channel, reply, content, conn, key, headers, due, numbered, ttl)
 
 
 class _Scanner:
@@ -272,8 +299,7 @@ class _Scanner:
         group.count += 1
         group.payload_bytes += len(frame.payload)
         group.bodies += (_LENGTH.pack(len(body)), body)
-        if message.due:
-            group.dues.append(_DUE.pack(message.due))
+        group.times.append((message.due, message.ttl))
         group.owners.append(_OWNER.pack(owner))
         group.replied.append(b"\1" if frame.reply else b"\0")
         if frame.reply:
@@ -839,7 +865,6 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
         kept.replied.append(b"\1" if answer else b"\0")
         if publishes.keys:
             kept.keys.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
-        if publishes.dues:
-            kept.dues.append(publishes.dues[at * _DUE.size : (at + 1) * _DUE.size])
+        kept.times.append((_time(publishes.times.dues, at), _time(publishes.times.ttls, at)))
     kept.payload_bytes = publishes.payload_bytes
     return kept.publishes(), b"".join(refused)

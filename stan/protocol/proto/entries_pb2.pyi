@@ -161,7 +161,7 @@ class ClusterInfo(_message.Message):
     def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late")
+    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl")
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
@@ -175,6 +175,7 @@ class Policy(_message.Message):
     DELAY_FIELD_NUMBER: _ClassVar[int]
     TARGET_FIELD_NUMBER: _ClassVar[int]
     MAX_LATE_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
     pattern: bytes
     name: bytes
     max_deliver: int
@@ -188,7 +189,8 @@ class Policy(_message.Message):
     delay: int
     target: bytes
     max_late: int
-    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ...) -> None: ...
+    ttl: int
+    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ...) -> None: ...
 
 class Pauses(_message.Message):
     __slots__ = ("pauses",)
@@ -249,7 +251,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "at", "node")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -275,6 +277,8 @@ class GroupChange(_message.Message):
     DEAD_LETTERS_FIELD_NUMBER: _ClassVar[int]
     DEFERRED_FIELD_NUMBER: _ClassVar[int]
     DEFERRED_GONE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRING_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
@@ -302,9 +306,11 @@ class GroupChange(_message.Message):
     dead_letters: DeadLetters
     deferred: Deferred
     deferred_gone: DeferredGone
+    expiring: Expiring
+    expired: Expired
     at: int
     node: bytes
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "ack_key", "ack_prefix", "sent_before")
@@ -731,3 +737,21 @@ class DeferredGone(_message.Message):
     PLACES_FIELD_NUMBER: _ClassVar[int]
     places: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, places: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Expiring(_message.Message):
+    __slots__ = ("uid", "runs", "at")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    runs: _containers.RepeatedScalarFieldContainer[int]
+    at: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, uid: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., at: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Expired(_message.Message):
+    __slots__ = ("until", "channels")
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    until: int
+    channels: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, until: _Optional[int] = ..., channels: _Optional[_Iterable[int]] = ...) -> None: ...
