@@ -151,6 +151,9 @@ class History:
         self.removed = defaultdict(
             dict
         )  # channel -> sequence -> [when that was asked for, when it was done; 0: not known]
+        self.expires = {}  # (channel, sequence) -> Unix ns, as the message tells it; 0: never
+        self.shown = []  # (channel, sequence, wall time of the leader) of what was sent or fetched, and may expire
+        self.expired = {}  # (channel, sequence) -> Unix ns up to which the log says that all that expires is gone
         self.group_of = {}  # channel -> its group
         self.final = defaultdict(list)  # channel -> [(sequence, value)] of a reader at the end
         self.must_finish = {}  # consumer -> channel: acks everything from its start on
@@ -369,6 +372,23 @@ def check_removed(history):
         done = history.removed[d.sub.channel].get(d.sequence, (0, 0))[1]
         if done and d.at > done + REACH and not history.explained(done, d.at, (d.sub.member,)):
             yield f"{d.sub}: got {d.sequence} {(d.at - done) / 1e9:.3f}s after it was removed"
+
+
+def check_expired(history):
+    """C15: nothing is sent once its time is over by the clock of who leads, nothing goes before that, and at the end, when the
+    time of all is over, nothing that expires is there. What is said to be gone is looked at by check_removed."""
+    for channel, sequence, wall in history.shown:
+        expires = history.expires.get((channel, sequence), 0)
+        if 0 < expires <= wall:
+            yield f"{channel}: {sequence} is shown {(wall - expires) / 1e9:.3f}s after it has expired"
+    for (channel, sequence), until in history.expired.items():
+        expires = history.expires.get((channel, sequence), 0)
+        if not 0 < expires <= until:
+            yield f"{channel}: {sequence} is gone at {until / 1e9:.0f}, and expires at {expires / 1e9:.0f}"
+    for channel, read in history.final.items():
+        for sequence, _ in read:
+            if history.expires.get((channel, sequence)):
+                yield f"{channel}: {sequence} is there, and has expired"
 
 
 def check_real_time(history):
@@ -918,6 +938,7 @@ CHECKS = (
     check_one_order,
     check_dense,
     check_removed,
+    check_expired,
     check_real_time,
     check_honest,
     check_repeats,

@@ -270,6 +270,29 @@ def a_removed_message_is_sent(story):
     story.deliver(story.plain, 3, count=1, at=story.at + SECOND)
 
 
+@spoils("check_expired")
+def an_expired_message_is_sent(story):
+    story.history.expires["a", 0] = 5 * SECOND
+    story.history.shown += [("a", 0, 5 * SECOND - 1), ("a", 0, 5 * SECOND)]
+
+
+@spoils("check_expired")
+def a_message_is_gone_before_it_expires(story):
+    story.history.expires["a", 0] = 5 * SECOND
+    story.history.expired["a", 0] = 4 * SECOND
+
+
+@spoils("check_expired")
+def a_message_goes_that_never_expires(story):
+    story.history.expires["a", 0] = 0
+    story.history.expired["a", 0] = 4 * SECOND
+
+
+@spoils("check_expired")
+def an_expired_message_is_there_at_the_end(story):
+    story.history.expires["a", 3] = 5 * SECOND
+
+
 @spoils("check_replicas")
 def replicas_differ(story):
     story.history.replicas[1]["n1"] = "other"

@@ -33,6 +33,8 @@ WORLDS = {
     "cluster-delays": ("tests.sim.delay_worlds", "ClusterDelays"),
     "deferred": ("tests.sim.delay_worlds", "NodeDeferred"),
     "cluster-deferred": ("tests.sim.delay_worlds", "ClusterDeferred"),
+    "ttl": ("tests.sim.ttl_worlds", "NodeTtl"),
+    "cluster-ttl": ("tests.sim.ttl_worlds", "ClusterTtl"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
     "damage": ("tests.sim.damage_worlds", "NodeDamage"),
     "cluster-damage": ("tests.sim.damage_worlds", "ClusterDamage"),

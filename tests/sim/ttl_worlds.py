@@ -1,0 +1,180 @@
+"""Worlds in which messages have a time to live, by their publishers and by a policy, while clocks are set by an hour, in half of
+the runs with an operator who removes messages, too.
+
+What has expired counts as removed from the entry on that says so. That no leader sends it after its time by the clock that is in
+force there, or removes it before, is looked at where that is done.
+"""
+
+from unittest import mock
+
+from stan.core.base.ready import Delivery
+from stan.core.broker.broker import Broker
+from stan.core.state.expiries import Expiries
+from stan.core.state.group import GroupMachine
+from stan.policies import PolicyRule
+from stan.protocol.entries import Kind
+from stan.protocol.fetches import LENGTH_PREFIX
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import MILLISECOND, SECOND
+from tests.sim.clients import Publisher
+from tests.sim.removal_worlds import ClusterRemovals, NodeRemovals, is_published
+from tests.sim.scene import CHANNELS
+
+HOUR = 3600 * SECOND
+TTLS = (0, 0, 1, 400 * MILLISECOND, SECOND, 2 * SECOND, 3 * SECOND, HOUR)
+
+
+def messages_of(records):
+    """The messages of a batch."""
+    at, data = 0, bytes(records)
+    while at < len(data):
+        start = at + LENGTH_PREFIX
+        at = start + int.from_bytes(data[at:start], "little")
+        yield wire.MsgProto.FromString(data[start:at])
+
+
+class ExpiringPublisher(Publisher):
+    """Tells how long its messages are to live."""
+
+    def _send(self, channel, guid, value):
+        ttl = self.odd.choice(TTLS)
+        self.world.ttls[value] = ttl
+        message = wire.PubMsg(
+            client_id=self.client_id.encode(),
+            guid=guid,
+            subject=channel.encode(),
+            data=value.encode(),
+            conn_id=self.conn_id.encode(),
+            ttl=ttl,
+        )
+        self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.inbox)
+
+
+class _Expiring:
+    """What is to be true of each message that expires."""
+
+    publisher = ExpiringPublisher
+
+    def __init__(self, seed):
+        super().__init__(seed)
+        self.history.tells_causes = False  # times in the log are those of clocks that are set
+        self.ttls = {}  # value -> ns
+        self.channel_names = {}  # uid -> channel
+        self.policy_ttl = self.random.choice((0, 0, SECOND, 2500 * MILLISECOND))
+        if self.policy_ttl:
+            self.policies = (PolicyRule(pattern=CHANNELS[1], ttl=self.policy_ttl),)
+
+    def make_clients(self, *args, **options):
+        super().make_clients(*args, **options)
+        if self.seed % 2:  # who has nothing to do
+            self.operator._make = lambda: None
+
+    def run(self, **patience):
+        ready, expire = Broker.ready, GroupMachine._expire
+        with (
+            mock.patch.object(Broker, "ready", self._watched_turn(ready)),
+            mock.patch.object(GroupMachine, "_expire", self._watched_expiry(expire)),
+        ):
+            return super().run(**patience)
+
+    # --- what is looked at ------------------------------------------------------------------------------------------------
+
+    def _watched_turn(self, ready):
+        def watched(broker, now, wall, room):
+            self.channel_names |= {uid: info.name.decode() for uid, info in broker.context.meta.by_uid.items()}
+            found = ready(broker, now, wall, room)
+            for send in found.sends:
+                if isinstance(send, Delivery):
+                    self._look_at(send, wall)
+            for proposal in found.proposals:
+                if proposal.kind == Kind.CHANGE:
+                    until = pb.GroupChange.FromString(proposal.body).expired.until
+                    self.fail_if(until * SECOND > wall, f"what expires at {until} is removed at {wall}")
+            return found
+
+        return watched
+
+    def _look_at(self, delivery, wall):
+        for at, message in enumerate(messages_of(delivery.records), delivery.base_sequence):
+            if delivery.first <= at <= delivery.last and message.expires_at:
+                self.history.shown.append((message.subject.decode(), message.sequence, wall))
+
+    def _watched_expiry(self, expire):
+        def watched(machine, change):
+            found = expire(machine, change)
+            for uid, runs in found.items():
+                name = self.channel_names[uid]
+                sequences = [at for first, last in runs for at in range(first, last + 1)]
+                for sequence in sequences:
+                    self.history.expired.setdefault((name, sequence), change.until * SECOND)
+                self.history.removal_asked(name, sequences, self.loop.now)
+                self.history.removal_done(name, sequences, self.loop.now)
+            return found
+
+        return watched
+
+    def note_expiries(self, records):
+        """Messages were stored."""
+        for message in messages_of(records):
+            name, value = message.subject.decode(), message.data.decode()
+            self.history.expires[name, message.sequence] = message.expires_at
+            wanted = bool(self.ttls.get(value) or (self.policy_ttl and name == CHANNELS[1]))
+            self.fail_if(wanted != bool(message.expires_at), f"{value} expires at {message.expires_at}")
+
+    # --- the run ----------------------------------------------------------------------------------------------------------
+
+    def _plan_faults(self, end):
+        super()._plan_faults(end)
+        for _ in range(self.random.choice((0, 0, 1, 2))):
+            at = self.random.randint(self.loop.now, end)
+            self.faults.append((at, "clock"))
+            self.loop.at(at, self._set_clock, self.random.choice((-HOUR, HOUR)))
+
+    def _set_clock(self, by):
+        self.history.cause(self.loop.now, self.loop.now + SECOND, "clock set")
+        self.loop.wall_offset += by
+
+    def _machines(self):
+        raise NotImplementedError
+
+    def read_all(self):
+        """When everything has expired that ever will."""
+        self._set_clock(4 * HOUR)
+        end = self.loop.now + 20 * SECOND
+        while self.loop.now < end and self._listed():
+            self.loop.run_until(self.loop.now + SECOND // 4)
+        self.fail_if(self._listed(), f"{self._listed()} never go")
+        super().read_all()
+
+    def _listed(self):
+        return [one.by_channel for machine in self._machines() if (one := machine.part(Expiries)).by_channel]
+
+    def _has_read(self, channel):
+        return not self.history.surely_there(channel) or super()._has_read(channel)
+
+
+class NodeTtl(_Expiring, NodeRemovals):
+    """One node, and its disk."""
+
+    def _stored(self, group, base, records):
+        if is_published(records):
+            self.note_expiries(records)
+        super()._stored(group, base, records)
+
+    def _machines(self):
+        return [group.machine for group in self.node.broker.context.groups.values()]
+
+
+class ClusterTtl(_Expiring, ClusterRemovals):
+    """A cluster."""
+
+    def stored(self, node, batch):
+        if is_published(bytes(batch.records)):
+            self.note_expiries(batch.records)
+        super().stored(node, batch)
+
+    def _machines(self):
+        return [
+            group.machine for node in self.nodes.values() for group in node.cluster_node.broker.context.groups.values()
+        ]
