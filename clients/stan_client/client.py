@@ -31,7 +31,7 @@ from stan_client.errors import (
 from stan_client.inbox import Inbox
 from stan_client.messages import BatchCallback, Callback, Message, OnError, SubscriptionOptions
 from stan_client.middleware import Chain, Middleware, MiddlewareContext, handled
-from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context, encode_due
+from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context, encode_due, encode_ttl
 from stan_client.positions import Start, new_only
 from stan_client.publishing import PUBLISHES_PER_TURN_MAX, OnAck, Publisher, PublishManyResult
 from stan_client.session import Session, SessionOptions, check_cluster_id
@@ -227,6 +227,7 @@ class Client(Connected):
         key: str | bytes = "",
         delay_s: float | None = None,
         deliver_at: datetime | None = None,
+        ttl_s: float | None = None,
         timeout_s: float | None = None,
     ) -> Published:
         """Publish one message and wait for its ack; returns the message's guid, which tells its `sequence`.
@@ -240,6 +241,8 @@ class Client(Connected):
             delay_s: seconds from now, by this machine's clock, before which the message does not come into its channel: the
                 server keeps it until its own clock shows that time. At most a year.
             deliver_at: the same as a time, which tells its offset from UTC.
+            ttl_s: seconds from when the message is in its channel, by the server's clock, after which nobody gets it. The
+                server rounds their end up to a second, or to a 3600th of a longer time. More than 0, at most ten years.
             timeout_s: seconds that the whole call takes at most, whatever middleware does meanwhile. None: the client's
                 `ack_timeout_s` for room in the window, and once more for the ack.
 
@@ -248,25 +251,27 @@ class Client(Connected):
                 message was not even sent.
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
             InvalidHeadersError, InvalidKeyError: no server takes these; nothing was sent.
-            InvalidDelayError: no server takes such a delay; nothing was sent.
-            NotSupportedError: the server does not know headers, keys or delays, and would drop them. With `republish` also if it
-                is the server of a new session that does not know them.
+            InvalidDelayError, InvalidTtlError: no server takes such a delay or time to live; nothing was sent.
+            NotSupportedError: the server does not know headers, keys, delays or times to live, and would drop them. With
+                `republish` also if it is the server of a new session that does not know them.
             ConnectionClosedError: the client is closed.
             StanClientError: the session was lost before the ack came; whether the message is stored is not known.
         """
-        until, due = deadline(timeout_s), encode_due(delay_s, deliver_at)
+        until, due, ttl = deadline(timeout_s), encode_due(delay_s, deliver_at), encode_ttl(ttl_s)
         if self._chain:
             message = NewMessage(data, headers or NOTHING, key, reply)
-            told = await self._publish_in_chain(channel, message, due, until)
+            told = await self._publish_in_chain(channel, message, ttl + due, until)
         else:
-            told = await self._publish(channel, data, reply, due + encode_context(headers, key), until)
+            told = await self._publish(channel, data, reply, ttl + due + encode_context(headers, key), until)
         if due:
             told.sequence, told.delayed_id = None, told.sequence or 0
         return told
 
-    async def _publish_in_chain(self, channel: str, message: NewMessage, due: bytes, until: float | None) -> Published:
+    async def _publish_in_chain(
+        self, channel: str, message: NewMessage, times: bytes, until: float | None
+    ) -> Published:
         async def send(message: NewMessage) -> Published:
-            context = due + encode_context(message.headers, message.key)
+            context = times + encode_context(message.headers, message.key)
             return await self._publish(channel, message.data, message.reply, context, until)
 
         told = await self._chain.run(MiddlewareContext("publish", self, channel, deadline=until), message, send)
@@ -305,6 +310,7 @@ class Client(Connected):
         key: str | bytes = "",
         delay_s: float | None = None,
         deliver_at: datetime | None = None,
+        ttl_s: float | None = None,
         timeout_s: float | None = None,
         on_ack: OnAck | None = None,
         numbered: bool = False,
@@ -320,6 +326,7 @@ class Client(Connected):
             delay_s: as of publish(); with `numbered`, the guid that *on_ack* gets tells as `sequence` by which number operators
                 find and cancel the message.
             deliver_at: as of publish().
+            ttl_s: as of publish().
             timeout_s: seconds until *on_ack* is called with PublishAckTimeoutError at the latest. None: `ack_timeout_s`.
             on_ack: is called exactly once, with the guid and None or the error.
             numbered: the guid that *on_ack* gets tells the `sequence`, too, as what publish() returns; at full speed this costs
@@ -328,13 +335,15 @@ class Client(Connected):
         Raises:
             TooManyInFlightError: the window is full or the session is being recovered: `await client.room()` first.
             MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError, InvalidDelayError,
-            NotSupportedError, ConnectionClosedError: as of publish().
+            InvalidTtlError, NotSupportedError, ConnectionClosedError: as of publish().
         """
         if self._closed:
             raise ConnectionClosedError from self._reason
         context = encode_context(headers, key) if headers or key else b""
         if delay_s is not None or deliver_at is not None:
             context = encode_due(delay_s, deliver_at) + context
+        if ttl_s is not None:
+            context = encode_ttl(ttl_s) + context
         return self._publisher.publish(
             channel, data, reply, on_ack or self._log_failure, context, numbered=numbered, timeout_s=timeout_s
         )

@@ -114,6 +114,12 @@ class InvalidDelayError(StanClientError, ValueError):
     text = "stan: invalid delay"
 
 
+class InvalidTtlError(StanClientError, ValueError):
+    """A time to live of a message that no server takes."""
+
+    text = "stan: invalid time to live"
+
+
 class InvalidKeyError(StanClientError, ValueError):
     """A key of a message that no server takes: longer than 1 KiB."""
 

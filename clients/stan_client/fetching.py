@@ -71,8 +71,17 @@ class Fetched:
         """Decode the messages of this answer."""
         channel = self.channel
         return [
-            Message(sequence, channel, text_of(reply) if reply else "", data, timestamp, headers=headers, key=key)
-            for sequence, _, reply, data, timestamp, _, _, headers, key in map(
+            Message(
+                sequence,
+                channel,
+                text_of(reply) if reply else "",
+                data,
+                timestamp,
+                headers=headers,
+                key=key,
+                expires_at_ns=expires,
+            )
+            for sequence, _, reply, data, timestamp, _, _, headers, key, expires in map(
                 decode_message, fetches.messages(self.records, self.runs)
             )
         ]

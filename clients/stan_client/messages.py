@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final, Literal, Protocol
 
@@ -9,6 +10,7 @@ from stan_client.errors import NilMessageError
 from stan_client.positions import Start, new_only
 from stan_client.session import text_of
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 NO_HEADERS: Final[Mapping[str, bytes]] = MappingProxyType({})
 
 
@@ -62,6 +64,7 @@ class Message:
         "_acker",
         "channel",
         "data",
+        "expires_at_ns",
         "headers",
         "key",
         "redelivered",
@@ -84,6 +87,7 @@ class Message:
         *,
         headers: tuple[tuple[bytes, bytes], ...] = (),
         key: bytes = b"",
+        expires_at_ns: int = 0,
     ) -> None:
         self.sequence = sequence  # place in the channel; the first is 1
         self.channel = channel
@@ -94,7 +98,13 @@ class Message:
         self.redelivery_count = redelivery_count  # 0 for a first delivery
         self.headers = {text_of(name): value for name, value in headers} if headers else NO_HEADERS
         self.key = key  # b"": none
+        self.expires_at_ns = expires_at_ns  # Unix nanoseconds, by the server's clock; 0: it does not expire
         self._acker = acker
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the server removes this message because its time to live is over, in UTC; None: that is not so."""
+        return EPOCH + timedelta(microseconds=self.expires_at_ns // 1000) if self.expires_at_ns else None
 
     # The verdicts. Servers do not answer them, so no call waits: `message.ack()` and `await message.ack()` do the same, and what
     # is said leaves at the end of this turn of the event loop.

@@ -9,17 +9,19 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from stan.limits import DELAY_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX
+from stan.limits import DELAY_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, TTL_MAX
 from stan.protocol.kernel.client import encode_more
 from stan.protocol.kernel.wire_py import varint
 from stan.types import SECOND
-from stan_client.errors import InvalidDelayError, InvalidHeadersError, InvalidKeyError
+from stan_client.errors import InvalidDelayError, InvalidHeadersError, InvalidKeyError, InvalidTtlError
 
 Headers = Mapping[str, str | bytes]
 """Values by name; text is sent as UTF-8."""
 
 DUE_TAG: Final = b"\x90\x01"
 """PubMsg.deliver_at (18), as a varint."""
+TTL_TAG: Final = b"\x98\x01"
+"""PubMsg.ttl (19), as a varint."""
 NOTHING: Final[Headers] = MappingProxyType({})
 
 
@@ -84,6 +86,19 @@ def encode_due(delay_s: float | None, deliver_at: datetime | None) -> bytes:
         raise InvalidDelayError(f"stan: a message is delayed by 0 to {DELAY_MAX // SECOND} seconds")
     due = time.time_ns() + round(seconds * SECOND) if deliver_at is None else round(deliver_at.timestamp() * SECOND)
     return DUE_TAG + varint(max(due, 1))
+
+
+def encode_ttl(ttl_s: float | None) -> bytes:
+    """Encode how long a message is to live, to stand before all that the other functions give; b"": for ever.
+
+    Raises:
+        InvalidTtlError: it is 0, negative, no number, or longer than a server takes.
+    """
+    if ttl_s is None:
+        return b""
+    if not 0 < ttl_s <= TTL_MAX // SECOND:
+        raise InvalidTtlError(f"stan: a message lives more than 0 and at most {TTL_MAX // SECOND} seconds")
+    return TTL_TAG + varint(max(round(ttl_s * SECOND), 1))
 
 
 def _pairs(headers: Headers) -> list[tuple[bytes, bytes]]:

@@ -27,7 +27,7 @@ from stan_client.errors import (
     StanClientError,
     TooManyInFlightError,
 )
-from stan_client.new_message import DUE_TAG, Published
+from stan_client.new_message import DUE_TAG, TTL_TAG, Published
 from stan_client.session import Session, fresh_id, text_of
 from stan_client.waiters import Waiters
 
@@ -50,6 +50,7 @@ CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
 
 NO_CONTEXT: Final = "stan: headers and keys are not supported by the server, which would drop them"
+NO_TTL: Final = "stan: a time to live is not supported by the server, which would keep the message"
 NO_DELAYS: Final = "stan: delayed messages are not supported by the server, which would deliver them at once"
 
 
@@ -75,6 +76,7 @@ class PublishPath:
         self._conn_id = session.conn_id
         self._knows_context = bool(session.answer.features & Feature.CONTEXT)
         self._knows_delays = bool(session.answer.features & Feature.DELAYS)
+        self._knows_ttl = bool(session.answer.features & Feature.TTL)
         self._numbered = encode_more((), b"", numbered=True) if self._knows_context else b""
         self._names: dict[str, tuple[bytes, bytes]] = {}  # channel -> NATS subject of its publishes, encoded name
 
@@ -101,6 +103,8 @@ class PublishPath:
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
             NotSupportedError: the server of this session does not know headers and keys, and would drop them.
         """
+        if context and not self._knows_ttl and context.startswith(TTL_TAG):
+            raise NotSupportedError(NO_TTL)
         if context and not self._knows_context:
             raise NotSupportedError(NO_CONTEXT)
         if context and not self._knows_delays and context.startswith(DUE_TAG):

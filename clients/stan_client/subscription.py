@@ -180,7 +180,9 @@ class Subscription(AsyncIterator[Message]):
         messages = []
         for frame in frames:
             try:
-                sequence, _, reply, data, timestamp, redelivered, count, headers, key = decode_message(frame.payload)
+                sequence, _, reply, data, timestamp, redelivered, count, headers, key, expires = decode_message(
+                    frame.payload
+                )
             except ValueError:
                 log.warning("%s: a message could not be decoded; it is not acked", channel)
                 continue
@@ -196,6 +198,7 @@ class Subscription(AsyncIterator[Message]):
                     acker,
                     headers=headers,
                     key=key,
+                    expires_at_ns=expires,
                 )
             )
         self.last_sequence = max([self.last_sequence, *[message.sequence for message in messages]])

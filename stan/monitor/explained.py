@@ -27,6 +27,7 @@ OTHERS: Final = {
     "moved": "an operator moved the position: message {sequence} came next",
     "skipped": "skipped by an operator: settled without an ack",
     "sent again": "an operator asked for it to be sent again",
+    "expired": "expired, as its time to live was over: settled without an ack",
     "removed": "removed from the channel, by its limits or an operator: settled without an ack",
     "paused": "an operator paused the position",
     "resumed": "an operator resumed the position",

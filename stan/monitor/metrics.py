@@ -134,6 +134,7 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _counter("in_bytes", "Their bytes", state.in_bytes)
     yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", state.out_messages)
     yield _counter("out_bytes", "Their bytes", state.out_bytes)
+    yield _counter("expired_messages", "Messages removed because their time to live was over", state.expired_messages)
     yield _counter("late_messages", "Delayed messages given up, later than max_late", state.late_messages)
     yield _counter("redelivered_messages", "Messages sent again, flagged", state.redelivered_messages)
     yield _gauge("unsealed_bytes", "Received, and not on their way into the log yet", state.unsealed_bytes)

@@ -18,12 +18,15 @@ class Feature(IntFlag):
     """Negative acks, "working", rejections and cumulative acks are understood."""
     DELAYS = 4
     """Messages wait until the time that their publishers have told."""
+    TTL = 8
+    """Messages are gone when the time to live is over that their publishers have told."""
 
 
 _SINCE: Final = {
     Feature.CONTEXT: level.DELIVERY,
     Feature.VERDICTS: level.DELIVERY,
     Feature.DELAYS: level.DELIVERY,
+    Feature.TTL: level.DELIVERY,
 }
 """The level of the cluster from which on each feature is there."""
 

@@ -781,6 +781,7 @@ def payloads(draw: st.DrawFn) -> bytes:
         "redelivery_count": draw(st.integers(0, (1 << 32) - 1)),
         "headers": draw(st.lists(st.builds(wire_pb2.Header, key=small, value=small), max_size=3)),
         "key": draw(small),
+        "expires_at": draw(st.integers(-(1 << 63), (1 << 63) - 1)),
     }
     payload = bytearray(draw(st.just(wire_pb2.MsgProto(**fields).SerializeToString()) | st.binary(max_size=30)))
     if payload and draw(st.booleans()):
@@ -801,7 +802,7 @@ def test_decode_twins_agree_with_each_other_and_with_protobuf(payload):
         return
     headers = tuple((header.key, header.value) for header in m.headers)
     numbers = m.timestamp, m.redelivered, m.redelivery_count
-    assert mine == (m.sequence, m.subject, m.reply, m.data, *numbers, headers, m.key)
+    assert mine == (m.sequence, m.subject, m.reply, m.data, *numbers, headers, m.key, m.expires_at)
 
 
 @needs_compiled

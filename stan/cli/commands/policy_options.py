@@ -27,6 +27,7 @@ HELP: Final = {
     "--delay": "Messages published to the channel are stored in that of --target so much later; 0s: no delay.",
     "--target": "Where delayed messages go in the end: a channel, or none.",
     "--max-late": "Delayed messages that are later than this are given up; 0s: none is.",
+    "--ttl": "Messages of the channel are gone so long after they were stored; 0s: as its limits say.",
 }
 METAVARS: Final = {
     Form.NUMBER: "NUMBER",

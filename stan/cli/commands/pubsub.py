@@ -61,6 +61,7 @@ class PublishJob:
     headers: dict[str, bytes]
     key: bytes
     delay_s: float | None = None
+    ttl_s: float | None = None
 
 
 @injected
@@ -85,6 +86,7 @@ def pub(
     ] = None,
     key: Annotated[str, typer.Option(help="Key of each message: what it is about, a customer for example.")] = "",
     delay: Annotated[str, typer.Option(help="Each message comes so much later: 90s, 1h30m.")] = "",
+    ttl: Annotated[str, typer.Option(help="Nobody gets a message so long after it was stored: 90s, 1h30m.")] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all went well.")] = False,  # noqa: FBT002
     client_id: ClientId = "",
     *,
@@ -108,6 +110,7 @@ def pub(
         headers=headers,
         key=_bytes_of(key),
         delay_s=parsed("--delay", duration_ns, delay) / SECOND if delay else None,
+        ttl_s=parsed("--ttl", duration_ns, ttl) / SECOND if ttl else None,
     )
     run(_publish(target, job, payloads, quiet=quiet))
 
@@ -224,6 +227,7 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
                 headers=job.headers,
                 key=job.key,
                 delay_s=job.delay_s,
+                ttl_s=job.ttl_s,
                 on_ack=tally.settle,
             )
             room -= 1

@@ -175,6 +175,17 @@ class Account:
         if gone:
             self._settle("removed")
 
+    def _expiring(self, change: pb.Expiring, _index: int) -> None:
+        if change.uid == self.cursor.uid:
+            for (first, last), at in zip(pairs(change.runs), change.at, strict=True):
+                if first <= self.sequence <= last:
+                    self.place.expires = at
+
+    def _expired(self, change: pb.Expired, _index: int) -> None:
+        here = any(uid == self.cursor.uid and self.sequence <= upto for uid, upto in pairs(change.channels))
+        if here and 0 < self.place.expires <= change.until:
+            self._settle("expired")
+
     def _trim(self, change: pb.Trim, _index: int) -> None:
         if any(uid == self.cursor.uid and first > self.sequence for uid, first in pairs(change.first_sequences)):
             self._settle("removed")

@@ -19,7 +19,7 @@ from stan import limits
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client_py import read_header
 
-KERNEL_VERSION = 2
+KERNEL_VERSION = 3
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -107,6 +107,7 @@ cdef struct _Message:
     uint64_t numbers[8]
     Span texts[5]
     Span key
+    uint64_t expires
     bint headers  # there are some
 
 
@@ -134,6 +135,7 @@ cdef bint _parse_message(Span payload, _Message* message) noexcept:
         message.texts[i].at = end
         message.texts[i].size = 0
     message.key = message.texts[0]
+    message.expires = 0
     message.headers = False
     while at < end:
         at = next_field(at, end, &field)
@@ -148,6 +150,11 @@ cdef bint _parse_message(Span payload, _Message* message) noexcept:
                 message.headers = True
             else:
                 message.key = field.text
+            continue
+        if field.number == 18:
+            if field.wire != 0:
+                return False
+            message.expires = field.value
             continue
         if field.number > 7 and field.number != 10:
             continue
@@ -211,6 +218,7 @@ def decode_message(bytes payload not None):
         <uint32_t> message.numbers[7],
         _headers(_span(payload)) if message.headers else (),
         _text(message.key),
+        <int64_t> message.expires,
     )
 
 

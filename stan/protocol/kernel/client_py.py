@@ -11,7 +11,7 @@ from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.wire_py import HEADER_TAG, KEY_TAG, long_text, number, read_fields, read_frame, text, varint
 
-KERNEL_VERSION = 2
+KERNEL_VERSION = 3
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 Tally = tuple[int, int, int, int, bool]
@@ -21,8 +21,8 @@ of the redelivered; whether the sequences of those not redelivered only went up.
 Headers = tuple[tuple[bytes, bytes], ...]
 """Of one message: pairs of key and value, in the order in which they were published."""
 
-Message = tuple[int, bytes, bytes, bytes, int, bool, int, Headers, bytes]
-"""Sequence, subject, reply, data, timestamp (Unix ns), redelivered, redelivery count, headers, key."""
+Message = tuple[int, bytes, bytes, bytes, int, bool, int, Headers, bytes, int]
+"""Sequence, subject, reply, data, timestamp (Unix ns), redelivered, redelivery count, headers, key, expiry (Unix ns; 0: none)."""
 
 _PUBACK_WIRES = {1: 2, 2: 2, 16: 0}
 _NUMBERED = b"\xa8\x01\x01"
@@ -31,7 +31,7 @@ _KIND_TAG, _DELAY_TAG, _REASON_TAG = b"\x80\x01", b"\x88\x01", b"\x9a\x01"
 """Of the fields kind (16), delay (17) and reason (19) of an Ack."""
 _CUMULATIVE = b"\x90\x01\x01"
 """Ack.cumulative (18), true."""
-_MESSAGE_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0, 16: 2, 17: 2}
+_MESSAGE_WIRES = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 0, 7: 0, 10: 0, 16: 2, 17: 2, 18: 0}
 
 
 def split(data: bytes, start: int) -> tuple[int, list[Frame]]:
@@ -80,7 +80,7 @@ def decode_message(payload: bytes) -> Message:
             texts[field] = payload[start:end]
         else:
             values[field] = value
-    timestamp = values.get(5, 0)
+    timestamp, expires = values.get(5, 0), values.get(18, 0)
     return (
         values.get(1, 0),
         texts.get(2, b""),
@@ -91,6 +91,7 @@ def decode_message(payload: bytes) -> Message:
         values.get(7, 0) & 0xFFFFFFFF,
         tuple(headers),
         texts.get(17, b""),
+        expires - (1 << 64) if expires >> 63 else expires,
     )
 
 

@@ -70,7 +70,7 @@ def test_malformed_and_oversized_context_is_refused_and_nothing_is_stored(harnes
 
 
 def test_features_are_told_at_the_clusters_level(harness) -> None:
-    assert harness.connect("new").features == Feature.CONTEXT | Feature.VERDICTS | Feature.DELAYS
+    assert harness.connect("new").features == Feature.CONTEXT | Feature.VERDICTS | Feature.DELAYS | Feature.TTL
     harness.broker.context.meta.info.level = level.OLDEST
     assert harness.connect("newer").features == 0
 

@@ -4,12 +4,19 @@ import pytest
 
 from stan import level, limits
 from stan.config import Config, StoreLimits
+from stan.core.admin.message_account import Account
+from stan.core.boundary.fetches import FetchRules, Refusal
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.table import REQUESTS
 from stan.core.state.expiries import Expiries
+from stan.errors import BUSY
 from stan.patterns import ChannelLimits
 from stan.policies import PolicyRule
+from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND, ChannelUid, RaftIndex
+from stan.protocol.proto.extension_pb2 import FetchRequest
+from stan.types import SECOND, ChannelUid, GroupId, RaftIndex
 from tests.kit.core_harness import CoreHarness
 from tests.unit.core.test_core_delays import data, stored
 
@@ -284,3 +291,46 @@ def test_rows_give_the_same_state() -> None:
         assert list(machine.by_channel[1].runs) == [8]
         assert machine.expire(ChannelUid(1), 9, 1 << 60) == [(8, 9)]
         assert (machine.by_channel, machine.pieces(ChannelUid(1)), machine.at(ChannelUid(1), 8)) == ({}, 0, 0)
+
+
+def fetched(harness, channel=b"foo"):
+    """Why the leader may not answer a fetch now, or the sequence from which on it would."""
+    context = harness.broker.context
+    rules = FetchRules(harness.broker.view, lambda _number: True)
+    request = FetchRequest(channel=channel, from_sequence=1)
+    accepted = AcceptedRequest(context, REQUESTS["fetch"], b"", (GroupId(1),), request, None)
+    place = rules.channel_of(accepted)
+    if isinstance(place, Refusal):
+        return place.error
+    number, uid = place
+    return rules.locate(accepted, number, uid, harness.indexes[number, uid]).first
+
+
+def test_what_has_expired_is_not_fetched_and_while_it_goes_fetches_ask_again() -> None:
+    harness = started()
+    send(harness, "foo", (b"1", 2), (b"2", 0))
+    assert fetched(harness) == 1
+    harness.hold = True
+    harness.pass_time(3)
+    assert fetched(harness) == BUSY
+    harness.hold = False
+    harness.commit()
+    harness.turn()
+    assert fetched(harness) == 2
+
+
+def test_an_account_tells_that_a_message_has_expired() -> None:
+    harness = started()
+    harness.subscribe("foo", durable="d", in_flight=1, wait=60)
+    send(harness, "foo", (b"1", 2), (b"2", 2))
+    harness.pass_time(3.1)
+    (cursor,) = harness.broker.context.groups[1].machine.cursors.values()
+    told = {}
+    for sequence in (1, 2):
+        account = Account(cursor, sequence)
+        for index, kind, body in harness.logs[1]:
+            changes = decode_records(body)[2] if kind == Kind.RECORDS else [body]
+            for change in changes:
+                account.take(index, 7, pb.GroupChange.FromString(change))
+        told[sequence] = [step.what for step in account.steps]
+    assert told == {1: ["delivered", "expired"], 2: ["expired"]}

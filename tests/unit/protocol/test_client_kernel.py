@@ -41,10 +41,10 @@ def test_split_garbage_raises_once_what_precedes_it_is_handed_over(twin):
 
 def test_decode_message_gives_all_fields(twin):
     payload = message(1 << 63, reply=b"r", data=b"d\xff", timestamp=-7, redelivered=True, redelivery_count=4, crc32=9)
-    assert twin.decode_message(payload) == (1 << 63, b"foo", b"r", b"d\xff", -7, True, 4, (), b"")
-    assert twin.decode_message(b"") == (0, b"", b"", b"", 0, False, 0, (), b"")
+    assert twin.decode_message(payload) == (1 << 63, b"foo", b"r", b"d\xff", -7, True, 4, (), b"", 0)
+    assert twin.decode_message(b"") == (0, b"", b"", b"", 0, False, 0, (), b"", 0)
     extended = message(1, headers=[wire_pb2.Header(key=b"k", value=b"v"), wire_pb2.Header()], key=b"name")
-    assert twin.decode_message(extended)[7:] == (((b"k", b"v"), (b"", b"")), b"name")
+    assert twin.decode_message(extended)[7:] == (((b"k", b"v"), (b"", b"")), b"name", 0)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
-from stan_client.new_message import encode_context, encode_due
+from stan_client.new_message import encode_context, encode_due, encode_ttl
 from stan_client.publishing import Publisher
 
 from stan.protocol.features import Feature
@@ -205,3 +205,18 @@ async def test_a_time_that_the_caller_has_set_does_not_begin_anew(told) -> None:
     assert after[usual] > before[usual]
     assert list(after) == [usual, own]
     publisher.stop()
+
+
+async def test_a_time_to_live_is_not_sent_to_a_server_that_would_keep_the_message(told) -> None:
+    for features in (Feature(0), Feature.CONTEXT | Feature.DELAYS, Feature.CONTEXT | Feature.DELAYS | Feature.TTL):
+        where = session(features)
+        publisher = await attached(where)
+        if features & Feature.TTL:
+            publisher.publish("ch", b"x", "", told, encode_ttl(1.5) + encode_due(5, None) + CONTEXT)
+            (message,) = where.link.sent
+            assert (message.ttl, message.deliver_at > time.time_ns()) == (1_500_000_000, True)
+        else:
+            with pytest.raises(stan_client.NotSupportedError, match="time to live"):
+                publisher.publish("ch", b"x", "", told, encode_ttl(1.5) + encode_due(5, None) + CONTEXT)
+            assert where.link.sent == []
+        publisher.stop()
