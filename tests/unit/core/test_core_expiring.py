@@ -12,7 +12,7 @@ from stan.core.state.expiries import Expiries
 from stan.errors import BUSY
 from stan.patterns import ChannelLimits
 from stan.policies import PolicyRule
-from stan.protocol.entries import Kind, decode_records
+from stan.protocol.entries import Kind, decode_batches, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.proto.extension_pb2 import FetchRequest
@@ -334,3 +334,33 @@ def test_an_account_tells_that_a_message_has_expired() -> None:
                 account.take(index, 7, pb.GroupChange.FromString(change))
         told[sequence] = [step.what for step in account.steps]
     assert told == {1: ["delivered", "expired"], 2: ["expired"]}
+
+
+def test_a_crash_behind_each_entry_loses_nothing_and_keeps_nothing_for_ever() -> None:
+    harness = started()
+    joined = harness.subscribe("foo", durable="d", in_flight=3, wait=5)
+    for n in range(6):
+        send(harness, "foo", (b"%d" % n, 1 + n % 3), (b"stays", 0), (b"more", 2))
+        harness.ack(joined.ack_inbox, 3 * n + 1)
+        harness.pass_time(0.7)
+    entries = list(harness.logs[1])
+    assert len(entries) > 15
+    for cut in range(len(entries) + 1):
+        other = CoreHarness()
+        other.logs[0], other.logs[1] = list(harness.logs[0]), entries[:cut]
+        stays = []
+        for _, kind, body in entries[:cut]:
+            for batch in decode_batches(body) if kind == Kind.RECORDS else ():
+                records = bytes(batch.records)
+                other.indexes[1, batch.uid].batches.append((batch.base_sequence, batch.count, batch.timestamp, records))
+                for at in range(batch.count):
+                    stays += [batch.base_sequence + at] * (at == 1)
+        other.wall = harness.wall
+        other.restart()
+        other.pass_time(10)
+        assert not cut or b"foo" in other.broker.context.meta.channels
+        assert (left(other), listed(other)) == (stays, {})
+        (cursor,) = other.broker.context.groups[1].machine.cursors.values() if cut else (None,)
+        owed = [run[:2] for run in cursor.to_redeliver] if cursor else []
+        held = [run[:2] for member in cursor.members for run in member.pending] if cursor else []
+        assert all(at in stays for first, last in owed + held for at in range(first, last + 1))
