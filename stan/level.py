@@ -12,7 +12,9 @@ OLDEST: Final = 1
 """The level of versions that know nothing of levels, and of data that was written before."""
 DELIVERY: Final = 2
 """Delivery under control: keys of messages, policies of delivery, negative acks, dead letters, delays."""
-KNOWN: Final = DELIVERY
+SCALE: Final = 3
+"""Scale out: consumer groups."""
+KNOWN: Final = SCALE
 """The highest level that this program knows."""
 
 

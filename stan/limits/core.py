@@ -124,6 +124,28 @@ BOOKMARK_NAME_BYTES_MAX = 255
 """Longest name of a bookmark."""
 BOOKMARKS_MAX = 16_384
 """Bookmarks in the channels of one group; all of them are in memory."""
+CONSUMER_GROUPS_MAX = 256
+"""Consumer groups that have members."""
+CONSUMERS_MAX = 256
+"""Members of one consumer group."""
+CONSUMER_CHANNELS_MAX = 2_000
+"""Channels of one consumer group: the oldest ones; one member may own all of them, and is told so in one answer."""
+CONSUMER_CHANNEL_BYTES_MAX = 255
+"""Longest name of a channel that a consumer group is given."""
+CONSUMER_NAME_BYTES_MAX = 255
+"""Longest name of a consumer group, pattern of a member, and name of a member."""
+CONSUMER_ID_BYTES_MIN = 8
+CONSUMER_ID_BYTES_MAX = 64
+"""The id of a member, which nobody else can guess."""
+CONSUMER_LEASE_MIN = 500 * MILLISECOND
+CONSUMER_LEASE_MAX = 300 * SECOND
+"""After as long a silence, as it asks for, a member counts as gone."""
+CONSUMER_PATROL = 100 * MILLISECOND
+"""Leases and waiting requests of members are looked at this often."""
+CONSUMER_PATIENCE = 5 * SECOND
+"""A change of a consumer group of which nothing was heard for as long is made anew."""
+CONSUMER_RETRY = 1 * SECOND
+"""A change of a consumer group that could not be written is tried again after this."""
 RESTORED_GAP_MAX = (1 << 32) - 1
 """Sequences in a row that a restore leaves unused: what the header of a record batch counts."""
 DELETED_RUNS_MAX = 10_000

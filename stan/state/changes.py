@@ -31,6 +31,7 @@ def _add_meta(changes: Changes, rows: MetaRows) -> None:
             changes.remove("channels", uid)
         else:
             changes.put("channels", uid, channel.name, channel.group, channel.SerializeToString())
+    _add_parts(changes, 0, rows.parts)
 
 
 def _add_group(changes: Changes, group: GroupId, rows: GroupRows) -> None:
@@ -52,7 +53,11 @@ def _add_group(changes: Changes, group: GroupId, rows: GroupRows) -> None:
             changes.put("dropped", group, uid)
         elif first:
             changes.put("first_sequences", group, uid, first)
-    for kind, key, row in rows.parts:
+    _add_parts(changes, group, rows.parts)
+
+
+def _add_parts(changes: Changes, group: int, rows: list[tuple[str, bytes, bytes | None]]) -> None:
+    for kind, key, row in rows:
         if row is None:
             changes.remove("parts", group, kind, key)
         else:

@@ -341,7 +341,7 @@ def _as_snapshot(found: dict[str, list[Row]]) -> pb.Snapshot:
 
 def _tables(group: int) -> tuple[str, ...]:
     """Tables with rows of a group, but for `applied`; 0 is that of the metadata."""
-    return _GROUP_TABLES if group else _META_TABLES
+    return _GROUP_TABLES if group else (*_META_TABLES, "parts")
 
 
 def _group(table: str, row: Row) -> int:

@@ -19,15 +19,17 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.bookmarks import Bookmarks
+from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.core.state.group import GroupResult
-from stan.core.state.meta import ChannelInfo
+from stan.core.state.meta import SCALE_NEEDED, ChannelInfo
 from stan.errors import (
     BUSY,
     CHANNEL_DELETING,
     INVALID_BOOKMARK,
     INVALID_QUESTION,
+    UNKNOWN_CHANNEL,
 )
+from stan.level import SCALE
 from stan.patterns import valid_name
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
@@ -143,17 +145,49 @@ class ChannelQueries:
         if not 0 < len(request.name) <= limits.BOOKMARK_NAME_BYTES_MAX:
             accepted.refuse(INVALID_BOOKMARK)
             return
-        if self.channels.by_uid[info.uid].deleting:
+        if request.claim and not (request.generation and request.sequence):
+            accepted.refuse(INVALID_BOOKMARK)
+        elif request.uid not in (0, info.uid):
+            accepted.refuse(UNKNOWN_CHANNEL)
+        elif self.channels.by_uid[info.uid].deleting:
             accepted.refuse(CHANNEL_DELETING)
-            return
+        elif not request.generation:
+            self._set(accepted, info)
+        elif self.context.meta.level < SCALE:
+            accepted.refuse(SCALE_NEEDED)
+        elif request.generation <= self.context.meta.applied:
+            self._set(accepted, info)
+        else:  # a generation is an index of the metadata: either this copy is behind, or nobody was given it
+            self.lookup.catch_up(partial(self._set_if_given, accepted, info))
+
+    def _set_if_given(self, accepted: AcceptedRequest, info: ChannelInfo, known: bool) -> None:  # noqa: FBT001
+        if not known or not self.context.holds(accepted.groups):
+            accepted.busy()
+        elif accepted.request.generation > self.context.meta.applied:
+            accepted.refuse(INVALID_BOOKMARK)
+        else:
+            self._set(accepted, info)
+
+    def _set(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        request: pb.CursorSetRequest = accepted.request
 
         def done(result: object, error: str) -> None:
-            if isinstance(result, GroupResult):
-                accepted.refuse(str(result.of_part))  # empty: it is set
-            else:
+            if not isinstance(result, GroupResult):
                 accepted.refuse(error, retry=True)
+            elif result.of_part:
+                accepted.refuse(str(result.of_part))
+            else:
+                places = self.context.groups[info.group].machine.part(Bookmarks).by_channel.get(info.uid, {})
+                now = places.get(request.name)
+                accepted.answer(sequence=now.sequence if now is not None and request.generation else 0)
 
-        bookmark = entries.Bookmark(uid=info.uid, name=request.name, sequence=request.sequence)
+        bookmark = entries.Bookmark(
+            uid=info.uid,
+            name=request.name,
+            sequence=request.sequence,
+            generation=request.generation,
+            claim=request.claim,
+        )
         self.context.change_group(info.group, done, bookmark=bookmark)
 
     def _cursors(self, accepted: AcceptedRequest) -> None:
@@ -161,8 +195,10 @@ class ChannelQueries:
         context = self.context
         response: pb.CursorsResponse = accepted.begin_answer()
         room = context.nats.payload_bytes_max - HEAD_ROOM
-        for name, channel, sequence, last in sorted(self._bookmarks(accepted.groups, accepted.request)):
-            shown = pb.NamedCursor(name=name, channel=channel, sequence=sequence, last_sequence=last)
+        for name, channel, place, last in sorted(self._bookmarks(accepted.groups, accepted.request)):
+            shown = pb.NamedCursor(
+                name=name, channel=channel, sequence=place.sequence, last_sequence=last, generation=place.generation
+            )
             room -= shown.ByteSize() + ITEM_ROOM
             if room < 0 and response.cursors:
                 response.more = True
@@ -172,7 +208,7 @@ class ChannelQueries:
 
     def _bookmarks(
         self, groups: Iterable[GroupId], request: pb.CursorsRequest
-    ) -> Iterator[tuple[bytes, bytes, int, int]]:
+    ) -> Iterator[tuple[bytes, bytes, NotedPlace, int]]:
         after = (request.after_name, request.after_channel)
         for number in groups:
             for uid, of_channel in self.context.groups[number].machine.part(Bookmarks).by_channel.items():
@@ -180,6 +216,6 @@ class ChannelQueries:
                 if info is None:
                     continue
                 last = self.context.indexes(number, uid).last_sequence
-                for name, sequence in of_channel.items():
+                for name, place in of_channel.items():
                     if request.name in (b"", name) and (name, info.name) > after:
-                        yield name, info.name, sequence, last
+                        yield name, info.name, place, last

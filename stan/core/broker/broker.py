@@ -146,6 +146,7 @@ class Broker:
         self.parts.clients.reconfigure(config.heartbeat)
         self.context.access.rate_limiter.configure(config.requests)
         self.context.policies_changed()
+        self.parts.consumer_groups.policies_changed()
 
     def _retain(self, now: Nanos) -> None:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
@@ -276,6 +277,7 @@ class Broker:
         """The connection is back after *away_ns*."""
         self.context.nats.connected = True
         self.parts.clients.restart_all()
+        self.parts.consumer_groups.restart_all()
         for group in self.context.groups.values():
             group.dispatch.resume(away_ns)
 

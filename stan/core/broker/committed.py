@@ -48,9 +48,12 @@ class CommittedEntries:
             self.parts.channels.unregistered(applied.deleted.uid)
             self.parts.channel_changes.unregistered(applied.deleted)
             self.parts.long_poll.unregistered(applied.deleted)
+        if applied.created or applied.deleted is not None:
+            self.parts.consumer_groups.channels_changed(applied)
         if applied.policies_changed or applied.raised:
             self.parts.channels.reconfigure()
             self.context.policies_changed()
+            self.parts.consumer_groups.policies_changed()
         self.parts.read_index.applied()
         return applied
 

@@ -6,6 +6,7 @@ from stan.core.admin.admin_listing import AdminListing
 from stan.core.admin.admin_members import AdminMembers
 from stan.core.admin.channel_changes import ChannelChanges
 from stan.core.admin.channel_queries import ChannelQueries
+from stan.core.admin.consumer_group_requests import ConsumerGroupRequests
 from stan.core.admin.cursor_admin import CursorAdmin
 from stan.core.admin.delayed_requests import DelayedRequests
 from stan.core.admin.long_poll import LongPoll
@@ -54,6 +55,7 @@ class BrokerParts:
     admin_listing: AdminListing
     admin_members: AdminMembers
     delayed_requests: DelayedRequests
+    consumer_groups: ConsumerGroupRequests
 
 
 def make_parts(context: BrokerContext) -> BrokerParts:
@@ -90,4 +92,5 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         admin_listing=AdminListing(context, channels, lookup),
         admin_members=AdminMembers(context, clients, nodes),
         delayed_requests=DelayedRequests(context, lookup, stored_reads),
+        consumer_groups=ConsumerGroupRequests(context),
     )

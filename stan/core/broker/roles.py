@@ -46,6 +46,7 @@ class GroupRoles:
         if context.meta.info is None:
             context.change_meta(nobody_waits, cluster_info=self.founding(nuid))
         self.parts.clients.lead()
+        self.parts.consumer_groups.lead()
         self.parts.read_index.applied()
 
     def lead_group(self, number: GroupId, *, unconfirmed: bool) -> None:
@@ -71,6 +72,7 @@ class GroupRoles:
         self.context.leading.leads_meta = False
         self.context.forget(META_GROUP)
         self.parts.clients.follow()
+        self.parts.consumer_groups.follow()
 
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""

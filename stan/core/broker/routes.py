@@ -23,6 +23,7 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         parts.redriving,
         parts.cursor_admin,
         parts.delayed_requests,
+        parts.consumer_groups,
         parts.restore_requests,
     )
     return {
@@ -32,6 +33,7 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         "abort": parts.staging.abort,
         "finish": parts.staging.finish,
         "last_committed": parts.staging.last_committed,
+        "consumer_group": parts.consumer_groups.heard,
         **parts.channel_queries.handlers(),
         **{f"admin.{name}": handler for part in of_operators for name, handler in part.handlers().items()},
     }

@@ -11,7 +11,14 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from stan.errors import INVALID_ADMIN, INVALID_BATCH, INVALID_FETCH, INVALID_QUESTION, INVALID_TRANSACTION
+from stan.errors import (
+    INVALID_ADMIN,
+    INVALID_BATCH,
+    INVALID_CONSUMER,
+    INVALID_FETCH,
+    INVALID_QUESTION,
+    INVALID_TRANSACTION,
+)
 from stan.permissions import EVERYTHING, Right
 from stan.protocol.channels import Subjects
 from stan.protocol.proto import admin_pb2 as admin
@@ -133,6 +140,14 @@ _ROWS: Final = (
     RequestKind(
         "cursor_set", extension.CursorSetRequest, extension.CursorSetResponse, Scope.CHANNEL, _READ, INVALID_QUESTION
     ),
+    RequestKind(
+        "consumer_group",
+        extension.ConsumerGroupRequest,
+        extension.ConsumerGroupResponse,
+        Scope.METADATA,
+        _READ,
+        INVALID_CONSUMER,
+    ),
     RequestKind("cursors", extension.CursorsRequest, extension.CursorsResponse, Scope.LEADERS, _READ, INVALID_QUESTION),
     RequestKind(
         "batch",
@@ -164,6 +179,7 @@ _ROWS: Final = (
     _looking("subscriptions", admin.SubscriptionsRequest, admin.SubscriptionsResponse, Scope.LEADERS),
     _looking("explain", admin.ExplainRequest, admin.ExplainResponse, Scope.CHANNEL, placed_by=_WHICH),
     _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
+    _looking("consumer_groups", admin.ConsumerGroupsRequest, admin.ConsumerGroupsResponse, Scope.METADATA),
     _looking("policies", admin.PoliciesRequest, admin.PoliciesResponse, Scope.METADATA),
     _looking("nodes", admin.NodesRequest, admin.NodeStatus, Scope.EACH_NODE),
     _looking("options", admin.OptionsRequest, admin.OptionsResponse, Scope.EACH_NODE),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stan import level
+from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.policies import TOO_MANY, with_policy
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
 from stan.protocol.channels import folded
@@ -17,6 +18,10 @@ from stan.types import ChannelUid, GroupId, RaftIndex
 NODES_CHANGED = "the nodes were changed meanwhile"
 LEVEL_TOO_LOW = (
     f"stan: policies need level {level.DELIVERY} of the cluster; once all nodes run a version that knows it, raise it: "
+    "stan node level --raise"
+)
+SCALE_NEEDED = (
+    f"stan: consumer groups need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
     "stan node level --raise"
 )
 
@@ -66,6 +71,7 @@ class MetaRows(NamedTuple):
     clients: list[tuple[bytes, pb.Client | None]]
     channels: list[tuple[int, pb.Channel | None]]
     next_uid: int
+    parts: list[tuple[str, bytes, bytes | None]]  # rows of consumer groups: kind, key, row
 
 
 @dataclass(slots=True)
@@ -87,6 +93,7 @@ class MetaMachine:
     dirty_clients: set[bytes] = field(default_factory=set)
     dirty_channels: set[int] = field(default_factory=set)
     dirty_info: bool = False
+    consumer_groups: ConsumerGroups = field(default_factory=ConsumerGroups)
 
     def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
         """The client that a publish belongs to: by connection id if it has one, else by client id (STAN-SPEC 2.3)."""
@@ -107,6 +114,8 @@ class MetaMachine:
                 result = self._delete(ChannelUid(change.delete_channel.uid))
             case "heartbeat":
                 result = self._heartbeat(change.heartbeat)
+            case "consumer_group":
+                result = MetaResult(error=self._change_group(change.consumer_group, index))
             case "cluster_info" | "nodes" | "raise_level" | "set_policy" as kind:
                 result = self._change_info(kind, change)
         return result
@@ -163,6 +172,12 @@ class MetaMachine:
         self.dirty_info = True
         return MetaResult()
 
+    def _change_group(self, change: pb.ConsumerGroupChange, index: RaftIndex) -> str:
+        """Apply a change of a consumer group; returns why it was not applied, or ""."""
+        if self.level < level.SCALE:
+            return SCALE_NEEDED
+        return self.consumer_groups.apply(change, index, self.by_uid)
+
     def _connect(self, connect: pb.Connect, index: RaftIndex) -> MetaResult:
         row = connect.client
         old = self.clients.get(row.client_id)
@@ -213,6 +228,7 @@ class MetaMachine:
         del self.channels[info.name]
         del self.by_lower[folded(info.name)]
         self.dirty_channels.add(uid)
+        self.consumer_groups.drop_channel(uid)
         return MetaResult(deleted=info)
 
     # --- rows -----------------------------------------------------------------------------------------------------
@@ -276,6 +292,7 @@ class MetaMachine:
             [(client_id, self.client_row(client_id)) for client_id in sorted(self.dirty_clients)],
             [(uid, self.channel_row(ChannelUid(uid))) for uid in self.dirty_channels],
             self.next_uid,
+            self.consumer_groups.take_changed_rows(),
         )
         self.dirty_info, self.dirty_clients, self.dirty_channels = False, set(), set()
         return rows
@@ -285,6 +302,7 @@ class MetaMachine:
         self.dirty_info = self.info is not None
         self.dirty_clients.update(self.clients)
         self.dirty_channels.update(self.by_uid)
+        self.consumer_groups.dirty.update(self.consumer_groups.by_name)
 
     def snapshot(self, snapshot: pb.Snapshot) -> None:
         """Write the whole state into *snapshot*, in an order that depends on the state alone."""
@@ -293,6 +311,7 @@ class MetaMachine:
         snapshot.clients.extend(client for key in sorted(self.clients) if (client := self.client_row(key)))
         snapshot.channels.extend(channel for uid in sorted(self.by_uid) if (channel := self.channel_row(uid)))
         snapshot.next_id = self.next_uid
+        self.consumer_groups.snapshot(snapshot)
 
     def restore(self, snapshot: pb.Snapshot) -> None:
         """Load the state of *snapshot*; call on a new machine."""
@@ -302,4 +321,6 @@ class MetaMachine:
         for channel in snapshot.channels:
             self.load_channel(channel)
         self.next_uid = max(self.next_uid, snapshot.next_id)
+        for row in snapshot.parts:
+            self.consumer_groups.load(row.key, row.state)
         self.applied = snapshot.applied_index

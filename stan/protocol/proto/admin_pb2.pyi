@@ -364,6 +364,76 @@ class ClientsResponse(_message.Message):
     total: int
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., more: bool = ..., total: _Optional[int] = ...) -> None: ...
 
+class ConsumerGroupsRequest(_message.Message):
+    __slots__ = ("version", "group", "after", "max")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    group: bytes
+    after: bytes
+    max: int
+    def __init__(self, version: _Optional[int] = ..., group: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
+
+class ConsumerGroupsResponse(_message.Message):
+    __slots__ = ("error", "retry", "groups", "more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    groups: _containers.RepeatedCompositeFieldContainer[ConsumerGroupStatus]
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., groups: _Optional[_Iterable[_Union[ConsumerGroupStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class ConsumerGroupStatus(_message.Message):
+    __slots__ = ("group", "members", "channels", "unowned", "releasing", "member_list", "channel_list")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    UNOWNED_FIELD_NUMBER: _ClassVar[int]
+    RELEASING_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_LIST_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_LIST_FIELD_NUMBER: _ClassVar[int]
+    group: bytes
+    members: int
+    channels: int
+    unowned: int
+    releasing: int
+    member_list: _containers.RepeatedCompositeFieldContainer[ConsumerMemberStatus]
+    channel_list: _containers.RepeatedCompositeFieldContainer[ConsumerChannelStatus]
+    def __init__(self, group: _Optional[bytes] = ..., members: _Optional[int] = ..., channels: _Optional[int] = ..., unowned: _Optional[int] = ..., releasing: _Optional[int] = ..., member_list: _Optional[_Iterable[_Union[ConsumerMemberStatus, _Mapping]]] = ..., channel_list: _Optional[_Iterable[_Union[ConsumerChannelStatus, _Mapping]]] = ...) -> None: ...
+
+class ConsumerMemberStatus(_message.Message):
+    __slots__ = ("name", "user", "pattern", "lease_ms", "left_ms", "channels")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    user: bytes
+    pattern: bytes
+    lease_ms: int
+    left_ms: int
+    channels: int
+    def __init__(self, name: _Optional[bytes] = ..., user: _Optional[bytes] = ..., pattern: _Optional[bytes] = ..., lease_ms: _Optional[int] = ..., left_ms: _Optional[int] = ..., channels: _Optional[int] = ...) -> None: ...
+
+class ConsumerChannelStatus(_message.Message):
+    __slots__ = ("channel", "member", "generation", "releasing")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    RELEASING_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    member: int
+    generation: int
+    releasing: bool
+    def __init__(self, channel: _Optional[bytes] = ..., member: _Optional[int] = ..., generation: _Optional[int] = ..., releasing: bool = ...) -> None: ...
+
 class PoliciesRequest(_message.Message):
     __slots__ = ("version", "pattern", "channel", "name", "after", "max")
     VERSION_FIELD_NUMBER: _ClassVar[int]

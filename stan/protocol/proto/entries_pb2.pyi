@@ -123,7 +123,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "set_policy")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -132,6 +132,7 @@ class MetaChange(_message.Message):
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     RAISE_LEVEL_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     SET_POLICY_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
@@ -141,8 +142,9 @@ class MetaChange(_message.Message):
     heartbeat: Heartbeat
     nodes: Nodes
     raise_level: int
+    consumer_group: ConsumerGroupChange
     set_policy: Policy
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ...) -> None: ...
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
     __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies")
@@ -609,14 +611,76 @@ class PartRow(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., key: _Optional[bytes] = ..., state: _Optional[bytes] = ...) -> None: ...
 
 class Bookmark(_message.Message):
-    __slots__ = ("uid", "name", "sequence")
+    __slots__ = ("uid", "name", "sequence", "generation", "claim")
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
     uid: int
     name: bytes
     sequence: int
-    def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+    generation: int
+    claim: bool
+    def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ...) -> None: ...
+
+class ConsumerGroupChange(_message.Message):
+    __slots__ = ("group", "changed", "joined", "left", "taken", "given")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    JOINED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
+    group: bytes
+    changed: int
+    joined: _containers.RepeatedCompositeFieldContainer[ConsumerMember]
+    left: _containers.RepeatedScalarFieldContainer[bytes]
+    taken: _containers.RepeatedScalarFieldContainer[int]
+    given: _containers.RepeatedCompositeFieldContainer[GivenChannels]
+    def __init__(self, group: _Optional[bytes] = ..., changed: _Optional[int] = ..., joined: _Optional[_Iterable[_Union[ConsumerMember, _Mapping]]] = ..., left: _Optional[_Iterable[bytes]] = ..., taken: _Optional[_Iterable[int]] = ..., given: _Optional[_Iterable[_Union[GivenChannels, _Mapping]]] = ...) -> None: ...
+
+class ConsumerMember(_message.Message):
+    __slots__ = ("member", "user", "pattern", "lease_ms", "name")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    member: bytes
+    user: bytes
+    pattern: bytes
+    lease_ms: int
+    name: bytes
+    def __init__(self, member: _Optional[bytes] = ..., user: _Optional[bytes] = ..., pattern: _Optional[bytes] = ..., lease_ms: _Optional[int] = ..., name: _Optional[bytes] = ...) -> None: ...
+
+class GivenChannels(_message.Message):
+    __slots__ = ("member", "uids")
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    UIDS_FIELD_NUMBER: _ClassVar[int]
+    member: bytes
+    uids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, member: _Optional[bytes] = ..., uids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class ConsumerGroup(_message.Message):
+    __slots__ = ("changed", "members", "owners")
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    OWNERS_FIELD_NUMBER: _ClassVar[int]
+    changed: int
+    members: _containers.RepeatedCompositeFieldContainer[ConsumerMember]
+    owners: _containers.RepeatedCompositeFieldContainer[ChannelOwner]
+    def __init__(self, changed: _Optional[int] = ..., members: _Optional[_Iterable[_Union[ConsumerMember, _Mapping]]] = ..., owners: _Optional[_Iterable[_Union[ChannelOwner, _Mapping]]] = ...) -> None: ...
+
+class ChannelOwner(_message.Message):
+    __slots__ = ("uid", "member", "generation")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    member: int
+    generation: int
+    def __init__(self, uid: _Optional[int] = ..., member: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("uid", "first_sequence", "deleted")

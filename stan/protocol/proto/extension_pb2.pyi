@@ -275,22 +275,30 @@ class LastCommittedResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., known: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class CursorSetRequest(_message.Message):
-    __slots__ = ("name", "channel", "sequence")
+    __slots__ = ("name", "channel", "sequence", "generation", "claim", "uid")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     channel: bytes
     sequence: int
-    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
+    generation: int
+    claim: bool
+    uid: int
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., uid: _Optional[int] = ...) -> None: ...
 
 class CursorSetResponse(_message.Message):
-    __slots__ = ("error", "retry")
+    __slots__ = ("error", "retry", "sequence")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
+    sequence: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class CursorsRequest(_message.Message):
     __slots__ = ("name", "after_name", "after_channel")
@@ -319,13 +327,63 @@ class CursorsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[NamedCursor, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class NamedCursor(_message.Message):
-    __slots__ = ("name", "channel", "sequence", "last_sequence")
+    __slots__ = ("name", "channel", "sequence", "last_sequence", "generation")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     channel: bytes
     sequence: int
     last_sequence: int
-    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+    generation: int
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ConsumerGroupRequest(_message.Message):
+    __slots__ = ("group", "member", "pattern", "lease_ms", "known", "released", "wait_ms", "leave", "name")
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MEMBER_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    LEASE_MS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    RELEASED_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    group: bytes
+    member: bytes
+    pattern: bytes
+    lease_ms: int
+    known: int
+    released: _containers.RepeatedCompositeFieldContainer[OwnedChannel]
+    wait_ms: int
+    leave: bool
+    name: bytes
+    def __init__(self, group: _Optional[bytes] = ..., member: _Optional[bytes] = ..., pattern: _Optional[bytes] = ..., lease_ms: _Optional[int] = ..., known: _Optional[int] = ..., released: _Optional[_Iterable[_Union[OwnedChannel, _Mapping]]] = ..., wait_ms: _Optional[int] = ..., leave: bool = ..., name: _Optional[bytes] = ...) -> None: ...
+
+class OwnedChannel(_message.Message):
+    __slots__ = ("uid", "generation", "channel", "release")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    generation: int
+    channel: bytes
+    release: bool
+    def __init__(self, uid: _Optional[int] = ..., generation: _Optional[int] = ..., channel: _Optional[bytes] = ..., release: bool = ...) -> None: ...
+
+class ConsumerGroupResponse(_message.Message):
+    __slots__ = ("error", "retry", "assignment", "unchanged", "channels")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    ASSIGNMENT_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    assignment: int
+    unchanged: bool
+    channels: _containers.RepeatedCompositeFieldContainer[OwnedChannel]
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., assignment: _Optional[int] = ..., unchanged: bool = ..., channels: _Optional[_Iterable[_Union[OwnedChannel, _Mapping]]] = ...) -> None: ...

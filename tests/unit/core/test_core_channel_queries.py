@@ -318,7 +318,7 @@ def test_rows_of_bookmarks_are_their_state() -> None:
     assert sum(one.row(key) is None for key in one.dirty) == 1
     for key in sorted(one.keys()):
         other.load(key, one.row(key))
-    assert (other.by_channel, other.count) == (one.by_channel, one.count) == ({1: {b"a": 6, b"": 7}}, 2)
+    assert (other.by_channel, other.count) == (one.by_channel, one.count) == ({1: {b"a": (6, 0), b"": (7, 0)}}, 2)
     one.dirty.clear()
     one.drop_channel(1)
     assert (one.by_channel, one.count, len(one.dirty)) == ({}, 0, 2)
