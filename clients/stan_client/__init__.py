@@ -17,6 +17,7 @@ from stan_client.errors import (
     BadAckError,
     BadConnectionError,
     BadSubscriptionError,
+    ChannelLostError,
     ChannelReplacedError,
     CloseRequestTimeoutError,
     ConnectionClosedError,
@@ -47,6 +48,7 @@ from stan_client.errors import (
     UnsubscribeRequestTimeoutError,
 )
 from stan_client.fetching import Fetched
+from stan_client.group_consumer import GroupBatch, GroupConsumer
 from stan_client.messages import Message
 from stan_client.middleware import Correlation, Log, MiddlewareContext, Retry, Timing, correlation_id
 from stan_client.new_message import NewMessage, Published
@@ -61,6 +63,7 @@ __all__ = [
     "BadSubscriptionError",
     "BatchAck",
     "ChannelInfo",
+    "ChannelLostError",
     "ChannelReplacedError",
     "Client",
     "CloseRequestTimeoutError",
@@ -73,6 +76,8 @@ __all__ = [
     "Direct",
     "FetchTimeoutError",
     "Fetched",
+    "GroupBatch",
+    "GroupConsumer",
     "InvalidDelayError",
     "InvalidHeadersError",
     "InvalidKeyError",

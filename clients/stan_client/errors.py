@@ -64,6 +64,14 @@ class ChannelReplacedError(StanClientError):
     text = "stan: channel was deleted and made again"
 
 
+class ChannelLostError(StanClientError):
+    """The channel is another member's of the consumer group: what this one wanted to commit comes again to that one."""
+
+    def __init__(self, channel: str) -> None:
+        super().__init__(f"stan: the consumer group has given channel {channel} to another member")
+        self.channel = channel
+
+
 class DataLossError(StanClientError):
     """Messages that should have been read next are gone: the server's limits have removed them."""
 

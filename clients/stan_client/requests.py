@@ -264,6 +264,29 @@ class RequestMethods:
 
         await together(note, positions)
 
+    async def owned_position(
+        self, group: str, channel: str, sequence: int, *, generation: int, claim: bool, uid: int
+    ) -> int:
+        """Set the position of a consumer group in a channel, as its owner of that *generation*; or, to *claim* it, shut out all
+        earlier owners, and begin at *sequence* if there is none. Returns the position, which never goes back.
+
+        Raises:
+            ServerError: refused, for example because a later owner has claimed it.
+        """
+        request = pb.CursorSetRequest(
+            name=raw(group), channel=raw(channel), sequence=sequence, generation=generation, claim=claim, uid=uid
+        )
+        return (await self._requester.ask("cursor_set", request, pb.CursorSetResponse)).sequence
+
+    async def consumer_group(
+        self, request: pb.ConsumerGroupRequest, timeout_s: float | None
+    ) -> pb.ConsumerGroupResponse:
+        """Tell the servers about a member of a consumer group (see group_consumer.py), and return what they say is its own. It is
+        asked once, as the next request says more than a repeat of this one; with a *timeout_s* of None until it is answered."""
+        return await self._requester.ask(
+            "consumer_group", request, pb.ConsumerGroupResponse, repeat=timeout_s is None, patience_s=timeout_s
+        )
+
     async def cursors(self, name: str = "", *, timeout_s: float | None = None) -> dict[str, dict[str, Cursor]]:
         """The named positions, by name and channel: those of one name, or all."""
         request = pb.CursorsRequest(name=raw(name))

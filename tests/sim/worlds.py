@@ -35,6 +35,7 @@ WORLDS = {
     "cluster-deferred": ("tests.sim.delay_worlds", "ClusterDeferred"),
     "ttl": ("tests.sim.ttl_worlds", "NodeTtl"),
     "cluster-ttl": ("tests.sim.ttl_worlds", "ClusterTtl"),
+    "consumer-groups": ("tests.sim.consumer_group_worlds", "ClusterConsumerGroup"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
     "damage": ("tests.sim.damage_worlds", "NodeDamage"),
     "cluster-damage": ("tests.sim.damage_worlds", "ClusterDamage"),
