@@ -119,6 +119,17 @@ class Admin:
                 return PolicyList(found, answer.in_force if answer.HasField("in_force") else None)
             request.after = len(found)
 
+    async def consumer_groups(self, group: str = "", *, page: int = 0) -> list[pb.ConsumerGroupStatus]:
+        """The consumer groups that have members, by name; or only *group*, with its members and channels."""
+        request = pb.ConsumerGroupsRequest(version=1, group=raw(group), max=page)
+        found: list[pb.ConsumerGroupStatus] = []
+        while True:
+            answer = await self._requester.ask("admin.consumer_groups", request, pb.ConsumerGroupsResponse)
+            found += answer.groups
+            if not answer.more or not answer.groups:
+                return found
+            request.after = found[-1].group
+
     async def delayed(self, channel: str, *, page: int = 0) -> list[pb.DelayedMessage]:
         """The messages that wait for the time which their publishers have told, by id."""
         request = pb.DelayedRequest(version=1, channel=raw(channel), max=page)

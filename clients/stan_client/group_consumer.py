@@ -12,6 +12,7 @@ batch that it had comes again to the other. Channels come and go while the other
 import asyncio
 import contextlib
 import logging
+import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Self
@@ -30,7 +31,7 @@ from stan_client.fetching import Fetched
 from stan_client.messages import Message
 from stan_client.positions import Start, everything, from_sequence
 from stan_client.requests import raw
-from stan_client.session import fresh_id, text_of
+from stan_client.session import text_of
 
 log = logging.getLogger("stan_client")
 
@@ -41,6 +42,8 @@ BEATS: Final = 4
 PAUSE_S: Final = 0.2
 """Pause before a channel that could not be read is read again."""
 LEAVE_PATIENCE_S: Final = 1.0
+MEMBER_ID_BYTES: Final = 16
+"""Who knows a member's id can speak for it."""
 GONE: Final = (OUTDATED_GENERATION, UNKNOWN_CHANNEL, CHANNEL_DELETING)
 """Refusals that say that the channel is no longer this member's."""
 
@@ -108,6 +111,8 @@ class _Share:
         self._batch: GroupBatch | None = None
         self._handed = False  # the batch is with the application
         self.task = asyncio.create_task(self._read())
+        # A task that is cancelled before its first step runs none of its own code.
+        self.task.add_done_callback(lambda _task: consumer.ended(self))
 
     @property
     def key(self) -> tuple[int, int]:
@@ -149,21 +154,19 @@ class _Share:
         )
 
     async def _read(self) -> None:
-        try:
-            while not self._releasing:
-                try:
-                    await self._read_on(await self._note(await self._begin(), claim=True))
-                except ChannelReplacedError:
+        while not self._releasing:
+            try:
+                await self._read_on(await self._note(await self._begin(), claim=True))
+            except ChannelReplacedError:
+                return
+            except ServerError as refusal:
+                if str(refusal) in GONE:
                     return
-                except ServerError as refusal:
-                    if str(refusal) in GONE:
-                        return
-                    log.warning("consumer group %s: %s: %s", self._consumer.group, self.channel, refusal)
-                except StanClientError as trouble:
-                    log.debug("consumer group %s: %s: %s", self._consumer.group, self.channel, trouble)
+                log.warning("consumer group %s: %s: %s", self._consumer.group, self.channel, refusal)
+            except StanClientError as trouble:
+                log.debug("consumer group %s: %s: %s", self._consumer.group, self.channel, trouble)
+            if not self._releasing:
                 await asyncio.sleep(PAUSE_S)
-        finally:
-            self._consumer.ended(self)
 
     async def _begin(self) -> int:
         """Where a channel is begun that has no position yet."""
@@ -338,7 +341,7 @@ class _Membership:
         self._lease_s = lease_s
         self._asked = pb.ConsumerGroupRequest(
             group=raw(consumer.group),
-            member=f"{fresh_id()}{fresh_id()}".encode()[:64],
+            member=secrets.token_hex(MEMBER_ID_BYTES).encode(),
             pattern=raw(pattern),
             lease_ms=int(1000 * lease_s),
             name=raw(name)[:255],
