@@ -47,6 +47,7 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
         "Durables: list, show, why they get nothing, move, skip, redeliver, pause.",
     ),
     ("queue", "commands.durable:queues", LOOK, "Queue groups: the same."),
+    ("consumer-group", "commands.consumer_group:app", LOOK, "Consumer groups and who owns which channel: list, show."),
     (
         "explain",
         "commands.explain:explain",

@@ -69,6 +69,7 @@ async def _families(view: NodeView, names: Sequence[str], now: WallNanos) -> lis
     found.append(
         _gauge("delayed_messages", "Messages that wait for the time which their publishers have told", waiting)
     )
+    found += _consumer_groups(node)
     many = len(led) > limits.METRICS_CHANNELS_MAX
     many_cursors = not names and sum(len(group.machine.cursors) for group in groups) > limits.METRICS_CURSORS_MAX
     left_out = _gauge("left_out", "1: too many to be told of one by one; ask with ?channel=", labels=("what",))
@@ -143,6 +144,17 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
         "unsent_bytes", "Written to NATS, and still in this process", node.connection.unsent if node.connection else 0
     )
     yield _histogram("sync_seconds", "How long syncs of a log to its disk take", node.runtime.syncs)
+
+
+def _consumer_groups(node: BrokerProcess) -> Iterator[Metric]:
+    """As every node knows them."""
+    members = _gauge("consumers", "Members of a consumer group, as every node knows them", labels=("consumer_group",))
+    owned = _gauge("consumed_channels", "Channels that they own", labels=("consumer_group",))
+    for name, group in sorted(node.broker.view.meta.consumer_groups.by_name.items(), key=lambda item: item[0]):
+        members.add_metric((shown(name),), len(group.members))
+        owned.add_metric((shown(name),), len(group.owners))
+    yield members
+    yield owned
 
 
 def _groups(node: BrokerProcess) -> Iterator[Metric]:

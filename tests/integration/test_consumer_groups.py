@@ -1,6 +1,7 @@
 """Members of consumer groups against a real server: channels are divided, change hands, come and go; positions are fenced."""
 
 import asyncio
+import json
 from collections import Counter
 
 import pytest
@@ -9,6 +10,7 @@ from stan_client import GroupConsumer
 from stan_client.direct import Direct
 
 from stan import errors
+from tests.integration.test_cli_operator import stan
 from tests.kit.fake_broker import eventually
 from tests.kit.server import StanServer
 
@@ -136,6 +138,24 @@ async def test_new_only_begins_at_the_end(direct) -> None:
             await asyncio.sleep(0.01)
         await fill(direct, "end.1", 4, 4)
         assert [message.sequence for message in (await anext(consumer)).messages()] == [4]
+
+
+async def test_operators_see_who_owns_what(server, direct, tmp_path) -> None:
+    for name in ("seen.a", "seen.b"):
+        await fill(direct, name, 1, 3)
+    assert "consumer groups" not in await asyncio.to_thread(stan, server.url, tmp_path, "consumer-group", "list")
+    async with member(direct, "seen.*", "seen", name="worker-1") as consumer:
+        batch = await anext(consumer)
+        await batch.commit()
+        listed = await asyncio.to_thread(stan, server.url, tmp_path, "consumer-group", "list", "--names")
+        assert listed.split() == ["seen"]
+        shown = await asyncio.to_thread(stan, server.url, tmp_path, "consumer-group", "show", "seen", "--json")
+        found = json.loads(shown)
+        assert {one["channel"] for one in found["channel_list"]} == {"seen.a", "seen.b"}
+        assert found["positions"][batch.channel] == {"sequence": 4, "last": 3}
+        text = await asyncio.to_thread(stan, server.url, tmp_path, "consumer-group", "show", "seen")
+        assert "worker-1" in text
+        assert "seen.b" in text
 
 
 async def test_impossible_pattern_is_refused(direct) -> None:

@@ -1,0 +1,94 @@
+"""`stan consumer-group`: members that divide the channels of a pattern among themselves: list, show."""
+
+from typing import Annotated
+
+import stan_client
+import typer
+from stan_client.session import text_of
+
+from stan.cli.support.common import Target, group_of_commands
+from stan.cli.support.options import View, injected
+from stan.cli.support.output import Table
+from stan.cli.support.proto_json import document_of
+from stan.cli.support.session import look
+from stan.protocol.proto import admin_pb2 as pb
+from stan.types import MILLISECOND
+from stan.units import counted, format_duration
+
+app = group_of_commands("Consumer groups: members that pull, each from its share of the channels: list, show.")
+
+
+@app.command("list")
+@injected
+def list_(*, target: Target, view: View) -> None:
+    """The groups that have members. Positions of the others are kept: a member that joins goes on there."""
+
+    async def table(direct: stan_client.Direct) -> Table:
+        return groups_table(await direct.admin.consumer_groups())
+
+    look(target, view, table)
+
+
+def groups_table(found: list[pb.ConsumerGroupStatus]) -> Table:
+    """One a line."""
+    return Table(
+        columns=("consumer group", ">members", ">channels", ">without owner", ">releasing"),
+        rows=[
+            (
+                text_of(one.group),
+                f"{one.members:,}",
+                f"{one.channels:,}",
+                f"{one.unowned:,}",
+                f"{one.releasing:,}",
+            )
+            for one in found
+        ],
+        document={"consumer_groups": [document_of(one) for one in found]},
+        names=[text_of(one.group) for one in found],
+        foot=f"{counted(len(found), 'consumer group')}." if found else "",
+        empty="No consumer group has members.",
+    )
+
+
+@app.command("show")
+@injected
+def show(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")],
+    *,
+    target: Target,
+    view: View,
+) -> None:
+    """The channels of a group, who owns each, and how far behind it is."""
+
+    async def table(direct: stan_client.Direct) -> Table:
+        (found,) = await direct.admin.consumer_groups(group)
+        return group_table(found, (await direct.cursors(group)).get(group, {}))
+
+    look(target, view, table)
+
+
+def group_table(found: pb.ConsumerGroupStatus, positions: dict[str, stan_client.Cursor]) -> Table:
+    """Its members, and a line for each channel."""
+    names = ["NONE", *(text_of(member.name) for member in found.member_list)]
+    rows = []
+    for one in found.channel_list:
+        at = positions.get(text_of(one.channel))
+        lag = f"{max(0, at.last + 1 - at.sequence):,}" if at is not None else "not begun"
+        state = "to be released" if one.releasing else ""
+        rows.append((text_of(one.channel), names[one.member], lag, f"{one.generation:,}", state))
+    members = [
+        f"{text_of(one.name)}: {counted(one.channels, 'channel')} of {text_of(one.pattern)}, "
+        f"lease {format_duration(one.lease_ms * MILLISECOND)}" + (f", user {text_of(one.user)}" if one.user else "")
+        for one in found.member_list
+    ]
+    return Table(
+        columns=("channel", "owner", ">lag", ">generation", "state"),
+        rows=rows,
+        document={
+            **document_of(found),
+            "positions": {name: {"sequence": at.sequence, "last": at.last} for name, at in positions.items()},
+        },
+        names=[text_of(one.channel) for one in found.channel_list],
+        head="\n".join(members),
+        empty="No channel matches the patterns of its members.",
+    )
