@@ -60,6 +60,7 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
     ("subscription", "commands.subscription:app", LOOK, "Subscriptions that are online: list, evict."),
     ("client", "commands.client:app", LOOK, "Clients: list, show, evict."),
     ("node", "commands.node:app", CLUSTER, "Nodes: list, show, add, remove."),
+    ("cluster", "commands.cluster:app", CLUSTER, "The cluster: rescue it when a majority is gone for good."),
     ("group", "commands.group:app", CLUSTER, "Groups of channels and their leaders: list, step-down."),
     ("top", "commands.top:top", WATCH, "Rates, lag and redeliveries, live."),
     ("events", "commands.events:events", WATCH, "What happens: leaders, clients, channels, trouble."),

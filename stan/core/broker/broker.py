@@ -156,6 +156,11 @@ class Broker:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
+    def step_survivors(self, names: tuple[str, ...], version: int) -> None:
+        """The cluster was rescued: *names* are its nodes, in place of those of *version* in the metadata or before."""
+        if self.context.concerns(META_GROUP):
+            self.parts.nodes.keep_survivors(names, version)
+
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
         publishes = self.parts.publishing.publishes

@@ -17,7 +17,7 @@ from stan.protocol.proto import entries_pb2 as pb
 OK = b"+OK"
 INVALID = "invalid node ID"
 LAST = "it is the last node"
-ALONE = "a group with a single voter cannot be moved: it takes two nodes, and two replicas"
+ALONE = "a group with a single voter cannot be moved: it takes two replicas"
 TOO_EARLY = "the cluster has no identity yet"
 
 Told = Callable[[str, bool], None]
@@ -43,6 +43,7 @@ class NodeRequests:
         self.founders: tuple[str, ...] = ()  # the nodes of the settings, while the metadata lists none
         self.under_way: Why = str  # returns why groups are not yet where the last change wants them; "" if they are
         self.levels: Levels = _alone
+        self._rescuing = False  # a change to the survivors of a rescue is on its way
 
     @property
     def replicas(self) -> int:
@@ -84,8 +85,8 @@ class NodeRequests:
             why = ""
         elif not names:
             why = LAST
-        elif min(len(self.names), self.replicas) == 1:
-            # A new voter counts only after an entry is committed without it, so a single voter can never be replaced.
+        elif self.replicas == 1:
+            # A voter is removed by its successor, and a group that may have one voter never has one.
             why = ALONE
         elif context.meta.info is None:
             why, passes = TOO_EARLY, True
@@ -96,6 +97,22 @@ class NodeRequests:
             context.change_meta(partial(self._changed, name, done, add=add), nodes=told)
             return
         done(why, passes)
+
+    def keep_survivors(self, names: tuple[str, ...], version: int) -> None:
+        """After a rescue: make these the nodes, if *version* of them is the newest still; only on the leader of the metadata."""
+        meta = self.context.meta
+        if meta.info is None or meta.nodes.version > version or self._rescuing:
+            return
+        self._rescuing = True
+        lost = [name for name in self.names if name not in names]
+        told = pb.Nodes(names=sorted(names), version=meta.nodes.version + 1)
+        self.context.change_meta(partial(self._rescued, lost), nodes=told)
+
+    def _rescued(self, lost: list[str], result: object, error: str) -> None:
+        self._rescuing = False
+        if not error and not (isinstance(result, MetaResult) and result.error):
+            for name in lost:
+                self.context.emit("node_removed", f"node {name} was lost, and the cluster was rescued without it")
 
     def raise_level(self, to: int, done: Told) -> None:
         """Raise the cluster's level to *to*, 0: the highest that all nodes know; only on the leader of the metadata."""

@@ -22,6 +22,7 @@ class PeerLinks:
         wake: Callable[[], None],
         complain: Callable[[str, str], None],
         raft_logging: bool,
+        epoch: int = 0,
     ) -> None:
         """Make the links; they carry nothing before `connect`.
 
@@ -32,13 +33,22 @@ class PeerLinks:
             wake: called when something is to be sent.
             complain: called with level and text of a log line that others can cause again and again.
             raft_logging: log what the links do, and not only in debug mode.
+            epoch: of the cluster; nodes of another one are not heard.
         """
         self._wire = wire
         self._note = environment.note
         self._complain = complain
         self._raft_logging = raft_logging
         self.refused: frozenset[str] = frozenset()  # nodes whose frames are not taken: their version is too old
-        self.mux = Mux(peers, wire, now=environment.runtime.now, random=environment.random, note=self._noted, wake=wake)
+        self.mux = Mux(
+            peers,
+            wire,
+            now=environment.runtime.now,
+            random=environment.random,
+            note=self._noted,
+            wake=wake,
+            epoch=epoch,
+        )
 
     @property
     def subscription(self) -> str:

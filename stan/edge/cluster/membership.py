@@ -10,6 +10,8 @@ Promises:
     R2  A newcomer that disagrees about the cluster refuses to run; an established node only logs the disagreement.
     R3  Only a node with an empty disk takes a cluster for new, and only as long as it has heard no node with a past. A voter
         that forgot its votes, because its disk was emptied meanwhile, does not take part in founding again.
+    R4  A node hears only nodes of its own epoch. One that has data of an older epoch than another node refuses to run: the
+        cluster was rescued without it (stan.edge.cluster.rescue). One with an empty disk takes the newest epoch over.
 
 Uses no clock, no network, and only the random numbers that are passed in. A hello that is due must leave before anything that is
 done because of it: a node that hears this node's vote has then heard why this node may vote.
@@ -28,6 +30,13 @@ from stan.invariant import invariant
 from stan.protocol.proto.node_pb2 import NodeHello, StateHash
 from stan.raft.placement import place
 from stan.types import GroupId, Nanos
+
+EPOCH_BITS = 32
+"""The lower bits of an epoch, which are of the plan of the rescue; above them is its number."""
+REJOIN = (
+    "Stop it, move its data directory away (keep it: it may hold messages that the others lost), start it with an empty "
+    "directory and --join, then: stan node add"
+)
 
 
 @dataclass(slots=True)
@@ -70,6 +79,7 @@ class Membership:
         self._random = random
         self._notes: list[str] = []
         self._noted_rival = 0
+        self._noted_epochs: dict[str, int] = {}  # by node of another epoch: the one of which it was told
         self._connected = True
         self.announce(now)
         self._judge(now)
@@ -186,7 +196,9 @@ class Membership:
             return
         if hello.cluster_id != self.me.cluster_id or not hello.node:
             return
-        if hello.node == self.me.node:
+        if self._is_other_epoch(hello) and not self._takes_over_epoch(hello):
+            self._meet_other_epoch(hello, now)
+        elif hello.node == self.me.node:
             if hello.instance != self.me.instance:
                 self._meet_rival(hello, now)
         elif self._take(hello, now):
@@ -305,6 +317,51 @@ class Membership:
             self._noted_rival = hello.instance
             self._notes.append(text)
 
+    def _is_other_epoch(self, hello: NodeHello) -> bool:
+        me = self.me
+        return hello.epoch != me.epoch and not (me.identity and hello.identity and me.identity != hello.identity)
+
+    def _takes_over_epoch(self, hello: NodeHello) -> bool:
+        """Take over the epoch of another node, if this one has nothing of the cluster and the other one has (R4)."""
+        me = self.me
+        blank = not me.identity and (me.fresh or not me.voters)
+        if not blank or not hello.identity or epoch_number(hello.epoch) <= epoch_number(me.epoch):
+            return False
+        me.epoch = hello.epoch
+        self.nodes.clear()
+        me.founders.clear()
+        return True
+
+    def _meet_other_epoch(self, hello: NodeHello, now: Nanos) -> None:
+        """Handle a hello of a node of another epoch: one of the two has data from before a rescue, and must not run (R4)."""
+        me = self.me
+        mine, others = epoch_number(me.epoch), epoch_number(hello.epoch)
+        if others > mine and hello.identity:
+            if not self.refusal:
+                self._refuse(
+                    f"the cluster was rescued without node {go_quote(me.node)} ({epoch_name(hello.epoch)}, node "
+                    f"{go_quote(hello.node)} says): what this node holds is from before, and it must not vote, lead or "
+                    f"acknowledge with it. {REJOIN}",
+                    now,
+                )
+            return
+        self._next_hello = min(self._next_hello, Nanos(now + self._random.randrange(limits.HELLO_ANSWER_MAX)))
+        if self._noted_epochs.get(hello.node) == hello.epoch or len(self._noted_epochs) >= limits.NODES_MAX:
+            return
+        self._noted_epochs[hello.node] = hello.epoch
+        if not hello.identity:
+            return  # an empty disk: it is about to take over this epoch
+        if others == mine:
+            self._notes.append(
+                f"node {go_quote(hello.node)} is of another rescue of this cluster ({epoch_name(hello.epoch)}, here "
+                f"{epoch_name(me.epoch)}): it was rescued twice, with different survivors. Stop the nodes of one side"
+            )
+        else:
+            self._notes.append(
+                f"node {go_quote(hello.node)} is refused: what it holds is from before the rescue of this cluster "
+                f"({epoch_name(me.epoch)})"
+            )
+
     def _dispute(self, now: Nanos) -> set[str]:
         """Live nodes that disagree with this one about the cluster. Sets `refusal` if this node has to give way (R2)."""
         me, living = self.me, self._living(now)
@@ -372,6 +429,16 @@ class Membership:
     def _founded_with(self, hello: NodeHello) -> bool:
         """True if a voter's past began with this very founding: one of the two knew the other while neither had a past."""
         return hello.node in self.me.founders or hello.founders.get(self.me.node) == self.me.instance
+
+
+def epoch_number(epoch: int) -> int:
+    """How many rescues an epoch counts; the rest of it tells two rescues of the same number apart."""
+    return epoch >> EPOCH_BITS
+
+
+def epoch_name(epoch: int) -> str:
+    """An epoch for the operator: rescue 1 (3f2a9c01)."""
+    return f"rescue {epoch_number(epoch)} ({epoch & ((1 << EPOCH_BITS) - 1):08x})" if epoch else "no rescue"
 
 
 def difference(me: NodeHello, other: NodeHello) -> str:

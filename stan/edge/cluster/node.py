@@ -21,7 +21,7 @@ from stan.edge.cluster.group_sync import GroupSync
 from stan.edge.cluster.handovers import Handovers
 from stan.edge.cluster.host import Environment
 from stan.edge.cluster.links import PeerLinks
-from stan.edge.cluster.membership import Membership
+from stan.edge.cluster.membership import Membership, epoch_name
 from stan.edge.cluster.reconfiguration import Reconfiguration
 from stan.edge.driver import Driver
 from stan.edge.leadership import GroupEvents, Leaderships
@@ -107,6 +107,7 @@ class ClusterNode:
             wake=scheduler.schedule,
             complain=self.gateway.complain,
             raft_logging=cluster.raft_logging,
+            epoch=storage.epoch,
         )
         self.copies = GroupCopies(self, links)
         self.leaderships.events = GroupEvents(self.copies.configured, self.driver.faults.fail)
@@ -140,6 +141,7 @@ class ClusterNode:
             replica=cluster.replica,
             nodes_version=cluster.nodes_version,
             version=stan.__version__,
+            epoch=self.storage.epoch,
         )
 
     # --- start and stop -----------------------------------------------------------------------------------------------------
@@ -214,8 +216,22 @@ class ClusterNode:
             self.gateway.read_buffer.wake()
             self.environment.listening()
 
+    def _begin_epoch(self, epoch: int) -> bool:
+        """Take part in the cluster behind its last rescue, with nothing on the disk; False if the disk does not take the note."""
+        try:
+            if self.storage.directory is not None:
+                self.storage.directory.note_epoch(epoch)
+        except OSError as error:
+            self.gateway.complain("ERR", f"the epoch of the cluster could not be written down: {error}")
+            return False
+        self.environment.note("INF", f"the cluster was rescued before this node came: {epoch_name(epoch)}")
+        self.copies.links.mux.begin_epoch(epoch)
+        return True
+
     def _follow_membership(self) -> None:
         membership, now = self.membership, self.environment.runtime.now()
+        if membership.me.epoch != self.copies.links.mux.epoch and not self._begin_epoch(membership.me.epoch):
+            return
         self.copies.links.refused = membership.outdated()
         hellos = membership.tick(now)  # hellos leave before anything that follows from them is done
         for hello in hellos:

@@ -40,7 +40,7 @@ class Reconfiguration:
         self._busy: set[GroupId] = set()  # groups whose copy here is being begun or closed
         self._idle_since: dict[GroupId, Nanos] = {}  # by group: since when its copy here is not needed
         kept = storage.directory.manifest.nodes if storage.directory is not None else manifest.RecordedNodes()
-        known = kept.founders or (() if self.version else self.names)
+        known = kept.founders if self.version else self.names
         self._founders = tuple(known) or tuple(name for name in self.names if name != self._me)
         self._place()
 
@@ -78,12 +78,22 @@ class Reconfiguration:
         """Why another change of the nodes has to wait; "" if every group is where the last change placed it."""
         node, version = self._node, self._node.broker.view.meta.nodes.version
         now = node.environment.runtime.now()
+        if self._rescue is not None:
+            return "the cluster was rescued, and the nodes that were lost are being taken out of it"
         waiting = []
         for number in self.placement:
             leader = node.membership.led_by(number, now)
             if leader is None or leader.nodes_version != version or number in leader.walking:
                 waiting.append(str(number))
         return f"groups not yet where the last change wants them: {', '.join(waiting)}" if waiting else ""
+
+    @property
+    def _rescue(self) -> manifest.RecordedRescue | None:
+        """The rescue that the metadata does not know of yet; None without one."""
+        directory = self._node.storage.directory
+        rescue = directory.manifest.rescue if directory is not None else None
+        told = self._node.broker.view.meta.nodes.version
+        return rescue if rescue is not None and rescue.survivors and told <= rescue.nodes_version else None
 
     # --- what is done -----------------------------------------------------------------------------------------------------------
 
@@ -107,12 +117,18 @@ class Reconfiguration:
             node.membership.set_nodes(self.names, self.version, now, replica=self._is_replica)
             self._idle_since.clear()
         kept_in = node.storage.directory
-        if self.version and kept_in is not None and kept_in.manifest.nodes.version != self.version:
+        kept = kept_in.manifest.nodes if kept_in is not None else manifest.RecordedNodes()
+        if kept_in is not None and (
+            kept.version != self.version or (not kept.version and kept.names != list(self.names))
+        ):
             self._keep_nodes(belongs=not self._is_replica)
 
     def _keep_nodes(self, *, belongs: bool) -> bool:
-        """Record the cluster's nodes in the manifest; False if the disk does not take it: the next tick tries again."""
-        nodes = manifest.RecordedNodes(list(self.names), self.version, list(self._founders), self._replicas, belongs)
+        """Record the cluster's nodes in the manifest; False if the disk does not take it: the next tick tries again.
+
+        Those of the settings are recorded for a rescue only (version 0): the next start goes by its own settings."""
+        founders = list(self._founders) if self.version else []
+        nodes = manifest.RecordedNodes(list(self.names), self.version, founders, self._replicas, belongs)
         directory = self._node.storage.directory
         if directory is None:
             return True
@@ -131,7 +147,10 @@ class Reconfiguration:
         node = self._node
         if node.driver.turns.stopped:
             return
-        now = node.environment.runtime.now()
+        now, rescue = node.environment.runtime.now(), self._rescue
+        if rescue is not None and META_GROUP in node.leaderships.led:
+            node.broker.step_survivors(tuple(rescue.survivors), rescue.nodes_version)
+            node.driver.turns.wake()
         for number in sorted(node.leaderships.led):
             self._migrate(number, now)
         for number, placed in self.placement.items():

@@ -16,6 +16,7 @@ from stan.config import EncryptionConfig
 from stan.edge.storage.manifest import (
     Manifest,
     RecordedNodes,
+    RecordedRescue,
     boot_id,
     lock_directory,
     note_encrypted_from,
@@ -39,6 +40,7 @@ class Disk:
     tail_cache_bytes_max: int = limits.TAIL_CACHE_BYTES_MAX
     cipher: Cipher | None = None  # messages are encrypted with it
     accepts_loss: bool = False  # a server alone goes on without what its logs have lost
+    rescuing: bool = False  # the directory is opened for a rescue of its cluster, which may have been begun before
 
     @classmethod
     def of(cls, directory: Path, encryption: EncryptionConfig | None, *, accepts_loss: bool = False) -> "Disk":
@@ -94,6 +96,7 @@ class DataDirectory:
             boot=boot,
             store_id=disk.store_id,
             cipher=disk.cipher,
+            rescuing=disk.rescuing,
         )
         return cls(disk, opened.manifest, boot=boot, power_lost=opened.power_lost, lock=lock)
 
@@ -119,6 +122,10 @@ class DataDirectory:
     def note_nodes(self, nodes: RecordedNodes) -> None:
         """Write down what the metadata says about the nodes, for the next start."""
         self.change(nodes=nodes)
+
+    def note_epoch(self, epoch: int) -> None:
+        """Write down the cluster's epoch, which this node, with nothing on its disk, has heard of others."""
+        self.change(rescue=RecordedRescue(epoch))
 
     # --- encryption -------------------------------------------------------------------------------------------------------
 

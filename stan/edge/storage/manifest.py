@@ -44,6 +44,16 @@ class RecordedNodes:
 
 
 @dataclass(slots=True)
+class RecordedRescue:
+    """The last rescue of the cluster that this node was part of, see stan.edge.cluster.rescue."""
+
+    epoch: int
+    survivors: list[str] = field(default_factory=list)  # empty: this node came later, and has only the epoch
+    nodes_version: int = 0  # of the names in the metadata, when the cluster was rescued
+    plan: dict[str, Any] | None = None  # what is still to be done in this directory; None: nothing
+
+
+@dataclass(slots=True)
 class Manifest:
     """The content of `stan.json`."""
 
@@ -59,6 +69,12 @@ class Manifest:
     level: int = level.OLDEST  # of what may be in the directory, see stan.level
     # By group, the entry from which on each batch is encrypted in its place; 1 for groups that are not here. None: no log is yet.
     sealed_from: dict[str, int] | None = None
+    rescue: RecordedRescue | None = None
+
+    @property
+    def epoch(self) -> int:
+        """Of the cluster's last rescue as far as this node knows; 0: there was none."""
+        return self.rescue.epoch if self.rescue is not None else 0
 
     @property
     def store_bytes(self) -> bytes:
@@ -91,6 +107,7 @@ def open_manifest(
     boot: str | None = None,
     store_id: str = "",
     cipher: Cipher | None = None,
+    rescuing: bool = False,
 ) -> Opened:
     """Read or make the manifest of *directory* and mark it as in use.
 
@@ -103,6 +120,7 @@ def open_manifest(
         boot: which boot of the machine this is, if not the real one.
         store_id: of a new directory; by default a random one.
         cipher: with the key of what is encrypted; refused if it is another one, or missing.
+        rescuing: a directory whose rescue was not finished is opened all the same.
 
     Raises:
         StartError: what is refused, and a directory of the original server.
@@ -126,6 +144,10 @@ def open_manifest(
         return Opened(manifest, power_lost=False, fresh=True)
     manifest = read_manifest(directory, files)
     _refuse_others(manifest, directory, cluster_id, raft_groups, node_id)
+    if manifest.rescue is not None and manifest.rescue.plan is not None and not rescuing:
+        raise StartError(
+            f"{directory}: the rescue of the cluster was not finished here; run stan cluster rescue once more"
+        )
     _refuse_other_key(manifest, f"{directory}/{NAME}", cipher)
     if cipher is not None and not manifest.encryption:
         manifest.encryption = cipher.check(None)  # batches that are there stay in clear, new ones are encrypted
@@ -196,7 +218,12 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     path = f"{directory}/{NAME}"
     try:
         found = read_document(files or OsFiles(), path)
-        manifest = Manifest(**found | {"nodes": RecordedNodes(**found.get("nodes", {}))})
+        rescue = found.get("rescue")
+        parts = {
+            "nodes": RecordedNodes(**found.get("nodes", {})),
+            "rescue": None if rescue is None else RecordedRescue(**rescue),
+        }
+        manifest = Manifest(**found | parts)
         _ = manifest.store_bytes
     except (ValueError, TypeError) as error:
         raise Damage(f"{path}: {error}; {RESTORE}") from error
@@ -234,6 +261,8 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
         del document["encryption"]
     if manifest.sealed_from is None:
         del document["sealed_from"]
+    if manifest.rescue is None:  # the same of versions that know nothing of rescues
+        del document["rescue"]
     if manifest.level == level.OLDEST:  # the same of versions that know nothing of levels
         del document["level"]
     write_document(files or OsFiles(), f"{directory}/{NAME}", document)

@@ -239,6 +239,11 @@ class Storage:
         """Name in the cluster; "" for a server alone."""
         return self.directory.manifest.node_id if self.directory is not None else ""
 
+    @property
+    def epoch(self) -> int:
+        """Of the cluster's last rescue, as far as the directory tells."""
+        return self.directory.manifest.epoch if self.directory is not None else 0
+
     def is_intact(self, number: GroupId) -> bool:
         """False if the log of a group has lost entries that no other log has brought back since."""
         member = self.members.get(number)

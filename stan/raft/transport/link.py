@@ -1,6 +1,7 @@
 """One link to one peer: while it is up, content arrives in order and once, over frames that may be lost, late or repeated.
 
     frame   magic u8 | flags u8 | mine u64 | theirs u64 | number u64 | CRC-32 u32 | content
+            with an epoch: another magic, and epoch u64 behind the CRC-32
 
 *mine* and *theirs* identify a session: each end draws a random number for it, and *number* counts the frames of the session. The
 content of a frame is taken only if the frame carries the current numbers of both ends, which proves that its sender knows both.
@@ -8,8 +9,9 @@ content of a frame is taken only if the frame carries the current numbers of bot
     down ── frame with their number ──► heard ── frame with both ──► up ── gap, other number, silence, garbage ──► down
 
 Promises: an end that misses a frame ends the session, and the other end learns of it from the next frame. A frame from before a
-restart of either end is never taken for one of the current session. A frame's content is at most RAFT_FRAME_BYTES_MAX; longer
-content is cut into frames and joined again. Pure.
+restart of either end is never taken for one of the current session. A frame of another epoch than this end's is not looked at:
+whoever sent it is from before a rescue of the cluster, or behind one (stan.edge.cluster.rescue). A frame's content is at most
+RAFT_FRAME_BYTES_MAX; longer content is cut into frames and joined again. Pure.
 """
 
 import zlib
@@ -21,15 +23,17 @@ from stan.raft.transport.codec import FrameError
 from stan.types import Nanos
 
 _FRAME = Struct("<BBQQQI")
-_MAGIC = 0x52
+_FRAME_OF_EPOCH = Struct(_FRAME.format + "Q")
+_MAGIC, _MAGIC_OF_EPOCH = 0x52, 0x53
 _MORE, _CONTINUES = 1, 2
-HEADER_BYTES = _FRAME.size
+HEADER_BYTES = _FRAME_OF_EPOCH.size
+"""Of the longest header."""
 
 
 class Link:
     """This node's end of a link. `take` may change `up`: the mux compares it before and after."""
 
-    def __init__(self, random: Random, now: Nanos) -> None:
+    def __init__(self, random: Random, now: Nanos, epoch: int = 0) -> None:
         self.up = False
         self.heard_at = now  # when the newest frame of the session arrived
         self.spoke_at = Nanos(now - limits.RAFT_PING_INTERVAL)  # when the newest frame was made
@@ -41,6 +45,7 @@ class Link:
         self._taken = 0  # number of the newest frame taken
         self._partial: list[bytes] = []  # content of which more frames are to come
         self._partial_bytes = 0
+        self._epoch = epoch
 
     def frames(self, content: bytes, now: Nanos) -> list[bytes]:
         """Cut *content* into frames; empty content makes one frame, a ping."""
@@ -52,7 +57,13 @@ class Link:
             more = at + len(piece) < len(content)
             flags = (_MORE if more else 0) | (_CONTINUES if at else 0)
             self._sent += 1
-            head = _FRAME.pack(_MAGIC, flags, self._mine, self._theirs, self._sent, zlib.crc32(piece))
+            crc = zlib.crc32(piece)
+            if self._epoch:
+                head = _FRAME_OF_EPOCH.pack(
+                    _MAGIC_OF_EPOCH, flags, self._mine, self._theirs, self._sent, crc, self._epoch
+                )
+            else:
+                head = _FRAME.pack(_MAGIC, flags, self._mine, self._theirs, self._sent, crc)
             frames.append(head + piece)
             at += len(piece)
         return frames
@@ -65,11 +76,13 @@ class Link:
         Raises:
             FrameError: the frame is damaged, or no frame of this protocol; the caller has to `reset` the link.
         """
-        if not HEADER_BYTES <= len(frame) <= HEADER_BYTES + limits.RAFT_FRAME_BYTES_MAX:
+        if not _FRAME.size <= len(frame) <= HEADER_BYTES + limits.RAFT_FRAME_BYTES_MAX:
             raise FrameError(f"a frame of {len(frame)} bytes")
         magic, flags, theirs, mine, number, crc = _FRAME.unpack_from(frame)
-        if magic != _MAGIC or flags & ~(_MORE | _CONTINUES) or not theirs:
+        if magic not in (_MAGIC, _MAGIC_OF_EPOCH) or flags & ~(_MORE | _CONTINUES) or not theirs:
             raise FrameError("not a frame of a link")
+        if (magic != _MAGIC or self._epoch) and self._epoch_of(frame) != self._epoch:
+            return b""
         if theirs != self._theirs:
             self._on_new_session(theirs, mine, number)
         if mine != self._mine or theirs != self._theirs:
@@ -84,12 +97,22 @@ class Link:
         if not self.up:
             self.up = True
             self.wants_to_speak = True
+        return self._content(frame, flags, crc)
+
+    def _content(self, frame: bytes | memoryview, flags: int, crc: int) -> bytes | memoryview:
+        """The content that a frame of the session completes. Raises FrameError."""
         if bool(flags & _CONTINUES) != bool(self._partial):
             raise FrameError("a frame that does not continue the one before")
-        piece = memoryview(frame)[HEADER_BYTES:]
+        piece = memoryview(frame)[HEADER_BYTES if self._epoch else _FRAME.size :]
         if zlib.crc32(piece) != crc:
             raise FrameError("a frame with a wrong CRC")
         return self._join(piece, flags) if flags else piece
+
+    def _epoch_of(self, frame: bytes | memoryview) -> int:
+        """The epoch of a frame; 0 without one."""
+        if frame[0] == _MAGIC or len(frame) < HEADER_BYTES:
+            return 0
+        return int(_FRAME_OF_EPOCH.unpack_from(frame)[-1])
 
     def _join(self, piece: memoryview, flags: int) -> bytes:
         """Join a frame's content to that of the frames before; returns what is complete."""

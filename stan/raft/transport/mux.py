@@ -150,7 +150,7 @@ class Mux:
     """This node's end of all links.
 
     The constructor's callbacks: *wake* is called when a frame has to leave and no turn may be under way to `flush` it; *note*
-    gets the level and the text of a line for the log."""
+    gets the level and the text of a line for the log. *epoch*: of the cluster, see stan.raft.transport.link."""
 
     def __init__(
         self,
@@ -161,7 +161,9 @@ class Mux:
         random: Random,
         note: Callable[[str, str], None],
         wake: Callable[[], None],
+        epoch: int = 0,
     ) -> None:
+        self.epoch = epoch
         self._wire = wire
         self._random = random
         self._now = now
@@ -181,12 +183,19 @@ class Mux:
     def add_peer(self, peer: str) -> None:
         """Keep a link to another node from now on. Does nothing if there is one."""
         if peer not in self._outgoing:
-            self._outgoing[peer] = _Outgoing(Link(self._random, self._now()))
+            self._outgoing[peer] = _Outgoing(Link(self._random, self._now(), self.epoch))
 
     def is_up(self, peer: str) -> bool:
         """True if the link to the peer is up, so messages reach it, as far as this node knows."""
         outgoing = self._outgoing.get(peer)
         return outgoing is not None and outgoing.link.up
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Speak with the nodes of this epoch from now on, and with no others: every link begins anew."""
+        self.reset_all()
+        self.epoch = epoch
+        for outgoing in self._outgoing.values():
+            outgoing.link = Link(self._random, self._now(), epoch)
 
     # --- groups -----------------------------------------------------------------------------------------------------------
 

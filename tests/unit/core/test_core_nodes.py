@@ -60,12 +60,17 @@ def test_the_last_node_stays(node):
 
 
 def test_a_group_with_a_single_voter_is_not_moved(node):
-    ask(node, REMOVE, "n1")
-    assert ask(node, ADD, "n3") == [f'-ERR adding node "n3": {ALONE}']
     single = Node(config=replace(OPEN, cluster=replace(OPEN.cluster, replicas=1)))
     single.broker.parts.nodes.founders = ("n1", "n2")
     single.lead(0)
     assert ask(single, REMOVE, "n1") == [f'-ERR removing node "n1": {ALONE}']
+    assert ask(single, ADD, "n3") == [f'-ERR adding node "n3": {ALONE}']
+
+
+def test_the_only_node_that_is_left_gets_others(node):
+    ask(node, REMOVE, "n1")
+    assert ask(node, ADD, "n3") == ["+OK"]
+    assert names(node) == ["n2", "n3"]
 
 
 def test_while_a_change_is_under_way_it_can_only_be_taken_back(node):
