@@ -388,3 +388,42 @@ def test_many_whole_frames_are_no_long_content(monkeypatch):
         pair.muxes["a"].send(1, "b", TimeoutNow(number))
         pair.pass_on()
     assert pair.said() == list(range(200))
+
+
+# --- epochs ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("of_a", "of_b"), [(0, 7), (7, 0), (7, 8)])
+def test_nodes_of_two_epochs_do_not_hear_each_other(of_a, of_b):
+    pair = Pair()
+    pair.muxes["a"].begin_epoch(of_a)
+    pair.muxes["b"].begin_epoch(of_b)
+    for _ in range(5):
+        pair.tick()
+    assert not pair.muxes["a"].is_up("b")
+    assert not pair.muxes["b"].is_up("a")
+    assert pair.groups["a"].seen == pair.groups["b"].seen == []
+    assert pair.notes == [], "a stranger causes no lines"
+
+
+def test_a_link_ends_when_one_end_begins_another_epoch_and_comes_back_with_the_other():
+    pair = Pair().up()
+    pair.muxes["a"].begin_epoch(7)
+    assert pair.groups["a"].seen[-1] == ("b", "down")
+    pair.tick()
+    assert not pair.muxes["a"].is_up("b")
+    pair.muxes["b"].begin_epoch(7)
+    pair.up()
+    pair.muxes["a"].send(1, "b", TimeoutNow(3))
+    pair.pass_on()
+    assert pair.said() == [3]
+
+
+@given(st.binary(max_size=80), st.integers(0, 3))
+@settings(max_examples=200)
+def test_any_bytes_are_taken_or_refused_in_any_epoch(frame, epoch):
+    link = Link(random.Random(1), 0, epoch)
+    try:
+        assert link.take(frame, 0) == b""
+    except FrameError:
+        assert not link.up

@@ -7,7 +7,7 @@ to, or stored by, a node that came back; whoever comes back is refused."""
 import json
 
 from stan.edge.cluster import rescue
-from stan.edge.cluster.rescue_plan import SurvivorFindings, RescuePlan, plan
+from stan.edge.cluster.rescue_plan import RescuePlan, SurvivorFindings, plan
 from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import read_manifest

@@ -22,7 +22,7 @@ from stan.cli.support.session import session
 from stan.config import KEY_VARIABLES, EncryptionConfig
 from stan.edge.cluster import rescue as rescuing
 from stan.edge.cluster.membership import epoch_name
-from stan.edge.cluster.rescue_plan import SurvivorFindings, RescuePlan, losses, plan
+from stan.edge.cluster.rescue_plan import RescuePlan, SurvivorFindings, losses, plan
 from stan.edge.storage.data_directory import Disk, claim_directory
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import read_manifest

@@ -13,12 +13,13 @@ StanError.
 """
 
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
 from stan.core.context import META_GROUP
 from stan.core.state.meta import MetaMachine
-from stan.edge.cluster.rescue_plan import SurvivorFindings, ForcedGroup, FoundCopy, RescueError, RescuePlan
+from stan.edge.cluster.rescue_plan import ForcedGroup, FoundCopy, RescueError, RescuePlan, SurvivorFindings
 from stan.edge.storage.data_directory import DataDirectory
 from stan.edge.storage.manifest import RecordedNodes, RecordedRescue
 from stan.edge.storage.raft_files import Voters
@@ -164,10 +165,11 @@ def _name(log: GroupLog, uid: ChannelUid, meta: MetaMachine) -> str:
     if uid in meta.by_uid:
         return _text(meta.by_uid[uid].name)
     index = log.channel(uid)
-    for ref in index.refs(index.first_sequence, index.last_sequence, 1, 1) if index.last_sequence else ():
-        records = bytes(log.read(ref))
-        size = int.from_bytes(records[:_LENGTH_BYTES], "little")
-        return _text(wire.MsgProto.FromString(records[_LENGTH_BYTES : _LENGTH_BYTES + size]).subject)
+    with suppress(Damage, DecodeError):
+        for ref in index.refs(index.first_sequence, index.last_sequence, 1, 1) if index.last_sequence else ():
+            records = bytes(log.read(ref))
+            size = int.from_bytes(records[:_LENGTH_BYTES], "little")
+            return _text(wire.MsgProto.FromString(records[_LENGTH_BYTES : _LENGTH_BYTES + size]).subject)
     return ""
 
 

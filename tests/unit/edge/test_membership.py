@@ -806,3 +806,78 @@ def test_what_an_outdated_node_sends_is_not_taken_once_the_level_is_raised(town)
     assert a.outdated() == b.outdated() == {"c"}
     assert not a.refusal
     assert any("knows levels up to 1, the cluster is at level 2" in note for note in a.take_notes())
+
+
+# --- epochs (R4) ----------------------------------------------------------------------------------------------------------
+
+RESCUED, TWICE = (1 << 32) | 5, (2 << 32) | 9
+
+
+def test_a_node_from_before_a_rescue_ends_and_is_no_part_of_the_cluster(town):
+    a = town.old("a", epoch=RESCUED)
+    town.run(2 * SECOND)
+    c = town.old("c")
+    town.run(limits.HELLO_ANSWER_MAX)
+    assert 'the cluster was rescued without node "c" (rescue 1 (00000005), node "a" says)' in c.refusal
+    assert not a.refusal
+    assert a.nodes == c.nodes == {}
+    assert a.take_notes() == [
+        'node "c" is refused: what it holds is from before the rescue of this cluster (rescue 1 (00000005))'
+    ]
+    town.run(5 * SECOND)
+    assert a.take_notes() == []
+
+
+def test_two_nodes_from_before_a_rescue_do_not_go_on_where_they_hear_a_survivor(town):
+    town.old("a", epoch=RESCUED)
+    town.run(2 * SECOND)
+    back = [town.old("b"), town.old("c")]
+    town.run(limits.HELLO_ANSWER_MAX)
+    assert all("was rescued without" in one.refusal for one in back)
+    assert limits.HELLO_ANSWER_MAX < limits.RAFT_ELECTION_TIMEOUT_MIN, "before they can have elected anybody"
+
+
+def test_a_node_that_runs_ends_once_it_hears_of_a_rescue(town):
+    b, c = town.old("b"), town.old("c")
+    town.run(5 * SECOND)
+    assert b.me.established
+    town.old("a", epoch=RESCUED)
+    town.run(2 * SECOND)
+    assert b.refusal
+    assert c.refusal
+
+
+def test_an_empty_node_takes_the_epoch_over(town):
+    a = town.old("a", epoch=RESCUED, voters=("a",))
+    town.run(2 * SECOND)
+    d = town.start("d", voters=())
+    town.run(2 * SECOND)
+    assert d.me.epoch == RESCUED
+    assert not d.refusal
+    assert sorted(a.nodes) == ["d"]
+    assert d.settings(town.now).voters == ("a",)
+
+
+def test_a_node_with_data_never_takes_an_epoch_over(town):
+    a = town.start("a", fresh=False)  # entries, and no identity yet
+    a.receive(hello("b", identity=X, epoch=RESCUED), town.now)
+    assert a.me.epoch == 0
+    assert "was rescued without" in a.refusal
+
+
+@pytest.mark.parametrize("facts", [{}, {"identity": Y}])
+def test_an_epoch_without_the_same_cluster_ends_nobody(town, facts):
+    a = town.old("a")
+    a.receive(hello("b", epoch=RESCUED, **facts), town.now)
+    assert not a.refusal
+    assert a.me.epoch == 0
+
+
+def test_a_cluster_that_was_rescued_twice_by_different_survivors_is_told(town):
+    a = town.old("a", epoch=RESCUED)
+    a.receive(hello("b", identity=X, epoch=RESCUED + 1), town.now)
+    assert not a.refusal
+    assert "it was rescued twice, with different survivors" in a.take_notes()[0]
+    assert a.nodes == {}
+    a.receive(hello("b", identity=X, epoch=TWICE), town.now)
+    assert a.refusal
