@@ -30,8 +30,15 @@ from pyspark_stan.pipeline.config import parse_pipeline
 
 from stan.cli.main import app
 from stan.edge.nats.nats_process import find_binary
+from stan.edge.storage.data_directory import Disk
+from stan.edge.storage.manifest import RecordedNodes
+from stan.edge.storage.storage import Storage
+from stan.log.types import Entry
+from stan.protocol.entries import Kind
+from stan.protocol.proto import entries_pb2 as entries
 from stan.settings.config_check import examine
 from stan.settings.settings import parse
+from stan.types import GroupId, RaftIndex, Term
 from tests.kit.certificates import Authority
 from tests.kit.documents import PAGES, ROOT, Block, blocks, blocks_of, inline_commands
 from tests.kit.old_store import PLAIN
@@ -537,10 +544,40 @@ def nodes_that_allow_changes(walk: Walk, commands: list[str]) -> list[str]:
     ]
 
 
+def a_survivor(walk: Walk, name: str, nodes: str, place: str = "var/lib/stan") -> None:
+    """The directory of a node that has stopped, in place of what is there."""
+    directory = walk.directory / place
+    shutil.rmtree(directory, ignore_errors=True)
+    storage = Storage.recover(Disk(directory=str(directory)), "test-cluster", 1, node_id=name, note=lambda *_: None)
+    info = entries.ClusterInfo(cluster_id=b"test-cluster", raft_groups=1, nuid=b"N")
+    founding = entries.MetaChange(cluster_info=info).SerializeToString()
+    storage.logs[GroupId(0)].append([Entry(RaftIndex(1), Term(1), Kind.META, founding)])
+    storage.logs[GroupId(0)].sync()
+    for member in storage.members.values():
+        member.hard_state.mark_readmitted()
+    assert storage.directory is not None
+    storage.directory.note_nodes(RecordedNodes([*nodes], 0, [], len(nodes), belongs=True))
+    asyncio.run(storage.close(clean=True))
+
+
+def the_only_survivor(walk: Walk, commands: list[str]) -> list[str]:
+    a_survivor(walk, "a", "abc")
+    return commands
+
+
+def one_of_two_survivors(walk: Walk, commands: list[str]) -> list[str]:
+    """The other one has told what it has."""
+    a_survivor(walk, "b", "abcde", "elsewhere")
+    a_survivor(walk, "a", "abcde")
+    return ["stan cluster rescue elsewhere --save b.json", *commands]
+
+
 PREPARATIONS: dict[str, Callable[[Walk, list[str]], list[str]]] = {
     "docs/cluster.md Three machines": three_machines,
     "docs/cluster.md Read replicas": nodes_that_allow_changes,
     "docs/cluster.md Add and remove nodes": nodes_that_allow_changes,
+    "docs/operating.md A majority is gone for good": the_only_survivor,
+    "docs/operating.md Survivors on several machines": one_of_two_survivors,
 }
 
 

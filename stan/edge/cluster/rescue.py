@@ -47,7 +47,7 @@ async def find_out(storage: Storage, peers: tuple[str, ...] = (), replicas: int 
     """What a directory holds that was opened with `Disk.rescuing`.
 
     *peers*, *replicas*: the nodes of the cluster, this one included, and the copies of each group, for a directory that does not
-    record them, as before version 0.6 none did. Raises RescueError without them."""
+    record them: of a version that did not yet. Raises RescueError without them."""
     directory = _directory_of(storage)
     manifest = directory.manifest
     nodes = manifest.nodes
