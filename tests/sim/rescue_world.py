@@ -5,6 +5,7 @@ every message that was acknowledged and is on a survivor is there, at its sequen
 to, or stored by, a node that came back; whoever comes back is refused."""
 
 import json
+from dataclasses import replace
 
 from stan.edge.cluster import rescue
 from stan.edge.cluster.rescue_plan import RescuePlan, SurvivorFindings, plan
@@ -204,9 +205,11 @@ class RescueWorld(ClusterWorld):
             for value, publish in old.publishes.items():
                 if publish.channel != channel:
                     continue
-                if value in going_on.values():
-                    history.publishes[value] = publish
-                elif publish.ok_at and value in on_survivors and on_survivors[value] > floor:
+                kept = value in going_on.values()
+                history.publishes[value] = publish if kept else replace(publish, ok_at=0)  # that may be there, or not
+                if kept:
+                    continue
+                if publish.ok_at and value in on_survivors and on_survivors[value] > floor:
                     self.complain(
                         f"{channel}: {value} was acknowledged, is on a survivor, and not on the copy that goes on"
                     )
