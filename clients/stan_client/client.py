@@ -501,8 +501,10 @@ class Client(Connected):
 
         Raises:
             ServerError: refused. SubscribeRequestTimeoutError: no answer. ConnectionClosedError: the client is closed.
-            ValueError: *on_error* is none of these, or there is no callback that could fail.
+            ValueError: *on_error* is none of these, there is no callback that could fail, or *start* is `newest`.
         """
+        if start is not None and start.is_newest:
+            raise ValueError("a subscription cannot start with the newest messages: fetch or read them, then subscribe")
         options = SubscriptionOptions(
             queue=queue,
             durable=durable,

@@ -12,6 +12,8 @@ from typing import Final
 _NEW_ONLY, _LAST_RECEIVED, _TIME_DELTA, _SEQUENCE, _FIRST = range(5)  # StartPosition (STAN-SPEC 2.1)
 _NEWEST = -1  # fetch only
 
+COUNT_MAX: Final = (1 << 64) - 1
+"""Most messages that a request can ask for: more than a channel can ever hold."""
 RESUME_MARGIN_NS: Final = 500_000_000
 """Time by which a subscription that is made again starts earlier than needed, because servers read its request with a delay."""
 
@@ -24,6 +26,11 @@ class Start:
     sequence: int = 0  # of a sequence position; for the newest: number of messages
     delta_ns: int = 0  # of a relative time: nanoseconds before the request
     time_ns: int = 0  # of an absolute time: Unix nanoseconds
+
+    @property
+    def is_newest(self) -> bool:
+        """True if this is `newest`, which no subscription can have."""
+        return self.position == _NEWEST
 
     def start_time_delta(self) -> int:
         """Return the start in nanoseconds before now, as a SubscriptionRequest has it; 0 if the position is not a time."""
@@ -86,5 +93,10 @@ def everything() -> Start:
 
 
 def newest(count: int) -> Start:
-    """Start with the *count* newest messages; for fetch and read only, not for subscriptions."""
-    return Start(_NEWEST, sequence=count)
+    """Start with the *count* newest messages, with the oldest one if there are not as many; removed ones are not counted.
+
+    For fetch and read only: a subscription with it is a ValueError, as is a negative *count*; 0 the server refuses.
+    """
+    if count < 0:
+        raise ValueError(f"cannot start with the {count} newest messages")
+    return Start(_NEWEST, sequence=min(count, COUNT_MAX))

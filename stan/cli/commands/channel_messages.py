@@ -27,7 +27,7 @@ def get(
     channel: Channel,
     seq: Annotated[str, typer.Option("--seq", help="From this sequence: 17; or a range: 17-42.")] = "",
     time: Annotated[str, typer.Option("--time", help="From this time: 1h (ago), 2026-11-22T10:00:00Z, @unix.")] = "",
-    newest: Annotated[int, typer.Option("--newest", min=0, help="The so many newest.")] = 0,
+    newest: Annotated[int | None, typer.Option("--newest", min=1, help="The so many newest, or all there are.")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=0, help="So many at most; 0: to the end.")] = 0,
     shape: Annotated[str, typer.Option("--as", help=f"{', '.join(SHAPES)}.")] = "text",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line, with everything.")] = False,  # noqa: FBT002
@@ -41,7 +41,7 @@ def get(
     checked_channel(channel)
     if shape not in SHAPES:
         raise CliError(f"--as is one of {', '.join(SHAPES)}.", EXIT_USAGE)
-    if sum(map(bool, (seq, time, newest))) > 1:
+    if sum(map(bool, (seq, time, newest is not None))) > 1:
         raise CliError("--seq, --time and --newest exclude each other.", EXIT_USAGE)
     time_ns = at_time("--time", time) if time else 0
     wanted = _range(seq, count) if seq else MessageRange(stan_client.newest(newest or max(count, 1)), count)

@@ -166,7 +166,8 @@ def test_get_shows_a_message_as_asked():
     told = json.loads(stan("channel", "get", "orders", "--seq", "3", "--json").stdout)
     assert (told["sequence"], told["key"]) == (3, "k\x1b[2J")
     assert told["headers"] == [["trace", "1"], ["raw", {"base64": "/w=="}]]
-    for wrong in (("--seq", "0"), ("--seq", "5-3"), ("--seq", "1", "--newest", "1"), ("--as", "xml")):
+    wrong_newest = (("--newest", "0"), ("--newest", "-1"), ("--newest", "some"), ("--seq", "1", "--newest", "1"))
+    for wrong in (("--seq", "0"), ("--seq", "5-3"), *wrong_newest, ("--as", "xml")):
         assert stan("channel", "get", "orders", *wrong).exit_code == 2
 
 
