@@ -49,6 +49,11 @@ REFUSALS_MAX: Final = 5
 
 CLIENT_REGISTERED: Final = "stan: clientID already registered"
 
+EPOCH_BITS: Final = 32
+"""The lower bits of a cluster's epoch, which tell rescues of one number apart; above them is that number."""
+
+FROM_BEFORE_THE_RESCUE: Final = "stan: a server answers that is from before the rescue of this cluster"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
@@ -85,6 +90,7 @@ class Client(Connected):
         self._ready_waiters = Waiters()
         self._closed = False
         self._reason: StanClientError | None = None
+        self._rescues = 0  # of the cluster, as far as its servers have told
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "connected" if self._session else "lost"
@@ -121,6 +127,11 @@ class Client(Connected):
         link = await self._open_link()
         session = Session(link, self._session_options, self._on_lost)
         await session.open()
+        rescues = session.answer.epoch >> EPOCH_BITS
+        if rescues < self._rescues:  # a node of before, that does not hear the survivors: what it acknowledges is lost
+            await session.drop()
+            raise ServerError(FROM_BEFORE_THE_RESCUE)
+        self._rescues = rescues
         await self._publisher.attach(session)
         return session
 

@@ -188,6 +188,23 @@ async def test_replaced_client_comes_back_with_a_new_connection_id(nats_url, bro
     await client.close()
 
 
+async def test_a_client_of_a_rescued_cluster_does_not_go_back_to_the_old_one(nats_url, broker) -> None:
+    """Lost nodes that run where they hear no survivor would acknowledge what the rescued cluster never gets."""
+    broker.epoch = 2 << 32 | 99
+    client = await connect(nats_url, ping_interval_s=1)
+    broker.epoch = 1 << 32 | 7
+    broker.forget_clients()
+    await eventually(lambda: len(requests(broker, "connect")) >= 3 and not client.connected)
+
+    broker.epoch = 2 << 32 | 99
+    await eventually(lambda: client.connected)
+    broker.epoch = 3 << 32 | 1
+    broker.forget_clients()
+    await eventually(lambda: len(requests(broker, "connect")) >= 5 and client.connected)
+    await client.publish("ch", b"again")
+    await client.close()
+
+
 async def test_lost_session_resumes_durables_and_continues_the_others(nats_url, broker) -> None:
     client = await connect(nats_url, ping_interval_s=1)
     plain: list[int] = []

@@ -106,6 +106,7 @@ class FakeBroker:
         self.mute: set[str] = set()  # of "connect", "ping", "pub", "sub", "unsub", "subclose", "close": not answered
         self.refuse: dict[str, str] = {}  # kind -> error text
         self.protocol = 1
+        self.epoch = 0  # of the cluster's last rescue
         self.features = (
             Feature.CONTEXT | Feature.VERDICTS
         )  # told to clients that connect; Feature(0): a server of the original
@@ -182,6 +183,7 @@ class FakeBroker:
             close_requests=b"_STAN.close." + cid,
             protocol=self.protocol,
             features=self.features,
+            epoch=self.epoch,
         )
         if self.protocol:
             response.sub_close_requests = b"_STAN.subclose." + cid

@@ -156,6 +156,10 @@ class Broker:
 
     # --- events -------------------------------------------------------------------------------------------------------
 
+    def step_epoch(self, epoch: int) -> None:
+        """The epoch of the cluster, as clients are told it; 0: it was never rescued."""
+        self.parts.clients.template.epoch = epoch
+
     def step_survivors(self, names: tuple[str, ...], version: int) -> None:
         """The cluster was rescued: *names* are its nodes, in place of those of *version* in the metadata or before."""
         if self.context.concerns(META_GROUP):

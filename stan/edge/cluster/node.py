@@ -74,6 +74,7 @@ class ClusterNode:
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), reply_prefix, channel_groups)
         self.broker.join_cluster(me, names, self.reconfiguration.under_way, self._levels)
+        self.broker.step_epoch(storage.epoch)
         self.gateway = Gateway(self.broker, "", environment.note)
         turns = Turns(environment.runtime, environment.crashed)
         self.gateway.read_buffer.wake = turns.look
@@ -226,6 +227,7 @@ class ClusterNode:
             return False
         self.environment.note("INF", f"the cluster was rescued before this node came: {epoch_name(epoch)}")
         self.copies.links.mux.begin_epoch(epoch)
+        self.broker.step_epoch(epoch)
         return True
 
     def _follow_membership(self) -> None:

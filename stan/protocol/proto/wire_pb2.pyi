@@ -127,7 +127,7 @@ class ConnectRequest(_message.Message):
     def __init__(self, client_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., conn_id: _Optional[bytes] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("pub_prefix", "sub_requests", "unsub_requests", "close_requests", "error", "sub_close_requests", "ping_requests", "ping_interval", "ping_max_out", "protocol", "features", "public_key")
+    __slots__ = ("pub_prefix", "sub_requests", "unsub_requests", "close_requests", "error", "sub_close_requests", "ping_requests", "ping_interval", "ping_max_out", "protocol", "features", "epoch", "public_key")
     PUB_PREFIX_FIELD_NUMBER: _ClassVar[int]
     SUB_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     UNSUB_REQUESTS_FIELD_NUMBER: _ClassVar[int]
@@ -139,6 +139,7 @@ class ConnectResponse(_message.Message):
     PING_MAX_OUT_FIELD_NUMBER: _ClassVar[int]
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     FEATURES_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
     PUBLIC_KEY_FIELD_NUMBER: _ClassVar[int]
     pub_prefix: bytes
     sub_requests: bytes
@@ -151,8 +152,9 @@ class ConnectResponse(_message.Message):
     ping_max_out: int
     protocol: int
     features: int
+    epoch: int
     public_key: bytes
-    def __init__(self, pub_prefix: _Optional[bytes] = ..., sub_requests: _Optional[bytes] = ..., unsub_requests: _Optional[bytes] = ..., close_requests: _Optional[bytes] = ..., error: _Optional[bytes] = ..., sub_close_requests: _Optional[bytes] = ..., ping_requests: _Optional[bytes] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., protocol: _Optional[int] = ..., features: _Optional[int] = ..., public_key: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, pub_prefix: _Optional[bytes] = ..., sub_requests: _Optional[bytes] = ..., unsub_requests: _Optional[bytes] = ..., close_requests: _Optional[bytes] = ..., error: _Optional[bytes] = ..., sub_close_requests: _Optional[bytes] = ..., ping_requests: _Optional[bytes] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., protocol: _Optional[int] = ..., features: _Optional[int] = ..., epoch: _Optional[int] = ..., public_key: _Optional[bytes] = ...) -> None: ...
 
 class Ping(_message.Message):
     __slots__ = ("conn_id",)
