@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 from stan import limits as bounds
 from stan.declared_options import option
 from stan.errors import ConfigError, go_quote
+from stan.labels import NO_LABELS, Labels
 from stan.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
 from stan.permissions import Permissions
 from stan.policies import PolicyRule, policy_complaints
@@ -126,6 +127,8 @@ class ClusterConfig:
     bootstrap: bool = option("cluster_bootstrap", False)  # a new cluster may be made without hearing all peers first
     join: bool = option("join", False)  # peers, groups and replicas are those of the running cluster
     replica: bool = option("replica", False)  # a copy of everything that serves reads and never votes
+    labels: Labels = NO_LABELS  # of this node
+    places: Mapping[str, Labels] = field(default_factory=dict)  # labels of all nodes, as the metadata has them
     nodes_version: int = 0  # not 0: the peers are all nodes, as the metadata has them since one was added or removed
     replicas: int = option("replicas", 3)  # nodes that hold each group
     allow_add_remove: bool = option("cluster_allow_add_remove_node", False)  # at request, while the cluster runs

@@ -18,6 +18,7 @@ FUNCTION_LINES_MAX = 70
 WORDS = {
     "stan",
     "stan.types",
+    "stan.labels",
     "stan.level",
     "stan.alias",
     "stan.declared_options",

@@ -75,6 +75,8 @@ TRANSFER_COOLDOWN = 60 * SECOND
 """A group that an operator had handed over is left where it is for this long, unless its leader drains."""
 BALANCE_SETTLE = 3 * SECOND
 """A leadership is handed over for the balance's sake after it lasted this long, and to a node that was there this long."""
+LABELS_SETTLE = 3 * SECOND
+"""Labels of nodes are taken over when all live nodes have told the same for this long: nodes start one after the other."""
 BALANCE_PAUSE = 1 * SECOND
 """Between two rounds of handing over for the balance's sake."""
 BALANCE_MOVES_MAX = 2

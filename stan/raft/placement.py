@@ -1,33 +1,44 @@
 """Placement: the nodes that keep each group, and its preferred leader (DESIGN 5). Pure.
 
 Promises: the result is the same on every node, whatever the order of the names; a node that is added takes over groups of others,
-but no group moves between two nodes that were there before; preferred leaders are spread as evenly as the voters allow.
+but no group moves between two nodes that were there before; preferred leaders are spread as evenly as the voters allow. The
+voters of a group stand in as many zones as can be, then in as many racks, then on as many hosts (stan.labels).
 
 Voters by rendezvous hashing (Thaler and Ravishankar, "Using Name-Based Mappings to Increase Hit Rates", 1998): each node has a
-weight for each group, and the heaviest ones keep it.
+weight for each group, and the heaviest ones keep it; where nodes have labels, the heaviest of those that share least with the
+voters chosen before.
 """
 
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from hashlib import blake2b
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from stan.invariant import invariant
+from stan.labels import NO_LABELS, Labels
 from stan.types import GroupId
+
+Places = Mapping[str, Labels]
+"""Labels of nodes by name; a node that is missing has none."""
+NOWHERE: Final[Places] = MappingProxyType({})
 
 
 class Placement(NamedTuple):
     """The placement of one group."""
 
-    voters: tuple[str, ...]  # heaviest first
+    voters: tuple[str, ...]  # in the order in which they were chosen; without labels the heaviest first
     preferred: str  # the voter that should lead it if it is available
 
 
-def place(groups: int, nodes: Seq[str], replicas: int) -> dict[GroupId, Placement]:
+def place(groups: int, nodes: Seq[str], replicas: int, labels: Places = NOWHERE) -> dict[GroupId, Placement]:
     """Placement of the metadata group and of channel groups 1..*groups*, each on at most *replicas* of the nodes."""
     invariant(len(nodes) > 0 and replicas > 0, "a group is kept by somebody", nodes=len(nodes), replicas=replicas)
     invariant(len(set(nodes)) == len(nodes), "a node has one name", nodes=nodes)
-    voters = {group: heaviest(group, nodes)[:replicas] for group in map(GroupId, range(groups + 1))}
+    voters = {
+        group: _apart(heaviest(group, nodes), replicas, labels) if labels else heaviest(group, nodes)[:replicas]
+        for group in map(GroupId, range(groups + 1))
+    }
     preferred = spread(voters)
     return {group: Placement(kept_by, preferred[group]) for group, kept_by in voters.items()}
 
@@ -35,6 +46,29 @@ def place(groups: int, nodes: Seq[str], replicas: int) -> dict[GroupId, Placemen
 def heaviest(group: GroupId, nodes: Iterable[str]) -> tuple[str, ...]:
     """The nodes by their weight for the group, heaviest first."""
     return tuple(sorted(nodes, key=lambda node: (_weight(group, node), node), reverse=True))
+
+
+def _apart(nodes: Seq[str], replicas: int, labels: Places) -> tuple[str, ...]:
+    """The first *replicas* of the nodes, each time passing over those that share more with the ones chosen before.
+
+    A node that is added takes the place of one node at most, and moves nothing else, because places lie in each other: a rack
+    counts as one of its zone, and a host as one of its rack.
+    """
+    left, chosen = list(nodes), list[str]()
+    taken: dict[tuple[str, ...], int] = {}
+    while left and len(chosen) < replicas:
+        node = min(left, key=lambda node: [taken.get(place, 0) for place in _places(labels.get(node, NO_LABELS))])
+        left.remove(node)
+        chosen.append(node)
+        for place in _places(labels.get(node, NO_LABELS)):
+            if place:
+                taken[place] = taken.get(place, 0) + 1
+    return tuple(chosen)
+
+
+def _places(labels: Labels) -> tuple[tuple[str, ...], ...]:
+    """The node's zone, rack and host, each with those that it lies in; () in place of one that is not told."""
+    return tuple(labels[: at + 1] if told else () for at, told in enumerate(labels))
 
 
 def spread(voters: Mapping[GroupId, Seq[str]], load: Mapping[str, int] | None = None) -> dict[GroupId, str]:

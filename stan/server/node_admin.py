@@ -21,6 +21,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.edge.cluster.node import ClusterNode
 from stan.edge.process import BrokerProcess
 from stan.errors import ALONE
+from stan.labels import place_rows, places_of
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import NodeView
 from stan.protocol.kernel import server as kernel
@@ -114,6 +115,8 @@ class NodeAdmin:
             membership = self._cluster_node.membership
             status.nodes.extend(self._cluster_node.reconfiguration.names)
             status.nodes_version = state.meta.nodes.version
+            status.labels = str(places_of([membership.me.own_labels])[""])
+            status.places.extend(place_rows(self._cluster_node.reconfiguration.places, pb.NodePlace))
             status.replica = membership.me.replica
             replicas = membership.read_replicas(node.runtime.now())
             status.read_replicas.extend(

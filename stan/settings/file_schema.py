@@ -55,7 +55,7 @@ _WANTS: Final = {
 _WANTED: Final = (
     {key: Want.BOOL if default is False else Want.STRING for key, default in FILE_ONLY.items()}
     | {flag.key: _WANTS[flag.kind] for flag in TABLE}
-    | dict.fromkeys(("cluster_peers", "http_hosts", "reply_prefixes"), Want.LIST)
+    | dict.fromkeys(("cluster_peers", "cluster_labels", "http_hosts", "reply_prefixes"), Want.LIST)
 )
 """A key of a file is of the same kind as its flag; texts with commas are lists."""
 
@@ -156,6 +156,7 @@ CLUSTER: Final = (
             "cluster_node_id": "node_id",
             "cluster_log_path": "log_path",
             "cluster_peers": "peers",
+            "cluster_labels": "labels",
             "cluster_bootstrap": "bootstrap",
             "cluster_sync": "sync",
             "cluster_raft_logging": "raft_logging",

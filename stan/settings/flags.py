@@ -71,6 +71,7 @@ _CLUSTER = (
     Flag(("cluster_node_id",), _TEXT, "", "<name>", "Id of this node (default: generated, kept in the directory)"),
     Flag(("cluster_bootstrap",), _BOOL, False, "<bool>", "Make a new cluster if none of the peers knows one"),
     Flag(("cluster_peers",), _TEXT, "", "<id>[,<id>...]", "Ids of the other voting nodes, the same on all nodes"),
+    Flag(("cluster_labels",), _TEXT, "", "<key=value>[,...]", "Where this node stands: zone=, rack=, host="),
     Flag(("join",), _BOOL, False, "<bool>", "Ask the running cluster for peers, groups and replicas"),
     Flag(("replica",), _BOOL, False, "<bool>", "Keep a copy of everything that serves reads, without a vote"),
     Flag(("replicas",), _INT, 3, "<count>", "Nodes that hold each group of channels"),

@@ -26,6 +26,7 @@ from stan.config import (
 )
 from stan.declared_options import filled
 from stan.errors import go_quote
+from stan.labels import NO_LABELS, parse_labels
 from stan.permissions import Permissions
 from stan.settings.effective_settings import effective_settings
 from stan.settings.flags import TABLE
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from stan.settings.stream_conf import Reader
 
 _CLUSTER_ONLY = (
-    *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_log_path", "replicas"),
+    *("cluster_node_id", "cluster_bootstrap", "cluster_peers", "cluster_labels", "cluster_log_path"),
+    "replicas",
     "cluster_raft_logging",
 )
 _NATS_LOGINS = frozenset(
@@ -214,7 +216,12 @@ def _cluster(values: SettingsReader) -> ClusterConfig | None:
     if values.flag("join") and told:
         values.complaints.append(f"a node that joins learns {' and '.join(told)} from the running cluster")
     peers = tuple(peer for peer in values.names("cluster_peers") if peer != values.text("cluster_node_id"))
-    return filled(ClusterConfig, values, peers=tuple(dict.fromkeys(peers)))
+    try:
+        labels = parse_labels(values.names("cluster_labels"))
+    except ValueError as error:
+        values.complaints.append(f"{values.name('cluster_labels')}: {error}")
+        labels = NO_LABELS
+    return filled(ClusterConfig, values, peers=tuple(dict.fromkeys(peers)), labels=labels)
 
 
 def _monitor(values: SettingsReader) -> MonitorConfig:

@@ -15,6 +15,7 @@ from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
+from stan.labels import NO_LABELS
 from stan.patterns import ChannelLimits
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import wire_pb2 as wire
@@ -82,6 +83,7 @@ class SimulatedNode:
         self.boots = 0  # of its machine
         self.kept_down = False
         self.replaced = False  # its disk is a new one
+        self.labels = NO_LABELS
         self.port = self.cluster_node = self.runtime = self.tasks = None
         self.loading = False  # nothing of it but files yet
         self.booted_at = 0
@@ -130,8 +132,10 @@ class SimulatedNode:
         world = self.world
         numbers = range(world.raft_groups + 1)
         peers = tuple(name for name in world.names if name != self.name)
+        self.labels = world.labels_of(self.name)
         cluster = ClusterConfig(
             node_id=self.name,
+            labels=self.labels,
             peers=peers,
             bootstrap=self.name == world.bootstrap,
             replica=self.name not in world.names,  # until it is added

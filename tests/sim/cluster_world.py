@@ -14,6 +14,7 @@ from hashlib import blake2b
 from stan import limits
 from stan.core.context import META_GROUP
 from stan.errors import FAULT
+from stan.labels import NO_LABELS
 from stan.protocol.placement import channel_group
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
 from tests.sim.cluster_node import HANDED_OVER_IN_VAIN, HANDS_OVER, LEADS, LEADS_NO_MORE, SimulatedNode, values_of
@@ -60,6 +61,10 @@ class ClusterWorld(Scene):
         self._plan_faults(end)
         self.loop.run_until(end)
         return self.finish(self._somebody_to_leave_out())
+
+    def labels_of(self, _name):
+        """Labels with which a node starts."""
+        return NO_LABELS
 
     def begin(self):
         """Nodes and clients start."""

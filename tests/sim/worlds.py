@@ -11,6 +11,7 @@ WORLDS = {
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),
     "members": ("tests.sim.member_world", "MemberWorld"),
     "rescue": ("tests.sim.rescue_world", "RescueWorld"),
+    "labels": ("tests.sim.label_world", "LabelWorld"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),

@@ -12,7 +12,7 @@ from stan_client.admin import Nodes
 from stan_client.session import text_of
 
 from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
-from stan.cli.commands.node import cluster_level, known_level
+from stan.cli.commands.node import cluster_level, known_level, places_told
 from stan.cli.support.common import EXIT_FAILED, Target, run
 from stan.cli.support.contexts import without_secrets
 from stan.cli.support.groups import (
@@ -63,7 +63,7 @@ def doctor(*, target: Target, view: View) -> None:
         async with session(target) as direct:
             connected_ms = 1000 * (time.monotonic() - began)
             nodes = await direct.admin.nodes()
-            found = [*of_nodes(nodes), *of_groups(nodes), *of_clocks(nodes, time.time_ns())]
+            found = [*of_nodes(nodes), *of_groups(nodes), *of_places(nodes), *of_clocks(nodes, time.time_ns())]
             well = [f"NATS answers at {without_secrets(target.server)} ({connected_ms:.0f} ms)"]
             if leaderless(groups_of(nodes)):
                 well.append("channels and durables were not looked at: groups have no leader")
@@ -147,6 +147,21 @@ def of_groups(nodes: Nodes) -> Iterator[Finding]:
         for node, trouble in troubles(group):
             text = f"Group {group.number} on node {node}: {trouble}."
             yield Finding(WORST, "group", text, "See the log of that node; a frozen log needs a restart.")
+
+
+def of_places(nodes: Nodes) -> Iterator[Finding]:
+    """Groups with two copies in one zone, although a zone has none."""
+    places, missing = places_told(nodes), set(nodes.missing)
+    zones = {labels.zone for name, labels in places.items() if labels.zone and name not in missing}
+    for group in groups_of(nodes):
+        voters = group.of_leader.voters if group.of_leader else ()
+        told = [places[name].zone for name in voters if name in places and places[name].zone]
+        double = sorted({zone for zone in told if told.count(zone) > 1})
+        if double and (free := sorted(zones - set(told))):
+            text = f"Group {group.number} has two copies in zone {double[0]} and none in zone {free[0]}."
+            yield Finding(
+                BAD, "zones", text, "stan group list --watch: it moves by itself; if not, see the leader's log"
+            )
 
 
 def of_clocks(nodes: Nodes, now_ns: int) -> Iterator[Finding]:

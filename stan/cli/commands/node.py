@@ -14,6 +14,7 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.output import show as show_table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
+from stan.labels import Labels, places_of
 from stan.level import OLDEST
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import NEVER, format_age, format_size, format_time
@@ -45,10 +46,12 @@ def list_(*, target: Target, view: View) -> None:
 
 
 def nodes_table(nodes: Nodes, now_ns: int) -> Table:
-    """One a line."""
+    """One a line; with labels if any node has some."""
+    labelled = any(one.labels for one in nodes.answers)
     rows: list[tuple[str, ...]] = [
         (
             name_of(one),
+            *([one.labels or NEVER] if labelled else ()),
             state_of(one),
             f"{leads(one)}/{len(one.groups)}",
             format_age(one.started, now_ns),
@@ -60,10 +63,15 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
         )
         for one in nodes.answers
     ]
-    rows += [(name, "does not answer", *[NEVER] * 7) for name in nodes.missing]
+    places = places_told(nodes)
+    for name in nodes.missing:
+        label = [str(places.get(name, "")) or NEVER] if labelled else ()
+        rows.append((name, *label, "does not answer", *[NEVER] * 7))
     return Table(
         columns=(
-            *("node", "state", ">leads", ">up", ">in", ">out", ">disk free", ">memory"),
+            "node",
+            *(["labels"] if labelled else ()),
+            *("state", ">leads", ">up", ">in", ">out", ">disk free", ">memory"),
             "version",
         ),
         rows=rows,
@@ -71,6 +79,12 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
         names=[name_of(one) for one in nodes.answers] + nodes.missing,
         foot=f"{len(nodes.missing)} of {len(rows)} nodes do not answer." if nodes.missing else "",
     )
+
+
+def places_told(nodes: Nodes) -> dict[str, Labels]:
+    """Labels of nodes by name, as the newest metadata has them that an answer tells of."""
+    newest = max(nodes.answers, key=lambda one: one.nodes_version, default=None)
+    return {} if newest is None else places_of(newest.places)
 
 
 def disk_left(node: pb.NodeStatus) -> str:
@@ -107,6 +121,7 @@ def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
     rows = [
         ("node", name_of(one)),
         ("state", state_of(one)),
+        *([("labels", one.labels)] if one.labels else []),
         ("version", f"{one.product}, kernel {one.kernel}, server id {one.server_id}"),
         ("started", f"{format_time(one.started)} ({format_age(one.started, now_ns)} ago)"),
         ("store", f"{one.store}, sync {one.sync}"),

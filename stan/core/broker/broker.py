@@ -6,7 +6,7 @@ request leaves before its first message; a publisher's ack leaves after its mess
 """
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -22,12 +22,13 @@ from stan.core.broker.parts import make_parts
 from stan.core.broker.progress import ProgressWriter
 from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
-from stan.core.clients.nodes import Levels, Why
+from stan.core.clients.nodes import HeardNodes
 from stan.core.context import META_GROUP, shown
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
+from stan.labels import Labels
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
@@ -68,12 +69,22 @@ class Broker:
         """Return the function that takes the frames of the request *name* for *handler*, which may be one outside the core."""
         return self.router.receiver(REQUESTS[name], handler, send)
 
-    def join_cluster(self, node: str, founders: tuple[str, ...], under_way: Why, levels: Levels) -> None:
-        """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none; *under_way*:
-        returns why a change of the nodes has to wait; *levels*: what level each live node knows."""
+    def join_cluster(
+        self,
+        node: str,
+        founders: tuple[str, ...],
+        under_way: Callable[[], str],
+        levels: Callable[[], Mapping[str, int]],
+        labels: Callable[[], Mapping[str, Labels]] = dict,
+    ) -> None:
+        """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none; the others: as in
+        HeardNodes."""
         self.context.reports.events.node = node
-        nodes = self.parts.nodes
-        nodes.founders, nodes.under_way, nodes.levels = founders, under_way, levels
+        self.parts.nodes.founders, self.parts.nodes.heard = founders, HeardNodes(under_way, levels, labels)
+
+    def follow_labels(self) -> None:
+        """Take the labels of live nodes into the metadata if they are others; call now and then."""
+        self.parts.nodes.follow_labels()
 
     def reset(self, number: GroupId) -> None:
         """Forget a group's state, which is about to be loaded again; this node does not lead the group."""

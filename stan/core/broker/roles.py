@@ -36,7 +36,7 @@ class GroupRoles:
             cluster_id=config.cluster_id.encode(),
             raft_groups=config.store.raft_groups,
             nuid=nuid,
-            level=min(self.parts.nodes.levels().values()),
+            level=min(self.parts.nodes.heard.levels().values()),
         )
 
     def lead_meta(self, nuid: bytes) -> None:

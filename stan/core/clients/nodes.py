@@ -1,18 +1,23 @@
-"""Requests to add or remove a node of the cluster (STAN-SPEC 9.7), or to raise its level, answered by the leader of the metadata.
+"""The nodes of the cluster in the metadata: requests to add or remove one (STAN-SPEC 9.7), their labels, the cluster's level.
 
-Only the names of the nodes change here, one at a time; stan.edge.cluster.reconfiguration_plan moves the groups.
+Requests are answered by the leader of the metadata, who also follows the labels that nodes tell. Only the names of the nodes, one
+at a time, and their labels change here; stan.edge.cluster.reconfiguration_plan moves the groups.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from stan import level
 from stan.config import is_node_id
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.state.meta import MetaResult
 from stan.errors import go_quote
+from stan.labels import Labels, place_rows, places_of
+from stan.limits import LABELS_SETTLE
 from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
+from stan.types import Nanos
 
 OK = b"+OK"
 INVALID = "invalid node ID"
@@ -23,26 +28,26 @@ TOO_EARLY = "the cluster has no identity yet"
 Told = Callable[[str, bool], None]
 """Called with the reason why the change is refused ("" if it is made), and True if the reason passes."""
 
-Why = Callable[[], str]
-"""Returns why a change has to wait; "" if it need not."""
 
-Levels = Callable[[], Mapping[str, int]]
-"""Returns the highest level that each live node knows, this one and read replicas included, by name."""
+class HeardNodes(NamedTuple):
+    """What the nodes of the cluster tell each other; the defaults are those of a server that runs alone."""
 
-
-def _alone() -> Mapping[str, int]:
-    """The levels of a server that runs alone."""
-    return {"": level.KNOWN}
+    under_way: Callable[[], str] = str
+    """Returns why groups are not yet where the last change wants them; "" if they are."""
+    levels: Callable[[], Mapping[str, int]] = lambda: {"": level.KNOWN}
+    """Returns the highest level that each live node knows, this one and read replicas included, by name."""
+    labels: Callable[[], Mapping[str, Labels]] = dict
+    """Returns the labels that each live node's settings tell, by name; nodes without labels are in it, too."""
 
 
 class NodeRequests:
-    """Handles requests to add or remove a node."""
+    """Handles requests to add or remove a node, and takes over the labels of nodes."""
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
         self.founders: tuple[str, ...] = ()  # the nodes of the settings, while the metadata lists none
-        self.under_way: Why = str  # returns why groups are not yet where the last change wants them; "" if they are
-        self.levels: Levels = _alone
+        self.heard = HeardNodes()
+        self._labels_told: tuple[list[pb.PlacedNode], Nanos] = ([], Nanos(0))  # what nodes told last, and since when
         self._rescuing = False  # a change to the survivors of a rescue is on its way
 
     @property
@@ -90,10 +95,10 @@ class NodeRequests:
             why = ALONE
         elif context.meta.info is None:
             why, passes = TOO_EARLY, True
-        elif name != nodes.changed and (why := self.under_way()):  # the change under way may be taken back
+        elif name != nodes.changed and (why := self.heard.under_way()):  # the change under way may be taken back
             passes = True
         else:
-            told = pb.Nodes(names=names, version=nodes.version + 1, changed=name)
+            told = self._nodes(names, name)
             context.change_meta(partial(self._changed, name, done, add=add), nodes=told)
             return
         done(why, passes)
@@ -105,7 +110,7 @@ class NodeRequests:
             return
         self._rescuing = True
         lost = [name for name in self.names if name not in names]
-        told = pb.Nodes(names=sorted(names), version=meta.nodes.version + 1)
+        told = pb.Nodes(names=sorted(names), version=meta.nodes.version + 1)  # as their manifests have it: labels come later
         self.context.change_meta(partial(self._rescued, lost), nodes=told)
 
     def _rescued(self, lost: list[str], result: object, error: str) -> None:
@@ -114,9 +119,38 @@ class NodeRequests:
             for name in lost:
                 self.context.emit("node_removed", f"node {name} was lost, and the cluster was rescued without it")
 
+    def _nodes(self, names: Iterable[str], changed: str) -> pb.Nodes:
+        """The nodes after a change: with the labels that live ones tell now, and those known before of the others."""
+        meta = self.context.meta
+        known = {**places_of(meta.nodes.labels), **self.heard.labels()}
+        places = {name: known[name] for name in names if name in known} if meta.level >= level.SCALE else {}
+        rows = place_rows(places, pb.PlacedNode)
+        return pb.Nodes(names=names, version=meta.nodes.version + 1, changed=changed, labels=rows)
+
+    def follow_labels(self) -> None:
+        """Take over the labels of live nodes, all at once, once they have stayed the same for LABELS_SETTLE and groups are where
+        the last change wants them."""
+        context, now = self.context, self.context.clock.now
+        meta = context.meta
+        if not context.leading.leads_meta or meta.info is None or meta.level < level.SCALE:
+            return
+        told = self._nodes(self.names, "")
+        rows, (before, since) = list(told.labels), self._labels_told
+        if rows != before:
+            self._labels_told = rows, now
+        elif rows != list(meta.nodes.labels) and now >= since + LABELS_SETTLE and not self.heard.under_way():
+            self._labels_told = rows, now
+            context.change_meta(self._labelled, nodes=told)
+
+    def _labelled(self, result: object, _error: str) -> None:
+        if isinstance(result, MetaResult) and not result.error:
+            places = places_of(self.context.meta.nodes.labels)
+            told = "; ".join(f"{node} {labels}" for node, labels in places.items()) or "none"
+            self.context.emit("labels_changed", f"labels of the nodes: {told}")
+
     def raise_level(self, to: int, done: Told) -> None:
         """Raise the cluster's level to *to*, 0: the highest that all nodes know; only on the leader of the metadata."""
-        levels, meta = self.levels(), self.context.meta
+        levels, meta = self.heard.levels(), self.context.meta
         to = to or max(min(levels.values()), meta.level)
         absent = [name for name in self.names if name not in levels]
         why, passes = "", False

@@ -14,6 +14,7 @@ from stan.edge.nats.connection import NatsConnection
 from stan.edge.runtime import Ticker
 from stan.edge.storage.manifest import read_manifest, recorded_nodes
 from stan.errors import StartError
+from stan.labels import Labels
 from stan.log.files.disk import Files
 from stan.protocol.channels import Subjects, publication
 from stan.protocol.kernel import server as kernel
@@ -43,6 +44,7 @@ def remembered(config: Config, node_id: str, warn: Callable[[str], None], files:
         bootstrap=False,
         peers=names,
         nodes_version=nodes.version,
+        places={name: Labels(*told) for name, told in nodes.labels.items()},
         replicas=nodes.replicas if cluster.joins else cluster.replicas,
         replica=not nodes.belongs and node_id not in names and (cluster.replica or cluster.joins),
     )
@@ -67,6 +69,7 @@ async def joined(
         join=False,
         peers=settings.voters,
         nodes_version=settings.version,
+        places=dict(settings.places),
         replicas=settings.replicas,
         replica=config.cluster.replica or node_id not in settings.voters,
     )

@@ -27,8 +27,9 @@ from google.protobuf.message import DecodeError
 from stan import level, limits
 from stan.errors import go_quote
 from stan.invariant import invariant
-from stan.protocol.proto.node_pb2 import NodeHello, StateHash
-from stan.raft.placement import place
+from stan.labels import Labels, place_rows, places_of
+from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels, StateHash
+from stan.raft.placement import NOWHERE, Places, place
 from stan.types import GroupId, Nanos
 
 EPOCH_BITS = 32
@@ -57,6 +58,7 @@ class Settings(NamedTuple):
     raft_groups: int
     replicas: int
     version: int = 0  # of the voters: 0 if they come from the nodes' configuration, else from the metadata
+    places: tuple[tuple[str, Labels], ...] = ()  # labels of voters that have any, as of that version, sorted
 
 
 class Membership:
@@ -111,6 +113,10 @@ class Membership:
         """The highest level that each live node knows, this one included, by name."""
         return {hello.node: _known_level(hello) for hello in self._hellos(now)}
 
+    def labels(self, now: Nanos) -> dict[str, Labels]:
+        """The labels that the settings of each live node tell, this one included, by name; those without any are in it, too."""
+        return {hello.node: places_of([hello.own_labels])[""] for hello in self._hellos(now)}
+
     def outdated(self) -> frozenset[str]:
         """Nodes, live or not, whose version does not know the cluster's level: what they send cannot be relied on."""
         return frozenset(
@@ -124,7 +130,13 @@ class Membership:
     def settings(self, now: Nanos) -> Settings | None:
         """Newest settings that established nodes announce for the cluster; None without such a node, or if they disagree."""
         told = [
-            Settings(tuple(hello.voters), hello.raft_groups, hello.replicas, hello.nodes_version)
+            Settings(
+                tuple(hello.voters),
+                hello.raft_groups,
+                hello.replicas,
+                hello.nodes_version,
+                tuple(places_of(hello.labels).items()),
+            )
             for hello in self._hellos(now)
             if hello.established and hello.voters
         ]
@@ -256,11 +268,16 @@ class Membership:
         """Join the cluster with the settings that its nodes announce."""
         self.me.raft_groups = settings.raft_groups
         self.me.replicas = settings.replicas
-        self.set_nodes(settings.voters, settings.version, now, replica=self.me.replica)
+        self.set_nodes(settings.voters, settings.version, now, replica=self.me.replica, places=dict(settings.places))
 
-    def set_nodes(self, names: Iterable[str], version: int, now: Nanos, *, replica: bool) -> None:
-        """Take over the voters that the metadata names; *replica*: this node is not among them and only keeps a copy."""
+    def set_nodes(
+        self, names: Iterable[str], version: int, now: Nanos, *, replica: bool, places: Places = NOWHERE
+    ) -> None:
+        """Take over the voters that the metadata names, and their labels (*places*); *replica*: this node is not among them and
+        only keeps a copy."""
         self.me.voters[:] = sorted(names)
+        del self.me.labels[:]
+        self.me.labels.extend(place_rows(places, NodeLabels))
         self.me.nodes_version = version
         self.me.replica = replica
         self._hello_by(now)

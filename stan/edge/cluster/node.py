@@ -31,9 +31,10 @@ from stan.edge.serving.log_requests import serve_log_requests
 from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
 from stan.errors import StartError
+from stan.labels import Labels, place_rows
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
-from stan.protocol.proto.node_pb2 import NodeHello
+from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.protocol.user_subjects import ack_subjects
 from stan.raft.placement import place
 from stan.raft.scheduler import Scheduler
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[GroupId]:
     """Groups that a node keeps: the metadata group, which every node needs, and those it votes in; a read replica keeps all."""
-    placement = place(raft_groups, cluster.voters(node_id), cluster.replicas)
+    placement = place(raft_groups, cluster.voters(node_id), cluster.replicas, cluster.places)
     return [
         group
         for group, placed in placement.items()
@@ -73,7 +74,7 @@ class ClusterNode:
         names = self.reconfiguration.names
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), reply_prefix, channel_groups)
-        self.broker.join_cluster(me, names, self.reconfiguration.under_way, self._levels)
+        self.broker.join_cluster(me, names, self.reconfiguration.under_way, self._levels, self._labels)
         self.broker.step_epoch(storage.epoch)
         self.gateway = Gateway(self.broker, "", environment.note)
         turns = Turns(environment.runtime, environment.crashed)
@@ -128,6 +129,9 @@ class ClusterNode:
     def _levels(self) -> dict[str, int]:
         return self.membership.levels(self.environment.runtime.now())
 
+    def _labels(self) -> dict[str, Labels]:
+        return self.membership.labels(self.environment.runtime.now())
+
     def _hello(self, config: Config, cluster: ClusterConfig) -> NodeHello:
         return NodeHello(
             node=self.storage.node_id,
@@ -143,6 +147,8 @@ class ClusterNode:
             nodes_version=cluster.nodes_version,
             version=stan.__version__,
             epoch=self.storage.epoch,
+            own_labels=NodeLabels(**cluster.labels._asdict()) if any(cluster.labels) else None,
+            labels=place_rows(cluster.places, NodeLabels),
         )
 
     # --- start and stop -----------------------------------------------------------------------------------------------------

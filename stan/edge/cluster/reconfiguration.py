@@ -1,4 +1,4 @@
-"""Reconfiguration: when a node is added or removed while the cluster runs, groups move; each node does its part.
+"""Reconfiguration: when a node is added or removed, or its labels change, groups move; each node does its part.
 
     metadata: nodes, version ─► placement ─► groups that this node leads: one step of the migration at a time
                                         └──► groups that it holds: begun when placed here, closed when no longer needed
@@ -18,6 +18,7 @@ from stan.edge.cluster.membership import difference
 from stan.edge.cluster.reconfiguration_plan import CopyView, ReconfigurationView, may_close, next_step, observers
 from stan.edge.storage import manifest
 from stan.errors import NotNow
+from stan.labels import places_of
 from stan.raft.group import RaftGroup
 from stan.raft.placement import Placement, place
 from stan.types import GroupId, Nanos
@@ -35,6 +36,7 @@ class Reconfiguration:
         self._replicas = cluster.replicas
         self.names = cluster.voters(self._me)
         self.version = cluster.nodes_version  # 0: the names are those of the settings
+        self.places = dict(cluster.places)  # labels of the nodes, as of that version
         self.placement: dict[GroupId, Placement] = {}
         self._is_replica = cluster.replica  # a read replica: holds copies, but is none of the cluster's nodes
         self._busy: set[GroupId] = set()  # groups whose copy here is being begun or closed
@@ -46,7 +48,7 @@ class Reconfiguration:
 
     def _place(self) -> None:
         self.placement.clear()
-        self.placement.update(place(self._raft_groups, self.names, self._replicas))
+        self.placement.update(place(self._raft_groups, self.names, self._replicas, self.places))
 
     # --- what is so -----------------------------------------------------------------------------------------------------------
 
@@ -101,6 +103,7 @@ class Reconfiguration:
         """Follow the metadata's nodes and migrate groups; call every MEMBER_TICK_INTERVAL."""
         node = self._node
         self._heed_metadata(now)
+        node.broker.follow_labels()
         walking = [number for number in node.leaderships.led if self._is_migrating(number)]
         node.membership.update(now, held=node.groups, walking=walking)
         node.environment.runtime.soon(self._act)  # between two turns, so that no turn changes a role halfway
@@ -108,13 +111,13 @@ class Reconfiguration:
     def _heed_metadata(self, now: Nanos) -> None:
         node, nodes = self._node, self._node.broker.view.meta.nodes
         if nodes.version > self.version:
-            self.names, self.version = tuple(nodes.names), nodes.version
+            self.names, self.version, self.places = tuple(nodes.names), nodes.version, places_of(nodes.labels)
             self._is_replica = self._is_replica and self._me not in self.names
             node.environment.note(
                 "INF", f"the nodes of the cluster are {', '.join(self.names)} (version {self.version})"
             )
             self._place()
-            node.membership.set_nodes(self.names, self.version, now, replica=self._is_replica)
+            node.membership.set_nodes(self.names, self.version, now, replica=self._is_replica, places=self.places)
             self._idle_since.clear()
         kept_in = node.storage.directory
         kept = kept_in.manifest.nodes if kept_in is not None else manifest.RecordedNodes()
@@ -127,8 +130,14 @@ class Reconfiguration:
         """Record the cluster's nodes in the manifest; False if the disk does not take it: the next tick tries again.
 
         Those of the settings are recorded for a rescue only (version 0): the next start goes by its own settings."""
-        founders = list(self._founders) if self.version else []
-        nodes = manifest.RecordedNodes(list(self.names), self.version, founders, self._replicas, belongs)
+        nodes = manifest.RecordedNodes(
+            list(self.names),
+            self.version,
+            list(self._founders) if self.version else [],
+            self._replicas,
+            belongs,
+            {name: list(labels) for name, labels in self.places.items()},
+        )
         directory = self._node.storage.directory
         if directory is None:
             return True

@@ -41,6 +41,9 @@ class RecordedNodes:
     founders: list[str] = field(default_factory=list)  # nodes by which the groups here were begun
     replicas: int = 0  # of each group
     belongs: bool = False  # this node is one of the nodes, or was one and is still needed
+    labels: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # zone, rack, host of nodes that have any, see stan.labels
 
 
 @dataclass(slots=True)
@@ -265,6 +268,8 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
         del document["rescue"]
     if manifest.level == level.OLDEST:  # the same of versions that know nothing of levels
         del document["level"]
+    if not manifest.nodes.labels:
+        del document["nodes"]["labels"]
     write_document(files or OsFiles(), f"{directory}/{NAME}", document)
 
 

@@ -130,6 +130,7 @@ def node(row: admin.NodeStatus, asked: int, silent: int = 0) -> Json:
         "silent": millis(silent),
         "server_id": row.server_id,
         "product": row.product,
+        "labels": row.labels,
         "started": millis(row.started),
         "replica": row.replica,
         "not_ready": list(row.not_ready),

@@ -201,14 +201,28 @@ class Pauses(_message.Message):
     def __init__(self, pauses: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Nodes(_message.Message):
-    __slots__ = ("names", "version", "changed")
+    __slots__ = ("names", "version", "changed", "labels")
     NAMES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     version: int
     changed: str
-    def __init__(self, names: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., changed: _Optional[str] = ...) -> None: ...
+    labels: _containers.RepeatedCompositeFieldContainer[PlacedNode]
+    def __init__(self, names: _Optional[_Iterable[str]] = ..., version: _Optional[int] = ..., changed: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[PlacedNode, _Mapping]]] = ...) -> None: ...
+
+class PlacedNode(_message.Message):
+    __slots__ = ("node", "zone", "rack", "host")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    zone: str
+    rack: str
+    host: str
+    def __init__(self, node: _Optional[str] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class Connect(_message.Message):
     __slots__ = ("client", "replaces")

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeHello(_message.Message):
-    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders", "nodes_version", "held", "walking", "resting", "hashes", "level_known", "level", "epoch")
+    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders", "nodes_version", "held", "walking", "resting", "hashes", "level_known", "level", "epoch", "own_labels", "labels")
     class FoundersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,8 @@ class NodeHello(_message.Message):
     LEVEL_KNOWN_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
+    OWN_LABELS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     node: str
     instance: int
     started: int
@@ -65,7 +67,21 @@ class NodeHello(_message.Message):
     level_known: int
     level: int
     epoch: int
-    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ..., nodes_version: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., walking: _Optional[_Iterable[int]] = ..., resting: _Optional[_Iterable[int]] = ..., hashes: _Optional[_Iterable[_Union[StateHash, _Mapping]]] = ..., level_known: _Optional[int] = ..., level: _Optional[int] = ..., epoch: _Optional[int] = ...) -> None: ...
+    own_labels: NodeLabels
+    labels: _containers.RepeatedCompositeFieldContainer[NodeLabels]
+    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ..., nodes_version: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., walking: _Optional[_Iterable[int]] = ..., resting: _Optional[_Iterable[int]] = ..., hashes: _Optional[_Iterable[_Union[StateHash, _Mapping]]] = ..., level_known: _Optional[int] = ..., level: _Optional[int] = ..., epoch: _Optional[int] = ..., own_labels: _Optional[_Union[NodeLabels, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[NodeLabels, _Mapping]]] = ...) -> None: ...
+
+class NodeLabels(_message.Message):
+    __slots__ = ("node", "zone", "rack", "host")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    ZONE_FIELD_NUMBER: _ClassVar[int]
+    RACK_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    zone: str
+    rack: str
+    host: str
+    def __init__(self, node: _Optional[str] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class StateHash(_message.Message):
     __slots__ = ("group", "index", "hash")

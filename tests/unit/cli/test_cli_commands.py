@@ -9,6 +9,7 @@ from stan_client.admin import Explanation, Nodes
 from typer.testing import CliRunner
 
 from stan.cli.commands import channel_messages
+from stan.cli.commands.doctor import of_places
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
 from stan.cli.support import args, session
 from stan.cli.support.options import Confirmation, View
@@ -245,6 +246,22 @@ def cluster(*, leader="a"):
         ],
         ["c"],
     )
+
+
+def test_labels_of_nodes_are_shown_and_doctor_finds_two_copies_in_one_zone(servers):
+    told = servers.admin.all_nodes = cluster()
+    assert "labels" not in stan("node", "list").stdout
+    for status in told.answers:
+        status.labels = "zone=east"
+        status.places.extend(
+            pb.NodePlace(node=name, zone=zone) for name, zone in zip("abd", ("east", "east", "west"), strict=True)
+        )
+    assert "zone=east" in stan("node", "list").stdout
+    assert "zone=east" in stan("node", "show", "a").stdout
+    texts = [one.text for one in of_places(told)]
+    assert texts == [f"Group {number} has two copies in zone east and none in zone west." for number in (0, 1)]
+    told.missing.append("d")
+    assert list(of_places(told)) == []
 
 
 def test_nodes_and_groups(servers):

@@ -4,6 +4,7 @@ import pytest
 
 from stan import errors, level, limits
 from stan.config import ClusterConfig, Config, StoreConfig
+from stan.core.clients.nodes import HeardNodes
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as pb_entries
 from tests.kit.core_harness import CoreHarness, Node
@@ -99,7 +100,7 @@ def test_nodes_are_added_and_removed(node) -> None:
 def test_impossible_nodes_are_refused_and_a_change_under_way_is_waited_for(node) -> None:
     refused = ask_node(node, "add_node", "a b")
     assert (refused.error, refused.retry) == (b"stan: invalid node ID", False)
-    node.broker.parts.nodes.under_way = lambda: "group 1 moves"
+    node.broker.parts.nodes.heard = HeardNodes(under_way=lambda: "group 1 moves")
     refused = ask_node(node, "add_node", "n4")
     assert (refused.error, refused.retry) == (b"stan: group 1 moves", True)
 
@@ -121,7 +122,7 @@ def test_the_level_is_raised_when_all_nodes_know_it(node) -> None:
     meta = node.broker.context.meta
     meta.info.level = 0  # as a version without levels has founded it
     known = {"n1": level.KNOWN, "n2": level.KNOWN}
-    node.broker.parts.nodes.levels = lambda: known
+    node.broker.parts.nodes.heard = HeardNodes(levels=lambda: known)
     absent = f"stan: not heard, so it is not known if they know level {level.KNOWN}: n3"
     assert at_level(node) == (absent, True, 0)
     known["n3"] = level.OLDEST
@@ -137,7 +138,7 @@ def test_the_level_is_raised_when_all_nodes_know_it(node) -> None:
 
 
 def test_a_level_never_goes_down_and_an_unknown_one_is_refused(node) -> None:
-    node.broker.parts.nodes.levels = lambda: dict.fromkeys(("n1", "n2", "n3"), level.KNOWN)
+    node.broker.parts.nodes.heard = HeardNodes(levels=lambda: dict.fromkeys(("n1", "n2", "n3"), level.KNOWN))
     assert at_level(node, level.OLDEST) == (
         f"stan: the cluster is at level {level.KNOWN}, and a level never goes down",
         False,

@@ -4,11 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from stan.core.clients.nodes import ALONE
+from stan import level
+from stan.core.clients.nodes import ALONE, HeardNodes
 from stan.core.state.meta import NODES_CHANGED, MetaMachine
+from stan.labels import Labels
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
+from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, Node
 
 ADD, REMOVE = "_STAN.raft.test-cluster.node.add", "_STAN.raft.test-cluster.node.remove"
@@ -75,7 +78,7 @@ def test_the_only_node_that_is_left_gets_others(node):
 
 def test_while_a_change_is_under_way_it_can_only_be_taken_back(node):
     ask(node, ADD, "n3")
-    node.broker.parts.nodes.under_way = lambda: "n3 is still on its way"
+    node.broker.parts.nodes.heard = HeardNodes(under_way=lambda: "n3 is still on its way")
     assert ask(node, ADD, "n4") == ['-ERR adding node "n4": n3 is still on its way']
     assert ask(node, REMOVE, "n1") == ['-ERR removing node "n1": n3 is still on its way']
     assert ask(node, REMOVE, "n3") == ["+OK"]
@@ -100,6 +103,54 @@ def test_only_the_leader_answers_and_only_if_it_is_allowed(node):
     closed.lead(0)
     assert not {ADD, REMOVE} & closed.sids.keys()
     assert names(node) == ["n1", "n2"]
+
+
+def labelled(node):
+    return {row.node: row.zone for row in node.broker.context.meta.nodes.labels}
+
+
+def follow(node, seconds=3):
+    for _ in range(seconds + 1):
+        node.broker.follow_labels()
+        node.turn()
+        node.now += SECOND
+        node.turn()
+
+
+def test_labels_are_taken_over_all_at_once_when_all_have_told_the_same_for_a_while(node):
+    told = {"n1": Labels("a"), "n2": Labels(), "r1": Labels("x")}
+    node.broker.parts.nodes.heard = HeardNodes(labels=lambda: told)
+    follow(node, 1)
+    told["n2"] = Labels("b", "1")
+    follow(node, 2)
+    assert labelled(node) == {}
+    follow(node, 2)
+    nodes = node.broker.context.meta.nodes
+    assert labelled(node) == {"n1": "a", "n2": "b"}
+    assert (list(nodes.names), nodes.version, nodes.changed) == (["n1", "n2"], 1, "")
+    follow(node, 9)
+    assert nodes.version == 1
+
+    del told["n2"]  # away: its labels stay
+    assert ask(node, ADD, "n3") == ["+OK"]
+    assert labelled(node) == {"n1": "a", "n2": "b"}
+    told["n1"] = Labels()
+    follow(node, 9)
+    assert labelled(node) == {"n2": "b"}
+    assert ask(node, REMOVE, "n2") == ["+OK"]
+    assert labelled(node) == {}
+
+
+@pytest.mark.parametrize("hindrance", ["level", "under way", "no leader"])
+def test_labels_wait(node, hindrance):
+    moving = "group 1 moves" if hindrance == "under way" else ""
+    node.broker.parts.nodes.heard = HeardNodes(under_way=lambda: moving, labels=lambda: {"n1": Labels("a")})
+    if hindrance == "level":
+        node.broker.context.meta.info.level = level.DELIVERY
+    elif hindrance == "no leader":
+        node.follow(0)
+    follow(node, 9)
+    assert node.broker.context.meta.nodes.version == 0
 
 
 async def test_the_nodes_outlive_a_restart_and_a_transfer(node, tmp_path):

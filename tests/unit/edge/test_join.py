@@ -7,6 +7,7 @@ import pytest
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.edge.cluster.join import remembered
 from stan.edge.storage.manifest import Manifest, RecordedNodes, write_manifest
+from stan.labels import Labels
 from stan.log.files.disk import OsFiles
 
 
@@ -65,3 +66,8 @@ def test_alone_and_with_an_empty_directory_nothing_is_remembered(tmp_path):
     store = StoreConfig(kind="file", directory=tmp_path)
     for config in (Config(store=store), Config(store=store, cluster=ClusterConfig(bootstrap=True))):
         assert remembered(config, "n4", print) is config
+
+
+def test_labels_of_nodes_are_remembered_with_the_nodes(start):
+    config, _ = start(replace(NODES, labels={"n2": ["a", "", ""], "n3": ["b", "1", "h"]}), peers=("n2", "n3"))
+    assert config.cluster.places == {"n2": Labels("a"), "n3": Labels("b", "1", "h")}

@@ -7,7 +7,8 @@ import pytest
 
 from stan import limits
 from stan.edge.cluster.membership import Membership, Settings
-from stan.protocol.proto.node_pb2 import NodeHello
+from stan.labels import Labels
+from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.raft.placement import place
 from stan.types import MILLISECOND, SECOND
 
@@ -744,6 +745,21 @@ def test_who_joins_is_told_the_newest_nodes(town):
     j.adopt(told, town.now)
     town.settle()
     assert a.nodes["j"].hello.nodes_version == 2
+
+
+def test_labels_are_heard_and_those_of_the_metadata_told_to_who_joins(town):
+    a, b = town.old("a"), town.old("b", own_labels=NodeLabels(zone="z1", rack="3"))
+    town.old("c", own_labels=NodeLabels(zone="not a label", host="h" * 65))
+    town.run(2 * SECOND)
+    assert a.labels(town.now) == {"a": Labels(), "b": Labels("z1", "3"), "c": Labels()}
+    for membership in (a, b):
+        membership.set_nodes(("a", "b"), 2, town.now, replica=False, places={"b": Labels("z1", "3"), "a": Labels()})
+    j = town.start("j", voters=(), raft_groups=0, replicas=0)
+    town.run(SECOND)
+    told = j.settings(town.now)
+    assert told == Settings(("a", "b"), 8, 3, 2, (("b", Labels("z1", "3")),))
+    j.adopt(told, town.now)
+    assert [one.node for one in j.me.labels] == ["b"]
 
 
 def test_holders_and_leaders_of_groups_are_known_while_they_are_there(town):

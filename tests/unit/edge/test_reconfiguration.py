@@ -59,7 +59,7 @@ class FakeMember:
             directory=SimpleNamespace(manifest=Manifest("town", GROUPS, "ab" * 16), note_nodes=self.keep),
             logs=dict.fromkeys(held),
         )
-        self.broker = SimpleNamespace(view=SimpleNamespace(meta=MetaMachine()))
+        self.broker = SimpleNamespace(view=SimpleNamespace(meta=MetaMachine()), follow_labels=lambda: None)
         self.broker.view.meta.info = pb.ClusterInfo()
         runtime = SimpleNamespace(now=lambda: self.now, soon=lambda call: call())
         self.environment = SimpleNamespace(
@@ -199,6 +199,22 @@ def test_a_node_that_is_added_opens_what_is_placed_on_it_once():
     assert member.storage.directory.manifest.nodes.names == list("abcd")
     assert member.storage.directory.manifest.nodes.founders == list(ABC)
     assert "d" not in member.reconfiguration.first_voters(placed[0])
+
+
+def test_changed_labels_change_the_placement_and_are_written_down():
+    member = FakeMember("a", peers="abcd", replicas=2)
+    before = {number: placed.voters for number, placed in member.reconfiguration.placement.items()}
+    double = next(voters for voters in before.values() if "a" in voters)
+    labels = [pb.PlacedNode(node=name, zone="east" if name in double else "west") for name in "abcd"]
+    member.broker.view.meta.info.nodes.CopyFrom(pb.Nodes(names="abcd", version=1, labels=labels))
+    member.tick()
+    after = {number: placed.voters for number, placed in member.reconfiguration.placement.items()}
+    assert all(len(set(voters) & set(double)) == 1 for voters in after.values())
+    assert all(after[number][0] == voters[0] for number, voters in before.items())
+    kept = member.storage.directory.manifest.nodes
+    assert kept.labels == {name: ["east" if name in double else "west", "", ""] for name in "abcd"}
+    assert [one.zone for one in member.membership.me.labels] == [one.zone for one in labels]
+    assert member.reconfiguration.first_voters(1) == before[1]  # by which the group was begun
 
 
 def closing():

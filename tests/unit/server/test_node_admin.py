@@ -9,10 +9,12 @@ import pytest
 from stan import errors, level, limits
 from stan.config import Config, Setting, StoreConfig
 from stan.core.requests.table import REQUESTS
+from stan.labels import Labels, places_of
 from stan.monitor.view import NodeView
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.raft.group import RaftGroup
 from stan.server import node_admin
 from stan.server.node_admin import NodeAdmin
@@ -88,7 +90,7 @@ class Rig:
             runtime=SimpleNamespace(now=lambda: 100, wall=lambda: 200, soon=self.soon.append),
         )
         membership = SimpleNamespace(
-            me=SimpleNamespace(replica=False),
+            me=NodeHello(replica=False, own_labels=NodeLabels(zone="a")),
             read_replicas=lambda _now: ["n1", "r1"],
             alive=lambda name, _now: name == "n2",
         )
@@ -96,7 +98,7 @@ class Rig:
         if clustered:
             hand_over = lambda number, to, told: self.groups[number].transfers.append((to, told))  # noqa: E731
             self.member = SimpleNamespace(
-                reconfiguration=SimpleNamespace(names=("n1", "n2", "n3")),
+                reconfiguration=SimpleNamespace(names=("n1", "n2", "n3"), places={"n2": Labels("b", "7")}),
                 membership=membership,
                 groups=self.groups,
                 handovers=SimpleNamespace(hand_over=hand_over, start_transfer_cooldown=self.rests.append),
@@ -159,6 +161,8 @@ async def test_node_of_a_cluster_tells_of_the_others(tmp_path) -> None:
     rig.groups[1] = FakeGroup(1, leads=False, leader="n3")
     status = await rig.answer("nodes")
     assert (status.node, list(status.nodes), list(status.read_replicas)) == ("n1", ["n1", "n2", "n3"], ["r1"])
+    assert status.labels == "zone=a"
+    assert places_of(status.places) == {"n2": Labels("b", "7")}
     leads, follows = status.groups
     assert (leads.role, leads.leader, leads.term, leads.committed, list(leads.voters)) == (
         *("leader", "n1", 3, 6),

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stan.config import ClusterConfig, Config
+from stan.labels import Labels
 from stan.server.help import help_text
 from stan.settings.flags import GROUPS, TABLE
 from stan.settings.go_flags import Flag, FlagError, FlagKind, parse_bool, parse_int, scan
@@ -259,6 +260,17 @@ def test_unserved_flag_is_refused_by_name_and_its_default_is_not(flag):
 
 
 NODE = ("-clustered", "-st", "FILE", "-dir", "d")
+
+
+@pytest.mark.parametrize("told", ["zone", "zone=a,zone=b", "colour=red", "zone=", "rack=a b", f"host={'h' * 65}"])
+def test_labels_that_are_none_are_refused(told):
+    (complaint,) = parse([*NODE, "-cluster_labels", told]).complaints
+    assert complaint.startswith("-cluster_labels: ")
+
+
+def test_labels_reach_the_config():
+    labels = serve(*NODE, "-cluster_labels", "rack=3, zone=a").cluster.labels
+    assert (labels, str(labels)) == (Labels("a", "3"), "zone=a,rack=3")
 
 
 def test_cluster_flags_reach_the_config():

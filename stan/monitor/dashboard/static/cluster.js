@@ -40,7 +40,7 @@ function card(node) {
   const used = 1 - node.disk_free / (node.disk_total || 1);
   return h("article", { class: `card node ${bad ? "bad" : "ok"}`, "data-key": node.id }, h("h2", {}, h("span", { class: "dot" }), node.name, node.replica && h("small", { class: "muted" }, " read replica")),
     node.silent ? level("bad", `does not answer since ${time(node.silent)} (${ago(node.silent)})`) : now() - node.asked > OLD_MS ? level("warn", `as it was at ${time(node.asked)} (${ago(node.asked)})`) : node.not_ready.length ? h("ul", {}, node.not_ready.map((why) => h("li", {}, why))) : level("ok", "ready"),
-    h("dl", {}, h("dt", {}, "Up"), h("dd", {}, node.started ? ago(node.started).replace(" ago", "") : "–"), h("dt", {}, "Version"), h("dd", {}, node.product || "–"),
+    h("dl", {}, h("dt", {}, "Up"), h("dd", {}, node.started ? ago(node.started).replace(" ago", "") : "–"), h("dt", {}, "Version"), h("dd", {}, node.product || "–"), ...(node.labels ? [h("dt", {}, "Labels"), h("dd", {}, node.labels)] : []),
       h("dt", {}, "Memory"), h("dd", {}, node.rss ? size(node.rss) : "–"), h("dt", {}, "Disk left"), h("dd", {}, node.disk_total ? [size(node.disk_free), bar(used, `${Math.round(used * 100)} % used`, used > 0.9 ? "bad" : "")] : "–"),
       h("dt", {}, "Store"), h("dd", {}, [node.store, node.sync && `sync ${node.sync}`, node.kernel && `kernel ${node.kernel}`].filter(Boolean).join(", ") || "–")));
 }
