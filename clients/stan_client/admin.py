@@ -130,6 +130,17 @@ class Admin:
                 return found
             request.after = found[-1].group
 
+    async def pins(self, *, page: int = 0) -> list[pb.PinStatus]:
+        """The channels that are pinned to a group, by name."""
+        request = pb.PinsRequest(version=1, max=page)
+        found: list[pb.PinStatus] = []
+        while True:
+            answer = await self._requester.ask("admin.pins", request, pb.PinsResponse)
+            found += answer.pins
+            if not answer.more or not answer.pins:
+                return found
+            request.after = answer.pins[-1].channel
+
     async def delayed(self, channel: str, *, page: int = 0) -> list[pb.DelayedMessage]:
         """The messages that wait for the time which their publishers have told, by id."""
         request = pb.DelayedRequest(version=1, channel=raw(channel), max=page)
@@ -303,6 +314,10 @@ class Admin:
         It takes the place of an earlier policy of the same pattern and name; None removes that one."""
         request = pb.SetPolicyRequest(version=1, pattern=raw(pattern), name=raw(name), policy=policy)
         return await self.change("set_policy", request)
+
+    async def pin_channel(self, channel: str, group: int) -> pb.ChangeResponse:
+        """Have a channel made in a group, when it is made; one that exists must be there. *group* 0 takes the pin back."""
+        return await self.change("pin_channel", pb.PinChannelRequest(version=1, channel=raw(channel), group=group))
 
     # --- restoring ----------------------------------------------------------------------------------------------------
 

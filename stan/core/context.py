@@ -323,14 +323,21 @@ class BrokerContext:
         return info.group if info is not None else self.home(channel)
 
     def home(self, channel: bytes) -> GroupId:
-        """The group in which a channel is made that does not exist: by the hash of its name; a channel with a delay in the group
-        of its target, and a dead letter channel that is called after its channel in the group of that one."""
+        """The group in which a channel is made that does not exist: that of the channel that it is placed by, or the one to which
+        that is pinned, else by the hash of its name."""
         if self.policies.rules:
-            policy = self.policies.of(channel, b"")
-            channel = (policy.delay and policy.target_of(channel)) or self.policies.source_of(channel) or channel
+            channel = self.placed_by(channel)
             if (info := self.meta.channels.get(channel)) is not None:
                 return info.group
-        return channel_group(channel, self.config.store.raft_groups)
+        return self.meta.pins.get(channel) or channel_group(channel, self.config.store.raft_groups)
+
+    def placed_by(self, channel: bytes) -> bytes:
+        """The channel that determines the group in which *channel* is made: for one with a delay its target, for a dead letter
+        channel that is called after its channel that one, else itself."""
+        if not self.policies.rules:
+            return channel
+        policy = self.policies.of(channel, b"")
+        return (policy.delay and policy.target_of(channel)) or self.policies.source_of(channel) or channel
 
     def reached(self, channel: bytes) -> tuple[bytes, ...]:
         """The channels in which a message published to *channel* is stored, now or later: itself, and the target of its delay."""

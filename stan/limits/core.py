@@ -39,6 +39,8 @@ GROUP_IDS_MAX = 4 * WINDOW_IDS_MAX
 """Ids that one group remembers; they take some 50 bytes of memory each."""
 
 # --- policies of delivery --------------------------------------------------------------------------------------------
+PINS_MAX = 1_000
+"""Channels that are pinned to a group; the metadata keeps them all in one row."""
 POLICIES_MAX = 1_000
 """Policies in a configuration, and as many in the metadata."""
 POLICY_COMPLAINTS_MAX = 5

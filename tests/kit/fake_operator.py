@@ -18,6 +18,7 @@ class FakeAdmin:
         self.all_cursors: list[pb.CursorStatus] = []
         self.all_clients: list[pb.ClientStatus] = []
         self.all_policies: list[pb.PolicyStatus] = []
+        self.all_pins: list[pb.PinStatus] = []
         self.all_delayed: list[pb.DelayedMessage] = []
         self.all_nodes = Nodes(
             [pb.NodeStatus(groups=[pb.GroupStatus(group=number, role="leader") for number in (0, 1)])], []
@@ -50,6 +51,14 @@ class FakeAdmin:
     async def clients(self, client_id: str = "") -> list[pb.ClientStatus]:
         self._fail()
         return [one for one in self.all_clients if client_id in ("", one.client_id.decode())]
+
+    async def pin_channel(self, channel: str, group: int) -> pb.ChangeResponse:
+        self._fail()
+        self.asked.append(("pin_channel", channel, group))
+        return pb.ChangeResponse(changed=1)
+
+    async def pins(self) -> list[pb.PinStatus]:
+        return self.all_pins
 
     async def policies(self, channel: str = "", _name: str = "", *, pattern: str = "") -> PolicyList:
         self._fail()

@@ -169,6 +169,59 @@ def create(channel: Channel, *, target: Target) -> None:
     on_cluster(target, main)
 
 
+@app.command("pin")
+@injected
+def pin(
+    channel: Channel,
+    *,
+    group: Annotated[int, typer.Option("--group", min=1, help="Its number: stan group list.", show_default=False)],
+    target: Target,
+) -> None:
+    """Have a channel kept in a group of your choice; one that exists must be there already."""
+    checked_channel(channel)
+
+    async def main(direct: stan_client.Direct) -> None:
+        answer = await direct.admin.pin_channel(channel, group)
+        done(f"Channel {channel} is pinned to group {group}{'' if answer.changed else ' already'}.")
+
+    on_cluster(target, main)
+
+
+@app.command("unpin")
+@injected
+def unpin(channel: Channel, *, target: Target) -> None:
+    """Take the pin of a channel back; the channel stays where it is."""
+    checked_channel(channel)
+
+    async def main(direct: stan_client.Direct) -> None:
+        answer = await direct.admin.pin_channel(channel, 0)
+        done(f"Channel {channel} is {'no longer' if answer.changed else 'not'} pinned.")
+
+    on_cluster(target, main)
+
+
+@app.command("pins")
+@injected
+def pins(*, target: Target, view: View) -> None:
+    """The channels that are pinned to a group."""
+
+    async def table(direct: stan_client.Direct) -> Table:
+        return pins_table(await direct.admin.pins())
+
+    look(target, view, table)
+
+
+def pins_table(found: list[pb.PinStatus]) -> Table:
+    """One a line."""
+    return Table(
+        columns=("channel", ">group", "state"),
+        rows=[(text_of(one.channel), str(one.group), "there" if one.exists else "not made yet") for one in found],
+        document={"pins": [document_of(one) for one in found]},
+        names=[text_of(one.channel) for one in found],
+        empty="No channel is pinned.",
+    )
+
+
 @app.command("purge")
 @injected
 def purge(

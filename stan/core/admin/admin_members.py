@@ -1,9 +1,10 @@
 """Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed, the level raised,
-a policy set."""
+a policy set, a channel pinned."""
 
 from functools import partial
 
 from stan import errors
+from stan.core.admin.pin_requests import PinRequests
 from stan.core.admin.policy_requests import PolicyRequests
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
@@ -31,6 +32,7 @@ class AdminMembers:
             "remove_node": partial(self._change, add=False),
             "raise_level": self._raise_level,
             **self.policies.handlers(),
+            **PinRequests(self.context).handlers(),
         }
 
     def _evict_client(self, accepted: AcceptedRequest) -> None:

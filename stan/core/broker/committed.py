@@ -50,6 +50,8 @@ class CommittedEntries:
             self.parts.long_poll.unregistered(applied.deleted)
         if applied.created or applied.deleted is not None:
             self.parts.consumer_groups.channels_changed(applied)
+        if applied.pins_changed:
+            self.context.placement_changed()
         if applied.policies_changed or applied.raised:
             self.parts.channels.reconfigure()
             self.context.policies_changed()

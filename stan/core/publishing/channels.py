@@ -188,7 +188,8 @@ class LiveChannels:
         """Propose to register the channel, or ask the metadata's leader to; `registered` is called once that is applied."""
         context = self.context
         row = pb.Channel(name=name, group=self.opening[name].group)
-        create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels)
+        exact = context.meta.pins.get(name, row.group) != row.group  # it belongs to a channel that is there
+        create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels, exact=exact)
         if context.leading.leads_meta:
             context.change_meta(partial(self._created, name), create_channels=create)
         else:

@@ -181,6 +181,7 @@ _ROWS: Final = (
     _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
     _looking("consumer_groups", admin.ConsumerGroupsRequest, admin.ConsumerGroupsResponse, Scope.METADATA),
     _looking("policies", admin.PoliciesRequest, admin.PoliciesResponse, Scope.METADATA),
+    _looking("pins", admin.PinsRequest, admin.PinsResponse, Scope.METADATA),
     _looking("nodes", admin.NodesRequest, admin.NodeStatus, Scope.EACH_NODE),
     _looking("options", admin.OptionsRequest, admin.OptionsResponse, Scope.EACH_NODE),
     _looking("verify", admin.VerifyRequest, admin.VerifyResponse, Scope.NAMED_NODE, rated=False),
@@ -209,6 +210,7 @@ _ROWS: Final = (
     _changing("remove_node", admin.NodeRequest, Scope.METADATA, event=False),
     _changing("raise_level", admin.RaiseLevelRequest, Scope.METADATA, event=False),
     _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA),
+    _changing("pin_channel", admin.PinChannelRequest, Scope.METADATA),
     _changing("step_down", admin.StepDownRequest, Scope.GROUP, placed_by=attrgetter("group"), event=False),
 )
 

@@ -1,4 +1,4 @@
-"""The metadata group's replicated state: the registered clients, the channels, the cluster's identity and nodes.
+"""The metadata group's replicated state: the registered clients, the channels and pins, the cluster's identity and nodes.
 
 A deterministic state machine: the same committed entries give the same state on every node (P2). It never looks at a clock and
 never sends; the outcome of a change is the return value of `apply`.
@@ -11,6 +11,7 @@ from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.policies import TOO_MANY, with_policy
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
+from stan.limits import PINS_MAX
 from stan.protocol.channels import folded
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
@@ -24,6 +25,12 @@ SCALE_NEEDED = (
     f"stan: consumer groups need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
     "stan node level --raise"
 )
+PIN_LEVEL_TOO_LOW = (
+    f"stan: pins need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
+    "stan node level --raise"
+)
+TOO_MANY_PINS = f"stan: {PINS_MAX} channels are pinned already"
+PINNED_TOO_LATE = "stan: the channel is in group {} already: it can be pinned there, or deleted first"
 
 
 @dataclass(slots=True)
@@ -60,6 +67,7 @@ class MetaResult:
     beaten: Client | None = None  # the client whose heartbeats fail now, or work again
     raised: int = 0  # the cluster's level, if it is higher now
     policies_changed: bool = False
+    pins_changed: bool = False
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
 
@@ -88,6 +96,7 @@ class MetaMachine:
     channels: dict[bytes, ChannelInfo] = field(default_factory=dict)
     by_uid: dict[ChannelUid, ChannelInfo] = field(default_factory=dict)
     by_lower: dict[bytes, bytes] = field(default_factory=dict)
+    pins: dict[bytes, GroupId] = field(default_factory=dict)  # as `info` has them: the group of channels by name
     next_uid: int = 1
     applied: int = 0  # RaftIndex of the newest applied entry
     dirty_clients: set[bytes] = field(default_factory=set)
@@ -116,7 +125,7 @@ class MetaMachine:
                 result = self._heartbeat(change.heartbeat)
             case "consumer_group":
                 result = MetaResult(error=self._change_group(change.consumer_group, index))
-            case "cluster_info" | "nodes" | "raise_level" | "set_policy" as kind:
+            case "cluster_info" | "nodes" | "raise_level" | "set_policy" | "pin_channel" as kind:
                 result = self._change_info(kind, change)
         return result
 
@@ -129,6 +138,8 @@ class MetaMachine:
                 return self._raise(change.raise_level)
             case "set_policy":
                 return self._set_policy(change.set_policy)
+            case "pin_channel":
+                return self._pin(change.pin_channel)
         if self.info is None:
             self.info = change.cluster_info
             self.dirty_info = True
@@ -164,6 +175,30 @@ class MetaMachine:
         self.info = changed
         self.dirty_info = True
         return MetaResult(policies_changed=True)
+
+    def _pin(self, pin: pb.Pin) -> MetaResult:
+        if self.info is None or self.level < level.SCALE:
+            return MetaResult(error=PIN_LEVEL_TOO_LOW)
+        there = self.channels.get(pin.channel)
+        if pin.group and there is not None and there.group != pin.group:
+            return MetaResult(error=PINNED_TOO_LATE.format(there.group))
+        if pin.group == self.pins.get(pin.channel, 0):
+            return MetaResult()
+        kept = [row for row in self.info.pins if row.channel != pin.channel]
+        if pin.group:
+            if len(kept) >= PINS_MAX:
+                return MetaResult(error=TOO_MANY_PINS)
+            kept.append(pin)
+        changed = pb.ClusterInfo()
+        changed.CopyFrom(self.info)
+        del changed.pins[:]
+        changed.pins.extend(sorted(kept, key=lambda row: row.channel))
+        self.info, self.dirty_info = changed, True
+        self._load_pins()
+        return MetaResult(pins_changed=True)
+
+    def _load_pins(self) -> None:
+        self.pins = {} if self.info is None else {row.channel: GroupId(row.group) for row in self.info.pins}
 
     def _set_nodes(self, nodes: pb.Nodes) -> MetaResult:
         if self.info is None or nodes.version != self.info.nodes.version + 1 or not nodes.names:
@@ -218,6 +253,8 @@ class MetaMachine:
                 result.error = TOO_MANY_CHANNELS
                 continue
             row.uid = self.next_uid
+            if not create.exact:  # a node that has not heard of the pin asks for the group of the hash
+                row.group = self.pins.get(row.name, row.group)
             result.created.append(self.load_channel(row, dirty=True))
         return result
 
@@ -316,6 +353,7 @@ class MetaMachine:
     def restore(self, snapshot: pb.Snapshot) -> None:
         """Load the state of *snapshot*; call on a new machine."""
         self.info = snapshot.cluster_info if snapshot.HasField("cluster_info") else None
+        self._load_pins()
         for client in snapshot.clients:
             self.load_client(client)
         for channel in snapshot.channels:

@@ -998,6 +998,48 @@ class RaiseLevelRequest(_message.Message):
     to: int
     def __init__(self, version: _Optional[int] = ..., to: _Optional[int] = ...) -> None: ...
 
+class PinChannelRequest(_message.Message):
+    __slots__ = ("version", "channel", "group")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    group: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
+
+class PinsRequest(_message.Message):
+    __slots__ = ("version", "after", "max")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    after: bytes
+    max: int
+    def __init__(self, version: _Optional[int] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
+
+class PinsResponse(_message.Message):
+    __slots__ = ("error", "retry", "pins", "more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    PINS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    pins: _containers.RepeatedCompositeFieldContainer[PinStatus]
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pins: _Optional[_Iterable[_Union[PinStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class PinStatus(_message.Message):
+    __slots__ = ("channel", "group", "exists")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    group: int
+    exists: bool
+    def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ..., exists: bool = ...) -> None: ...
+
 class SetPolicyRequest(_message.Message):
     __slots__ = ("version", "pattern", "name", "policy")
     VERSION_FIELD_NUMBER: _ClassVar[int]

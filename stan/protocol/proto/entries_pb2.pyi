@@ -123,7 +123,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -134,6 +134,7 @@ class MetaChange(_message.Message):
     RAISE_LEVEL_FIELD_NUMBER: _ClassVar[int]
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     SET_POLICY_FIELD_NUMBER: _ClassVar[int]
+    PIN_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
@@ -144,23 +145,34 @@ class MetaChange(_message.Message):
     raise_level: int
     consumer_group: ConsumerGroupChange
     set_policy: Policy
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ...) -> None: ...
+    pin_channel: Pin
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
-    __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies")
+    __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RAFT_GROUPS_FIELD_NUMBER: _ClassVar[int]
     NUID_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
+    PINS_FIELD_NUMBER: _ClassVar[int]
     cluster_id: bytes
     raft_groups: int
     nuid: bytes
     nodes: Nodes
     level: int
     policies: _containers.RepeatedCompositeFieldContainer[Policy]
-    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ...) -> None: ...
+    pins: _containers.RepeatedCompositeFieldContainer[Pin]
+    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ...) -> None: ...
+
+class Pin(_message.Message):
+    __slots__ = ("channel", "group")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    group: int
+    def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
     __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl")
@@ -253,12 +265,14 @@ class Heartbeat(_message.Message):
     def __init__(self, client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., failing: bool = ...) -> None: ...
 
 class CreateChannels(_message.Message):
-    __slots__ = ("channels", "channels_max")
+    __slots__ = ("exact", "channels", "channels_max")
+    EXACT_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_MAX_FIELD_NUMBER: _ClassVar[int]
+    exact: bool
     channels: _containers.RepeatedCompositeFieldContainer[Channel]
     channels_max: int
-    def __init__(self, channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ..., channels_max: _Optional[int] = ...) -> None: ...
+    def __init__(self, exact: bool = ..., channels: _Optional[_Iterable[_Union[Channel, _Mapping]]] = ..., channels_max: _Optional[int] = ...) -> None: ...
 
 class DeleteChannel(_message.Message):
     __slots__ = ("uid",)

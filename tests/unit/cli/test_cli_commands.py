@@ -264,6 +264,18 @@ def test_labels_of_nodes_are_shown_and_doctor_finds_two_copies_in_one_zone(serve
     assert list(of_places(told)) == []
 
 
+def test_channels_are_pinned_and_pins_listed(servers):
+    assert "No channel is pinned" in stan("channel", "pins").stdout
+    assert "pinned to group 5" in stan("channel", "pin", "orders", "--group", "5").stdout
+    assert "no longer pinned" in stan("channel", "unpin", "orders").stdout
+    assert stan("channel", "pin", "orders", "--group", "0").exit_code == 2
+    assert stan("channel", "pin", "a.*", "--group", "5").exit_code == 2
+    assert servers.admin.asked == [("pin_channel", "orders", 5), ("pin_channel", "orders", 0)]
+    servers.admin.all_pins = [pb.PinStatus(channel=b"hot", group=3)]
+    assert "not made yet" in stan("channel", "pins").stdout
+    assert json.loads(stan("channel", "pins", "--json").stdout)["pins"][0]["group"] == 3
+
+
 def test_nodes_and_groups(servers):
     servers.admin.all_nodes = cluster()
     assert "does not answer" in stan("node", "list").stdout
