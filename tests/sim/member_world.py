@@ -3,7 +3,7 @@
 import re
 
 from stan.types import MILLISECOND
-from tests.sim.cluster_node import SimulatedNode
+from tests.sim.cluster_node import LEADS, SimulatedNode
 from tests.sim.cluster_world import ClusterWorld
 
 NODES_MIN = 3
@@ -22,7 +22,7 @@ class MemberWorld(ClusterWorld):
         self.changed = self.ended = 0
         self.members = list(self.names)
         self.newcomers = [f"x{at}" for at in range(NEW_NODES)]
-        self._changing = {}  # group -> its leader, and when that began to change the voters
+        self._changing = {}  # group -> its leader, and since when it may have been changing the voters
 
     def begin(self):
         super().begin()
@@ -33,8 +33,11 @@ class MemberWorld(ClusterWorld):
         return super().run(safety_s)
 
     def note(self, node, level, text):
-        """A leader that changes the voters of a group takes no proposals until that is committed, nor progress."""
+        """A leader that changes the voters of a group, or goes on with such a change, takes no proposals until that is committed,
+        nor progress."""
         super().note(node, level, text)
+        if led := LEADS.fullmatch(text):
+            self._changing[led[1]] = (node, self.loop.now)
         change = CHANGE.fullmatch(text)
         if change and change[2] == "become":
             self._changing[change[1]] = (node, self.loop.now)

@@ -81,7 +81,7 @@ class NodeRequests:
 
     def change(self, name: str, done: Told, *, add: bool) -> None:
         """Add or remove a node; only on the leader of the metadata."""
-        context, nodes = self.context, self.context.meta.nodes
+        context = self.context
         names = sorted({*self.names, name}) if add else [other for other in self.names if other != name]
         passes = False
         if not is_node_id(name):
@@ -95,7 +95,7 @@ class NodeRequests:
             why = ALONE
         elif context.meta.info is None:
             why, passes = TOO_EARLY, True
-        elif name != nodes.changed and (why := self.heard.under_way()):  # the change under way may be taken back
+        elif not self._may_overtake(name) and (why := self.heard.under_way()):
             passes = True
         else:
             told = self._nodes(names, name)
@@ -118,6 +118,12 @@ class NodeRequests:
         if not error and not (isinstance(result, MetaResult) and result.error):
             for name in lost:
                 self.context.emit("node_removed", f"node {name} was lost, and the cluster was rescued without it")
+
+    def _may_overtake(self, name: str) -> bool:
+        """True if a change of node *name* need not wait for the one under way: it takes that back; or only labels have changed,
+        and groups may wait for a node that never comes back and has to be removed."""
+        nodes = self.context.meta.nodes
+        return name == nodes.changed or (nodes.version > 0 and not nodes.changed)
 
     def _nodes(self, names: Iterable[str], changed: str) -> pb.Nodes:
         """The nodes after a change: with the labels that live ones tell now, and those known before of the others."""

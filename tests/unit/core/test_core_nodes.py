@@ -141,6 +141,17 @@ def test_labels_are_taken_over_all_at_once_when_all_have_told_the_same_for_a_whi
     assert labelled(node) == {}
 
 
+def test_a_change_of_labels_holds_up_no_change_of_nodes(node):
+    """A group may be on its way to a node that died: nothing but its removal brings it to an end."""
+    node.broker.parts.nodes.founders = ("n1", "n2", "n3")
+    node.broker.parts.nodes.heard = HeardNodes(labels=lambda: {"n1": Labels("a")})
+    follow(node, 5)
+    assert labelled(node) == {"n1": "a"}
+    node.broker.parts.nodes.heard = HeardNodes(under_way=lambda: "group 1 waits for n2")
+    assert ask(node, REMOVE, "n2") == ["+OK"]
+    assert ask(node, ADD, "n4") == ['-ERR adding node "n4": group 1 waits for n2']
+
+
 @pytest.mark.parametrize("hindrance", ["level", "under way", "no leader"])
 def test_labels_wait(node, hindrance):
     moving = "group 1 moves" if hindrance == "under way" else ""
