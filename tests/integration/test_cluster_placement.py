@@ -77,7 +77,7 @@ async def test_a_pinned_channel_is_made_in_its_group_and_stays_there(cluster, di
     client = await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url)
     await client.publish("orders", b"x")
     (channel,) = await direct.admin.channels()
-    assert (channel.name, channel.group) == (b"orders", there)
+    assert (channel.name, channel.group, channel.pinned) == (b"orders", there, True)
     (pin,) = await direct.admin.pins()
     assert (pin.channel, pin.group, pin.exists) == (b"orders", there, True)
     with pytest.raises(ServerError, match=f"is in group {there} already"):

@@ -12,6 +12,7 @@ WORLDS = {
     "members": ("tests.sim.member_world", "MemberWorld"),
     "rescue": ("tests.sim.rescue_world", "RescueWorld"),
     "labels": ("tests.sim.label_world", "LabelWorld"),
+    "pins": ("tests.sim.pin_world", "PinWorld"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),

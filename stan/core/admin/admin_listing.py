@@ -201,6 +201,7 @@ class AdminListing:
             if waiting or delay is not None
             else b"",
             edited=self._edited(info),
+            pinned=info.name in context.meta.pins,
         )
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:
