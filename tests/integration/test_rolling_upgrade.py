@@ -113,7 +113,7 @@ async def test_a_rolling_upgrade_and_the_way_back_until_the_level_is_raised(tmp_
                     await switch(cluster, name, program)
                     await load.goes_on()
                 refused = await raised(direct)
-                assert "do not know" in refused or "does not know level 2: n1" in refused, refused
+                assert "do not know" in refused or f"does not know level {level.KNOWN}: n1" in refused, refused
                 await switch(cluster, "n1", COMMAND)
                 await load.goes_on()
                 assert await levels(direct) == [(name, level.OLDEST, level.KNOWN) for name in cluster.names]
