@@ -110,7 +110,8 @@ class NodeRequests:
             return
         self._rescuing = True
         lost = [name for name in self.names if name not in names]
-        told = pb.Nodes(names=sorted(names), version=meta.nodes.version + 1)  # as their manifests have it: labels come later
+        # As their manifests have it by now: labels are taken over later.
+        told = pb.Nodes(names=sorted(names), version=meta.nodes.version + 1)
         self.context.change_meta(partial(self._rescued, lost), nodes=told)
 
     def _rescued(self, lost: list[str], result: object, error: str) -> None:
