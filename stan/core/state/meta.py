@@ -83,6 +83,15 @@ class MetaRows(NamedTuple):
 
 
 @dataclass(slots=True)
+class DirtyMeta:
+    """Keys of rows of the metadata that have changed since they were last taken to be written."""
+
+    clients: set[bytes] = field(default_factory=set)  # by id
+    channels: set[int] = field(default_factory=set)  # by uid
+    info: bool = False
+
+
+@dataclass(slots=True)
 class MetaMachine:
     """Clients by id and by connection, channels by name and by uid.
 
@@ -99,9 +108,7 @@ class MetaMachine:
     pins: dict[bytes, GroupId] = field(default_factory=dict)  # as `info` has them: the group of channels by name
     next_uid: int = 1
     applied: int = 0  # RaftIndex of the newest applied entry
-    dirty_clients: set[bytes] = field(default_factory=set)
-    dirty_channels: set[int] = field(default_factory=set)
-    dirty_info: bool = False
+    dirty: DirtyMeta = field(default_factory=DirtyMeta)
     consumer_groups: ConsumerGroups = field(default_factory=ConsumerGroups)
 
     def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
@@ -142,7 +149,7 @@ class MetaMachine:
                 return self._pin(change.pin_channel)
         if self.info is None:
             self.info = change.cluster_info
-            self.dirty_info = True
+            self.dirty.info = True
         return MetaResult()
 
     @property
@@ -161,7 +168,7 @@ class MetaMachine:
         raised = pb.ClusterInfo()
         raised.CopyFrom(self.info)
         raised.level = to
-        self.info, self.dirty_info = raised, True  # another object: what depends on it looks again
+        self.info, self.dirty.info = raised, True  # another object: what depends on it looks again
         return MetaResult(raised=to)
 
     def _set_policy(self, policy: pb.Policy) -> MetaResult:
@@ -173,7 +180,7 @@ class MetaMachine:
         if changed == self.info:
             return MetaResult()
         self.info = changed
-        self.dirty_info = True
+        self.dirty.info = True
         return MetaResult(policies_changed=True)
 
     def _pin(self, pin: pb.Pin) -> MetaResult:
@@ -193,7 +200,7 @@ class MetaMachine:
         changed.CopyFrom(self.info)
         del changed.pins[:]
         changed.pins.extend(sorted(kept, key=lambda row: row.channel))
-        self.info, self.dirty_info = changed, True
+        self.info, self.dirty.info = changed, True
         self._load_pins()
         return MetaResult(pins_changed=True)
 
@@ -204,7 +211,7 @@ class MetaMachine:
         if self.info is None or nodes.version != self.info.nodes.version + 1 or not nodes.names:
             return MetaResult(error=NODES_CHANGED)
         self.info.nodes.CopyFrom(nodes)
-        self.dirty_info = True
+        self.dirty.info = True
         return MetaResult()
 
     def _change_group(self, change: pb.ConsumerGroupChange, index: RaftIndex) -> str:
@@ -229,7 +236,7 @@ class MetaMachine:
             return MetaResult()
         del self.clients[old.client_id]
         self._forget_conn(old)
-        self.dirty_clients.add(old.client_id)
+        self.dirty.clients.add(old.client_id)
         return MetaResult(gone=old, asked=disconnect.asked)
 
     def _heartbeat(self, heartbeat: pb.Heartbeat) -> MetaResult:
@@ -237,7 +244,7 @@ class MetaMachine:
         if client is None or client.incarnation != heartbeat.incarnation:
             return MetaResult()
         client.failing = heartbeat.failing
-        self.dirty_clients.add(client.client_id)
+        self.dirty.clients.add(client.client_id)
         return MetaResult(beaten=client)
 
     def _forget_conn(self, old: Client) -> None:
@@ -264,7 +271,7 @@ class MetaMachine:
             return MetaResult()
         del self.channels[info.name]
         del self.by_lower[folded(info.name)]
-        self.dirty_channels.add(uid)
+        self.dirty.channels.add(uid)
         self.consumer_groups.drop_channel(uid)
         return MetaResult(deleted=info)
 
@@ -286,7 +293,7 @@ class MetaMachine:
         if client.conn_id:
             self.by_conn[client.conn_id] = client
         if dirty:
-            self.dirty_clients.add(client.client_id)
+            self.dirty.clients.add(client.client_id)
         return client
 
     def load_channel(self, row: pb.Channel, *, dirty: bool = False) -> ChannelInfo:
@@ -297,7 +304,7 @@ class MetaMachine:
         self.by_lower[folded(info.name)] = info.name
         self.next_uid = max(self.next_uid, info.uid + 1)
         if dirty:
-            self.dirty_channels.add(info.uid)
+            self.dirty.channels.add(info.uid)
         return info
 
     def client_row(self, client_id: bytes) -> pb.Client | None:
@@ -324,21 +331,21 @@ class MetaMachine:
     def take_changed_rows(self) -> MetaRows:
         """Return the rows that have changed since the last call; the caller writes them."""
         rows = MetaRows(
-            self.info if self.dirty_info else None,
+            self.info if self.dirty.info else None,
             # A restart finds clients in the order in which they are written: the same whatever the process.
-            [(client_id, self.client_row(client_id)) for client_id in sorted(self.dirty_clients)],
-            [(uid, self.channel_row(ChannelUid(uid))) for uid in self.dirty_channels],
+            [(client_id, self.client_row(client_id)) for client_id in sorted(self.dirty.clients)],
+            [(uid, self.channel_row(ChannelUid(uid))) for uid in self.dirty.channels],
             self.next_uid,
             self.consumer_groups.take_changed_rows(),
         )
-        self.dirty_info, self.dirty_clients, self.dirty_channels = False, set(), set()
+        self.dirty.info, self.dirty.clients, self.dirty.channels = False, set(), set()
         return rows
 
     def touch_all(self) -> None:
         """Mark everything as changed, so that all rows are written again: the stored rows are lost."""
-        self.dirty_info = self.info is not None
-        self.dirty_clients.update(self.clients)
-        self.dirty_channels.update(self.by_uid)
+        self.dirty.info = self.info is not None
+        self.dirty.clients.update(self.clients)
+        self.dirty.channels.update(self.by_uid)
         self.consumer_groups.dirty.update(self.consumer_groups.by_name)
 
     def snapshot(self, snapshot: pb.Snapshot) -> None:
