@@ -12,6 +12,7 @@ class LabelWorld(MemberWorld):
     def __init__(self, seed, *, calm=False):
         super().__init__(seed, calm=calm)
         self._told = {}
+        self.labelled = 0  # nodes of whose labels the metadata know in the end
 
     def labels_of(self, name):
         """Labels with which a node starts now: mostly those that it had before."""
@@ -28,6 +29,7 @@ class LabelWorld(MemberWorld):
         nodes = leader.broker.view.meta.nodes
         if any(self.nodes[name].kept_down for name in self.members):
             return ""
+        self.labelled = len(nodes.labels)
         wanted = {name: labels for name in self.members if any(labels := self.nodes[name].labels)}
         if places_of(nodes.labels) != wanted:
             return f"labels are {places_of(nodes.labels)}, not {wanted}"

@@ -29,8 +29,11 @@ class PinWorld(ClusterWorld):
     def note(self, node, level, text):
         """A channel that was made somewhere is known to be there from then on."""
         if text.endswith("has been created"):
-            for info in node.cluster_node.broker.view.meta.channels.values():
+            meta = node.cluster_node.broker.view.meta
+            for info in meta.channels.values():
                 name = info.name.decode()
+                if meta.pins.get(info.name, info.group) != info.group:
+                    self.complain(f"{node}: {name} is in group {info.group}, and pinned to {meta.pins[info.name]}")
                 self.pinned += name not in self._homes and info.group != self.history.group_of.get(name)
                 self.history.group_of[name] = self._homes[name] = info.group
         super().note(node, level, text)
@@ -47,11 +50,3 @@ class PinWorld(ClusterWorld):
                 leader.run(leader.driver.turns.wake)
         if not self.quiet:
             self.loop.after(self.random.choice((1, 1, 10)) * PAUSE, self._pin)
-
-    def _open_ends(self):
-        for node in self.nodes.values():
-            meta = node.cluster_node.broker.view.meta if node.running else None
-            for name, group in meta.pins.items() if meta is not None else ():
-                if name in meta.channels and meta.channels[name].group != group:
-                    return f"{node}: {name} is in group {meta.channels[name].group}, and pinned to {group}"
-        return super()._open_ends()
