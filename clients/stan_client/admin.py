@@ -331,10 +331,26 @@ class Admin:
         return await self.change("restore_channel", request)
 
     async def restore_rows(
-        self, channel: str, restore: str, runs: Iterable[pb.RestoredRun], rows: bytes
+        self,
+        channel: str,
+        restore: str,
+        runs: Iterable[pb.RestoredRun],
+        rows: bytes,
+        *,
+        expiring_runs: Iterable[int] = (),
+        expire_at: Iterable[int] = (),
     ) -> pb.ChangeResponse:
-        """Put messages back, with their sequences and times."""
-        request = pb.RestoreRowsRequest(version=1, channel=raw(channel), restore=raw(restore), runs=runs, rows=rows)
+        """Put messages back, with their sequences and times. Those of *expiring_runs* (sequences: first, last, first, last, ...)
+        expire at *expire_at* (Unix seconds, one for each run)."""
+        request = pb.RestoreRowsRequest(
+            version=1,
+            channel=raw(channel),
+            restore=raw(restore),
+            runs=runs,
+            rows=rows,
+            expiring_runs=expiring_runs,
+            expire_at=expire_at,
+        )
         return await self.change("restore_rows", request)
 
     async def restore_cursor(self, channel: str, restore: str, cursor: pb.CursorStatus) -> pb.ChangeResponse:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from datetime import UTC, datetime
 
 import pytest
 import stan_client
@@ -310,3 +311,49 @@ def test_delayed_messages_are_saved_and_come_at_their_time_once(tmp_path) -> Non
         assert asyncio.run(_come(two, 2)) == [b"0", b"1"]
         assert asyncio.run(_waiting(two)) == [entry for entry in before if entry[0] == numbers[2]]
         assert [payload for *_, payload in stored(two, "later")] == [b"0", b"1"]
+
+
+async def _publish_expiring(server) -> None:
+    async with await stan_client.connect(server.cluster_id, "brief", servers=server.url) as client:
+        for data, ttl_s in ((b"goes", 8), (b"stays", None), (b"long", 3600), (b"long too", 3600)):
+            await client.publish("brief", data, ttl_s=ttl_s)
+        await client.publish("brief", b"later", ttl_s=3600, delay_s=3600)
+
+
+async def _expiring_rows(server) -> list[tuple[int, int]]:
+    """(id, when it expires) of what waits for its time."""
+    async with stan_client.Direct(server.url, server.cluster_id) as direct:
+        page = await direct.admin.read_delayed("brief", 0)
+        return [(one.id, one.expires_at) for one in page.messages]
+
+
+async def _expiries(server, *, until_gone: bytes = b"") -> dict[bytes, datetime | None]:
+    """When each message expires; if one is named, once that one is gone."""
+    async with (
+        asyncio.timeout(60),
+        await stan_client.connect(server.cluster_id, "reader", servers=server.url) as client,
+    ):
+        while True:
+            found = {message.data: message.expires_at async for message in client.read("brief")}
+            if not until_gone or until_gone not in found:
+                return found
+
+
+def test_messages_expire_after_a_restore_when_they_would_have(tmp_path) -> None:
+    saved = str(tmp_path / "saved")
+    with StanServer(_made(tmp_path / "one")) as one:
+        asyncio.run(_publish_expiring(one))
+        before, waiting = asyncio.run(_expiries(one)), asyncio.run(_expiring_rows(one))
+        assert ([*before], before[b"stays"]) == ([b"goes", b"stays", b"long", b"long too"], None)
+        assert [expires_at > 0 for _, expires_at in waiting] == [True]
+        code, output = stan(one, "backup", saved)
+        assert code == 0, output
+    end = before.pop(b"goes")
+    for name in ("two", "late"):  # at the second restore its time is over
+        with StanServer(_made(tmp_path / name)) as other:
+            code, output = stan(other, "restore", saved, "--yes")
+            assert code == 0, output
+            assert asyncio.run(_expiries(other, until_gone=b"goes")) == before
+            assert datetime.now(UTC) >= end
+            assert asyncio.run(_expiring_rows(other)) == waiting
+            assert [data for *_, data in stored(other, "brief")] == [*before]

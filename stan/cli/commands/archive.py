@@ -32,7 +32,8 @@ from stan.protocol.proto.admin_pb2 import (
     SubscriptionsResponse,
 )
 from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.types import MiB
+from stan.protocol.proto.wire_pb2 import MsgProto
+from stan.types import SECOND, MiB
 
 FORMAT: Final = 3
 FORMATS: Final = (1, 2, FORMAT)
@@ -43,6 +44,8 @@ BLOCK_BYTES_MAX: Final = 128 * MiB
 """Larger than any payload of NATS."""
 _BLOCK = Struct("<4sII")
 _ROW = Struct("<I")
+_EXPIRES_TAG: Final = b"\x90\x01"
+"""Of MsgProto.expires_at: messages without these bytes do not expire."""
 
 
 class ArchiveError(Exception):
@@ -137,6 +140,21 @@ def saved_messages(directory: Path, channel: SavedChannel) -> Iterator[FetchResp
         yield answer
     if count != channel.messages:
         raise ArchiveError(f"{path}: {count} messages, {channel.messages} were written")
+
+
+def expiries(answer: FetchResponse) -> list[int]:
+    """When each of these messages expires, in Unix seconds, 0: it does not; empty if none does."""
+    records, at = answer.records, 0
+    if _EXPIRES_TAG not in records:
+        return []
+    times: list[int] = []
+    while at < len(records):
+        end = at + _ROW.size + _ROW.unpack_from(records, at)[0]
+        record = records[at + _ROW.size : end]
+        expires_at = MsgProto.FromString(record).expires_at if _EXPIRES_TAG in record else 0
+        times.append(-(-expires_at // SECOND))
+        at = end
+    return times if any(times) else []
 
 
 def saved_delayed(directory: Path, channel: SavedChannel) -> Iterator[tuple[list[DelayedMessage], list[bytes]]]:

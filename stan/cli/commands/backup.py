@@ -13,8 +13,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import aclosing
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import stan_client
 import typer
@@ -26,6 +27,7 @@ from stan.cli.commands.archive import (
     BackupIndex,
     SavedChannel,
     Writer,
+    expiries,
     policy_of,
     read_index,
     saved_delayed,
@@ -56,8 +58,10 @@ TOGETHER_MAX: Final = 4
 """Channels that are read or written at once."""
 REQUEST_ROOM: Final = 1024
 """Bytes of a request beside its channel, its runs and its rows."""
-DELAYED_BYTES: Final = 24
-"""Of a request for the id and the time of a delayed message."""
+EXPIRING_BYTES: Final = 24
+"""Of a request for a run of messages that expire together: two sequences and a time."""
+DELAYED_BYTES: Final = 36
+"""Of a request for the id of a delayed message, its time, and when it expires."""
 SOON: Final = 5 * SECOND
 """Delayed messages that are due by then may come while a backup is made."""
 ATTEMPTS: Final = 5
@@ -277,9 +281,10 @@ async def _put_back(
     admin, name = direct.admin, channel.name
     await admin.restore_channel(name, backup_name, channel.first_sequence, pb.Limits(**channel.limits))
     for answer in saved_messages(directory, channel):
-        for runs, rows in _requests(answer, payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))):
-            await admin.restore_rows(name, backup_name, runs, rows)
-            advance(sum(run.count for run in runs))
+        for one in _requests(answer, payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))):
+            expire = {"expiring_runs": one.expiring_runs, "expire_at": one.expire_at}
+            await admin.restore_rows(name, backup_name, one.runs, one.rows, **expire)
+            advance(sum(run.count for run in one.runs))
     for position in saved_positions(directory, channel):
         await admin.restore_cursor(name, backup_name, position)
     room = payload_max - REQUEST_ROOM - len(name.encode("utf-8", "surrogateescape"))
@@ -289,8 +294,18 @@ async def _put_back(
     await admin.restore_end(name, backup_name, channel.last_sequence)
 
 
-def _requests(answer: FetchResponse, room: int) -> Iterator[tuple[list[pb.RestoredRun], bytes]]:
+class _Rows(NamedTuple):
+    """What of a request puts messages back."""
+
+    runs: list[pb.RestoredRun]
+    rows: bytes
+    expiring_runs: list[int]  # of sequences: first, last, first, last, ...
+    expire_at: list[int]  # Unix seconds, one for each run of these
+
+
+def _requests(answer: FetchResponse, room: int) -> Iterator[_Rows]:
     """The messages of an answer as runs and rows that fit into *room* bytes."""
+    times = expiries(answer)
     count = sum(run.count for run in answer.runs)
     found = columns(answer.records, count, headers=True, keys=True)
     runs = [pb.RestoredRun(first_sequence=r.first_sequence, count=r.count, timestamp=r.timestamp) for r in answer.runs]
@@ -306,13 +321,30 @@ def _requests(answer: FetchResponse, room: int) -> Iterator[tuple[list[pb.Restor
             headers=(found.headers or [])[first : first + size],
             keys=found.keys and (*found.keys, first),
         )
-        weight = len(rows) + sum(run.ByteSize() + 4 for run in part)
+        expiring_runs, expire_at = _expiring(part, times[first : first + size])
+        weight = len(rows) + sum(run.ByteSize() + 4 for run in part) + EXPIRING_BYTES * len(expire_at)
         if weight <= room or size == 1:
-            yield part, rows
+            yield _Rows(part, rows, expiring_runs, expire_at)
             continue
         half = size // 2
         left, right = _cut(part, half)
         pending += [(right, first + half, size - half), (left, first, half)]
+
+
+def _expiring(runs: list[pb.RestoredRun], times: list[int]) -> tuple[list[int], list[int]]:
+    """The runs of messages that expire together, and when; *times*: of each message of *runs*, 0: it does not expire."""
+    sequences = chain.from_iterable(range(run.first_sequence, run.first_sequence + run.count) for run in runs)
+    flat: list[int] = []
+    found: list[int] = []
+    for sequence, at in zip(sequences, times, strict=False):  # no times at all: none expires
+        if not at:
+            continue
+        if found and found[-1] == at and flat[-1] == sequence - 1:
+            flat[-1] = sequence
+        else:
+            flat += (sequence, sequence)
+            found.append(at)
+    return flat, found
 
 
 def _parts_of(rows: list[bytes], room: int) -> Iterator[tuple[int, int]]:

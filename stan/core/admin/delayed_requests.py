@@ -28,8 +28,8 @@ from stan.protocol.proto import wire_pb2 as wire
 
 _HEAD_BYTES = 256
 """Of an answer, beside its messages."""
-_MESSAGE_BYTES = 24
-"""Of an answer, for the id and the time of a message."""
+_MESSAGE_BYTES = 36
+"""Of an answer, for the id of a message, its time, and when it expires."""
 
 
 class DelayedRequests:
@@ -110,16 +110,19 @@ class DelayedRequests:
         rows: list[bytes] = []
         after = page[0].id - 1
         for one in page:
-            row = b""
+            row, expires_at = b"", 0
             if one.sequence in read and deferred.holds(one.first, one.sequence):
-                row = row_of(wire.MsgProto.FromString(read[one.sequence]))
+                message = wire.MsgProto.FromString(read[one.sequence])
+                expires_at = message.expires_at
+                message.ClearField("expires_at")
+                row = row_of(message)
                 room -= len(row) + _MESSAGE_BYTES
             if one.sequence > end or (taken and room < 0):
                 more = True
                 break
             after = one.id
             if row:
-                taken.append(admin.DelayedMessage(id=one.id, due=one.due))
+                taken.append(admin.DelayedMessage(id=one.id, due=one.due, expires_at=expires_at))
                 rows.append(row)
         self._answer(accepted, info, messages=taken, rows=b"".join(rows), more=more, after=after)
 

@@ -3,30 +3,29 @@
     restore_channel ─► restore_rows … restore_cursor … restore_delayed … ─► restore_end
 
 Messages keep their sequences and times, and are stored like any others, in record batches of RECORDS entries. A batch without
-records stands for missing sequences between them, which count as deleted. Promises: while the restore is under way, nothing else
-is stored in the channel, no client can subscribe, and nothing is removed; each request is answered once its effect is committed,
-and may be repeated, also after a change of leaders.
+records stands for missing sequences between them, which count as deleted. Messages that expire are listed by the entry which
+stores them. Promises: while the restore is under way, nothing else is stored in the channel, no client can subscribe, and nothing
+is removed, also not what has expired: that goes after the end. Each request is answered once its effect is committed, and may be
+repeated, also after a change of leaders.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from struct import Struct
-from typing import NamedTuple
 
 from stan import errors, limits
 from stan.core.admin.channel_changes import edit_of
+from stan.core.admin.restored_cursors import SEQUENCE_END, cursor_row
 from stan.core.admin.restored_delays import RestoredDelays
-from stan.core.base.runs import Run, Runs, counted_of, counted_runs, pairs
+from stan.core.admin.restored_rows import Part, fault, listing, missing, too_many, widest_gap
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.publishing import Publishing, Sealed
-from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
+from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.cursor_override import well_formed
-from stan.core.state.group import CursorKind, GroupResult, kind_and_name
+from stan.core.state.group import CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.level import DELIVERY
 from stan.protocol.channels import is_channel_name
@@ -35,19 +34,6 @@ from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, Sequence, WallNanos
-
-_LENGTH = Struct("<I")
-SEQUENCE_END = 1 << 62
-"""Sequences of a backup are below this: the rest is more than will ever be published, and fits into the integers of SQLite."""
-
-
-class _Part(NamedTuple):
-    """Messages of one run that the channel does not have yet."""
-
-    first: int
-    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a part
-    timestamp: int
-    bodies: bytes
 
 
 @dataclass(slots=True)
@@ -159,13 +145,11 @@ class RestoreRequests:
 
     def _rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         request: admin.RestoreRowsRequest = accepted.request
-        count = sum(run.count for run in request.runs)
-        payload_max, at_level = self.context.nats.payload_bytes_max, self.context.meta.level
-        error = refusal(request.channel, request.rows, count, payload_max, at_level) or _disorder(request)
+        error = fault(request, self.context.nats.payload_bytes_max, self.context.meta.level)
         if error:
             accepted.refuse(error)
             return
-        parts = list(_missing(request, channel.next_sequence))
+        parts = list(missing(request, channel.next_sequence))
         if not parts:
             self._done(accepted, channel, 0)
         elif not channel.restoring:
@@ -175,15 +159,16 @@ class RestoreRequests:
             self._store(accepted, channel, parts, last, None)
 
     def _store(
-        self, accepted: AcceptedRequest, channel: LiveChannel, parts: list[_Part], last: int, ended: pb.Restore | None
+        self, accepted: AcceptedRequest, channel: LiveChannel, parts: list[Part], last: int, ended: pb.Restore | None
     ) -> None:
         """Store *parts* in one entry, with batches for the missing sequences before and between them and up to *last*, and with
         the end of the restore, *ended*, if it is given."""
         info = channel.info
         index, machine = self.context.written(info.group, info.uid), accepted.group.machine
         oldest = machine.channel(info.uid).first_sequence
-        entry, gaps, base = Sealed(info.group), Runs(), channel.next_sequence
-        if _widest_gap(parts, base, last) > limits.RESTORED_GAP_MAX:
+        entry, base = Sealed(info.group), channel.next_sequence
+        gaps: list[int] = []  # first, last, first, last, ...
+        if widest_gap(parts, base, last) > limits.RESTORED_GAP_MAX:
             accepted.refuse(errors.INVALID_RESTORE)
             return
         total = size = 0
@@ -191,7 +176,7 @@ class RestoreRequests:
             upto, timestamp = (last + 1, 0) if part is None else (part.first, part.timestamp)
             timestamp = max(timestamp, channel.last_timestamp)
             if upto > base:
-                gaps.add(Run(base, upto - 1))
+                gaps += (base, upto - 1)
                 entry.parts += self._batch(channel, base, upto - base, timestamp, oldest, b"")
             if part is not None:
                 records = kernel.seal(info.name, part.first, part.timestamp, [part.bodies])
@@ -199,14 +184,18 @@ class RestoreRequests:
                 size += index.accounted(len(records), part.count)
                 total += part.count
                 base, channel.last_timestamp = part.first + part.count, timestamp
-        known = machine.tombstones.by_channel.get(info.uid)
-        if (known.pieces if known is not None else 0) + gaps.pieces > limits.DELETED_RUNS_MAX:
-            accepted.refuse(errors.TOO_MANY_DELETED)
+        expiring, runs = listing(info.uid, parts)
+        if error := too_many(machine, info.uid, len(gaps) // 2, runs):
+            accepted.refuse(error)
             return
-        removal = pb.GroupChange(removal=pb.Removal(uid=info.uid, deleted=gaps.flat())) if gaps else None
-        changes = [removal, pb.GroupChange(restore=ended) if ended is not None else None]
+        changes = [*expiring]
+        if gaps:
+            removal = pb.Removal(uid=info.uid, deleted=gaps)
+            changes.append(pb.GroupChange(removal=removal).SerializeToString())
+        if ended is not None:
+            changes.append(pb.GroupChange(restore=ended).SerializeToString())
         told = partial(self._stored, accepted, channel, total)
-        for change in (change.SerializeToString() for change in changes if change is not None):
+        for change in changes:
             entry.rows.append((RowBatch(b"", 0, lambda _stored: None, partial(_encoded, change)), last))
         entry.rows.append((RowBatch(b"", total, told), last))
         storing = self._storing(info.group)
@@ -229,7 +218,7 @@ class RestoreRequests:
     # --- positions ----------------------------------------------------------------------------------------------------
 
     def _cursor(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
-        row = _cursor_row(channel, accepted.request.cursor, counted=self.context.meta.level >= DELIVERY)
+        row = cursor_row(channel.info.uid, accepted.request.cursor, counted=self.context.meta.level >= DELIVERY)
         if row is None:
             accepted.refuse(errors.INVALID_RESTORE)
         elif not channel.restoring:  # the restore has ended: with this cursor, or without it
@@ -295,72 +284,6 @@ class RestoreRequests:
     def _done(self, accepted: AcceptedRequest, channel: LiveChannel, changed: int) -> None:
         first = accepted.group.machine.channel(channel.info.uid).first_sequence
         accepted.answer(changed=changed, first_sequence=first, last_sequence=channel.next_sequence - 1)
-
-
-def _widest_gap(parts: list[_Part], base: int, last: int) -> int:
-    """The length of the longest run of sequences that stay unused before and between *parts*, which begin at *base* or later, and
-    up to *last*."""
-    ends = [base, *(part.first + part.count for part in parts)]
-    return max(upto - end for end, upto in zip(ends, [*(part.first for part in parts), last + 1], strict=True))
-
-
-def _disorder(request: admin.RestoreRowsRequest) -> str:
-    """Return why the runs of a request are invalid; "" if they are valid."""
-    last = 0
-    for run in request.runs:
-        if not last < run.first_sequence or not run.count or run.timestamp <= 0:
-            return errors.RESTORED_OUT_OF_ORDER
-        last = run.first_sequence + run.count - 1
-    return "" if last < SEQUENCE_END else errors.INVALID_RESTORE
-
-
-def _missing(request: admin.RestoreRowsRequest, next_sequence: int) -> Iterator[_Part]:
-    """The messages of a request from the sequence *next_sequence* on, run by run."""
-    rows, at = request.rows, 0
-    for run in request.runs:
-        begin, skipped = at, max(0, min(run.count, next_sequence - run.first_sequence))
-        for number in range(run.count):
-            if number == skipped:
-                begin = at
-            at += _LENGTH.size + _LENGTH.unpack_from(rows, at)[0]
-        if skipped < run.count:
-            yield _Part(run.first_sequence + skipped, run.count - skipped, run.timestamp, rows[begin:at])
-
-
-def _cursor_row(channel: LiveChannel, cursor: admin.CursorStatus, *, counted: bool) -> pb.Cursor | None:
-    """The state row of a durable that a backup describes, without members; None if the description is invalid. *counted*: with
-    the numbers of redeliveries, which only newer versions keep."""
-    kind, name = kind_and_name(cursor.queue_group, cursor.durable_name)
-    runs = (cursor.owed_runs, cursor.pending_runs, cursor.counted_runs)
-    if not kind.durable or cursor.kind != kind.value or not all(map(well_formed, runs)):
-        return None
-    if kind is CursorKind.DURABLE and not cursor.client_id:
-        return None
-    to_redeliver = Runs()
-    for first, last in (pair for flat in runs[:2] for pair in pairs(flat)):
-        to_redeliver.merge(Run(first, last))
-    if cursor.runs_cut:  # which of them is unknown
-        to_redeliver.merge(Run(cursor.acked_up_to + 1, max(cursor.last_sent, cursor.acked_up_to + 1)))
-    to_redeliver.remove(cursor.last_sent + 1, SEQUENCE_END)
-    for run in counted_runs(cursor.counted_runs, cursor.counts) if counted else ():
-        for part in to_redeliver.remove(run.first, run.last):
-            to_redeliver.add(Run(part.first, part.last, 0, run.count))
-    numbers, counts = counted_of(to_redeliver)
-    row = pb.Cursor(
-        uid=channel.info.uid,
-        name=name,
-        kind=kind,
-        client_id=cursor.client_id,
-        last_sent=min(cursor.last_sent, SEQUENCE_END),
-        to_redeliver=numbers,
-        counts=counts if any(counts) else (),
-        inbox=cursor.inbox,
-        max_in_flight=cursor.max_in_flight,
-        ack_wait_s=cursor.ack_wait_s,
-    )
-    if cursor.paused:
-        row.override.paused = True
-    return row
 
 
 def _encoded(change: bytes, _first: int) -> bytes:

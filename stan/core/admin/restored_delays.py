@@ -5,15 +5,18 @@ in use. Promises: nothing leaves the hidden channel for a channel that is being 
 is there, and a request may be repeated.
 """
 
+from array import array
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from struct import Struct
 
 from stan import errors, level, limits
+from stan.core.admin.restored_rows import LATEST
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel
 from stan.core.publishing.deferrals import Deferrals
+from stan.core.publishing.expiry_rows import EXPIRY_BYTES, stamped
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
@@ -21,7 +24,7 @@ from stan.core.state.deferred import Deferred
 from stan.protocol.entries import DEFERRED_UID, encode_batch
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import Sequence, WallNanos
+from stan.types import SECOND, Sequence, WallNanos
 
 _LENGTH = Struct("<I")
 
@@ -39,11 +42,13 @@ class RestoredDelays:
         if at_level < level.DELIVERY:
             return errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, at_level)
         payload_max = self.context.nats.payload_bytes_max
+        if any(one.expires_at for one in found):
+            payload_max -= EXPIRY_BYTES
         if error := refusal(request.channel, request.rows, len(found), payload_max, at_level):
             return error
         if any(one.id >= after.id for one, after in pairwise(found)):
             return errors.RESTORED_OUT_OF_ORDER
-        if not found[0].id or any(one.due <= 0 for one in found):
+        if not found[0].id or any(one.due <= 0 or not 0 <= one.expires_at <= LATEST * SECOND for one in found):
             return errors.INVALID_RESTORE
         return ""
 
@@ -113,6 +118,8 @@ class RestoredDelays:
         for _ in range(len(request.messages) - len(messages)):
             at += _LENGTH.size + _LENGTH.unpack_from(rows, at)[0]
         kept = rows[at:]
+        if any(one.expires_at for one in messages):
+            kept = stamped(kept, array("q", [-(-one.expires_at // SECOND) for one in messages]))
 
         def change(first: int) -> bytes:
             told = pb.Deferred(uid=channel.info.uid, sequence=first, bytes=len(kept))

@@ -5,7 +5,7 @@
 Promises: nothing is delivered or fetched from the leader once its wall clock shows that it has expired, nor does anything go
 before; what was seen to be gone does not come back, as it is gone only with the entry. While that is on its way the channel is
 held: nothing of it is delivered, and fetches are told to ask again. A leader that begins with something overdue holds its channel
-from the start.
+from the start. From a channel that is being restored nothing goes: it is held until the end of the restore once something is due.
 """
 
 import heapq
@@ -108,6 +108,7 @@ class Expiring:
         """Hold the channels of a group in which something is due, and remove it."""
         here, second = self._of(number), self.context.clock.wall // SECOND
         listed = self.context.groups[number].machine.part(Expiries)
+        dispatch = self.context.groups[number].dispatch
         held: list[int] = []
         free: list[ChannelUid] = []
         while here.soonest and here.soonest[0][0] <= second:
@@ -123,6 +124,8 @@ class Expiring:
             upto = self._last_to_go(uid)
             if due.due(second)[0] <= upto:
                 held += (uid, upto)
+            elif self._is_restored(uid):
+                dispatch.stops.expiring = dispatch.stops.expiring | {uid}
         self._release(number, free)
         self._remove(number, here, second, held)
 
@@ -154,6 +157,10 @@ class Expiring:
         if channel is None or channel.restoring:
             return 0
         return NO_END if channel.reservation is None else channel.reservation.first - 1
+
+    def _is_restored(self, uid: ChannelUid) -> bool:
+        channel = self.channels.by_uid.get(uid)
+        return channel is not None and bool(channel.restoring)
 
     def _done(self, number: GroupId, here: _Dues, _result: object, _error: str) -> None:
         here.under_way -= 1

@@ -12,6 +12,8 @@ from stan.types import SECOND, ChannelUid
 
 TAG = b"\x90\x01"
 """Of MsgProto.expires_at (18), a varint."""
+EXPIRY_BYTES = 12
+"""Bytes of a message that tell when it expires."""
 _LENGTH = Struct("<I")
 
 

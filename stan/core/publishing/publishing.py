@@ -21,7 +21,16 @@ from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, 
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.deferrals import Deferrals, deferred_change
-from stan.core.publishing.expiry_rows import TAG, expiring_change, expiry, restamped, runs_of, stamped, times_of
+from stan.core.publishing.expiry_rows import (
+    EXPIRY_BYTES,
+    TAG,
+    expiring_change,
+    expiry,
+    restamped,
+    runs_of,
+    stamped,
+    times_of,
+)
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.requests.read_index import ReadIndex
 from stan.core.state.deferred import Deferred
@@ -30,6 +39,7 @@ from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import (
+    DEFERRED_UID,
     Kind,
     RecordBatch,
     encode_batch,
@@ -45,8 +55,6 @@ from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 PASSING = (errors.TOO_MANY_DELAYED, errors.TOO_MANY_EXPIRING)
 """Why rows are refused for now."""
 TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
-EXPIRY_BYTES = 12
-"""Bytes of a message that tell when it expires."""
 UNBOUNDED = 1 << 63
 """What is to be stored all the same, as the rows of a commit."""
 ENTRY_BYTES_TARGET = 1 * MiB
@@ -320,7 +328,8 @@ class Publishing:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
         error = "" if rows.priority else self.channels.delay_refusal(channel, rows.count)
         info, ttls = channel.info, self.channels.ttls
-        if not error and (info.uid in ttls or TAG in rows.bodies):
+        # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
+        if not error and info.uid != DEFERRED_UID and (info.uid in ttls or TAG in rows.bodies):
             rows.bodies, times = restamped(rows.bodies, self.context.clock.wall, ttls.get(info.uid, 0))
             most = limits.EXPIRING_RUNS_MAX if not rows.priority else UNBOUNDED
             error = "" if self._list_expiring(info, rows, times, most) else errors.TOO_MANY_EXPIRING

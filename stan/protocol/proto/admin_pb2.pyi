@@ -159,12 +159,14 @@ class ReadDelayedResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., messages: _Optional[_Iterable[_Union[DelayedMessage, _Mapping]]] = ..., more: bool = ..., ids: _Optional[_Iterable[int]] = ..., last_sequence: _Optional[int] = ..., now: _Optional[int] = ..., after: _Optional[int] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class DelayedMessage(_message.Message):
-    __slots__ = ("id", "due")
+    __slots__ = ("id", "due", "expires_at")
     ID_FIELD_NUMBER: _ClassVar[int]
     DUE_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
     id: int
     due: int
-    def __init__(self, id: _Optional[int] = ..., due: _Optional[int] = ...) -> None: ...
+    expires_at: int
+    def __init__(self, id: _Optional[int] = ..., due: _Optional[int] = ..., expires_at: _Optional[int] = ...) -> None: ...
 
 class SubscriptionsRequest(_message.Message):
     __slots__ = ("version", "pattern", "name", "client_id", "durable_only", "after_channel", "after_cursor", "max")
@@ -1069,18 +1071,22 @@ class RestoreChannelRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., first_sequence: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
 
 class RestoreRowsRequest(_message.Message):
-    __slots__ = ("version", "channel", "restore", "runs", "rows")
+    __slots__ = ("version", "channel", "restore", "runs", "expiring_runs", "expire_at", "rows")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     RESTORE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRING_RUNS_FIELD_NUMBER: _ClassVar[int]
+    EXPIRE_AT_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     version: int
     channel: bytes
     restore: bytes
     runs: _containers.RepeatedCompositeFieldContainer[RestoredRun]
+    expiring_runs: _containers.RepeatedScalarFieldContainer[int]
+    expire_at: _containers.RepeatedScalarFieldContainer[int]
     rows: bytes
-    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., runs: _Optional[_Iterable[_Union[RestoredRun, _Mapping]]] = ..., rows: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., restore: _Optional[bytes] = ..., runs: _Optional[_Iterable[_Union[RestoredRun, _Mapping]]] = ..., expiring_runs: _Optional[_Iterable[int]] = ..., expire_at: _Optional[_Iterable[int]] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class RestoredRun(_message.Message):
     __slots__ = ("first_sequence", "count", "timestamp")

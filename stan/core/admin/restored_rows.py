@@ -1,0 +1,141 @@
+"""The messages of a `restore_rows` request, on the leader: checked, parted where sequences are missing, and with their expiries.
+Pure."""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from struct import Struct
+from typing import Final, NamedTuple
+
+from stan import errors, level, limits
+from stan.core.admin.restored_cursors import SEQUENCE_END
+from stan.core.base.runs import pairs
+from stan.core.publishing.expiry_rows import EXPIRY_BYTES, expiring_change, runs_of, stamped
+from stan.core.publishing.row_batch import refusal, sealed_size
+from stan.core.state.cursor_override import well_formed
+from stan.core.state.expiries import Expiries
+from stan.core.state.group import GroupMachine
+from stan.protocol.proto import admin_pb2 as admin
+from stan.types import SECOND, ChannelUid
+
+_LENGTH = Struct("<I")
+LATEST: Final = ((1 << 63) - 1) // SECOND
+"""Unix seconds: a stored message tells its expiry in signed nanoseconds."""
+RUNS_MAX: Final = limits.EXPIRING_RUNS_MAX + limits.DELETED_RUNS_MAX
+"""Runs of a channel that is restored: as many as it may have had, where each message that was deleted meanwhile parts one."""
+
+
+class Part(NamedTuple):
+    """Messages of one run that the channel does not have yet."""
+
+    first: int
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a part
+    timestamp: int
+    bodies: bytes
+    times: "array[int]"  # when each expires, in Unix seconds, 0: it does not; empty: none of the request does
+
+
+def fault(request: admin.RestoreRowsRequest, payload_max: int, cluster_level: int) -> str:
+    """Return why the messages of a request cannot be stored, whatever is there; "" if they can.
+
+    Args:
+        request: the request.
+        payload_max: largest payload of a message to a subscriber, in bytes.
+        cluster_level: the cluster's level (stan.level).
+    """
+    room = payload_max - EXPIRY_BYTES if request.expire_at else payload_max
+    count = sum(run.count for run in request.runs)
+    return (
+        refusal(request.channel, request.rows, count, room, cluster_level)
+        or _disorder(request)
+        or _expiry_fault(request, cluster_level)
+    )
+
+
+def _disorder(request: admin.RestoreRowsRequest) -> str:
+    """Return why the runs of a request are invalid; "" if they are valid."""
+    last = 0
+    for run in request.runs:
+        if not last < run.first_sequence or not run.count or run.timestamp <= 0:
+            return errors.RESTORED_OUT_OF_ORDER
+        last = run.first_sequence + run.count - 1
+    return "" if last < SEQUENCE_END else errors.INVALID_RESTORE
+
+
+def _expiry_fault(request: admin.RestoreRowsRequest, cluster_level: int) -> str:
+    """Return why the expiries of a request, the rest of which is valid, cannot be stored; "" if they can."""
+    runs, times = request.expiring_runs, request.expire_at
+    if not runs and not times:
+        return ""
+    if cluster_level < level.DELIVERY:
+        return errors.TTL_NEEDS_LEVEL.format(level.DELIVERY, cluster_level)
+    if not well_formed(runs) or len(runs) != 2 * len(times) or not all(0 < at <= LATEST for at in times):
+        return errors.INVALID_RESTORE
+    newest = request.runs[-1].first_sequence + request.runs[-1].count - 1
+    if runs[0] < request.runs[0].first_sequence or runs[-1] > newest:
+        return errors.INVALID_RESTORE
+    if any(one[1] >= after[0] for one, after in pairwise(pairs(runs))):
+        return errors.RESTORED_OUT_OF_ORDER
+    count = sum(run.count for run in request.runs)
+    size = sealed_size(request.channel, len(request.rows), count) + EXPIRY_BYTES * count
+    return errors.TOO_MANY_ROWS if size > limits.ROWS_BYTES_MAX else ""
+
+
+def missing(request: admin.RestoreRowsRequest, next_sequence: int) -> Iterator[Part]:
+    """The messages of a request from the sequence *next_sequence* on, run by run."""
+    rows, times, at, place = request.rows, _times_of(request), 0, 0
+    for run in request.runs:
+        begin, skipped = at, max(0, min(run.count, next_sequence - run.first_sequence))
+        for number in range(run.count):
+            if number == skipped:
+                begin = at
+            at += _LENGTH.size + _LENGTH.unpack_from(rows, at)[0]
+        if skipped < run.count:
+            of_part, bodies = times[place + skipped : place + run.count], rows[begin:at]
+            if any(of_part):
+                bodies = stamped(bodies, of_part)
+            yield Part(run.first_sequence + skipped, run.count - skipped, run.timestamp, bodies, of_part)
+        place += run.count
+
+
+def _times_of(request: admin.RestoreRowsRequest) -> "array[int]":
+    """When each message of a valid request expires, in Unix seconds, 0: it does not; empty if none does."""
+    times = array("q")
+    if not request.expire_at:
+        return times
+    begins, ends, at = request.expiring_runs[::2], request.expiring_runs[1::2], request.expire_at
+    for run in request.runs:
+        first, end = run.first_sequence, run.first_sequence + run.count
+        here = array("q", bytes(times.itemsize * run.count))
+        for place in range(bisect_left(ends, first), bisect_left(begins, end)):
+            begin, stop = max(begins[place] - first, 0), min(ends[place] + 1, end) - first
+            here[begin:stop] = array("q", [at[place]]) * (stop - begin)
+        times += here
+    return times
+
+
+def widest_gap(parts: list[Part], base: int, last: int) -> int:
+    """The length of the longest run of sequences that stay unused before and between *parts*, which begin at *base* or later, and
+    up to *last*."""
+    ends = [base, *(part.first + part.count for part in parts)]
+    return max(upto - end for end, upto in zip(ends, [*(part.first for part in parts), last + 1], strict=True))
+
+
+def listing(uid: ChannelUid, parts: Iterable[Part]) -> tuple[list[bytes], int]:
+    """The change that lists which of these messages expire, if any does, and how many runs it has."""
+    runs: list[int] = []
+    times: list[int] = []
+    for part in parts:
+        places, found = runs_of(part.times)
+        runs += [part.first + place for place in places]
+        times += found
+    return [expiring_change(uid, runs, times, 0)] if times else [], len(times)
+
+
+def too_many(machine: GroupMachine, uid: ChannelUid, gaps: int, expiring: int) -> str:
+    """Why a channel cannot have so many more runs of unused sequences, and of messages that expire; "" if it can."""
+    known = machine.tombstones.by_channel.get(uid)
+    if (known.pieces if known is not None else 0) + gaps > limits.DELETED_RUNS_MAX:
+        return errors.TOO_MANY_DELETED
+    return errors.TOO_MANY_EXPIRING if expiring and machine.part(Expiries).pieces(uid) + expiring > RUNS_MAX else ""
