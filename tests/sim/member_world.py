@@ -130,7 +130,8 @@ class MemberWorld(ClusterWorld):
             return f"nodes are {leader.broker.parts.nodes.names}, not {self.members}"
         if leader.reconfiguration.under_way():
             return leader.reconfiguration.under_way()
-        for node in [node for node in self.nodes.values() if not node.kept_down]:  # one that was removed may still be down
+        up = [node for node in self.nodes.values() if not node.kept_down]  # one that was removed may still be down
+        for node in up:
             held, placed = set(node.cluster_node.groups), node.cluster_node.reconfiguration.placement
             if held != {number for number, one in placed.items() if not number or node.name in one.voters}:
                 return f"{node} holds {held}"
