@@ -33,6 +33,9 @@ from stan.state.database import Database
 ASK_S: Final = 2.0
 """How long the answers of nodes are waited for that are said to be lost."""
 
+NOBODY: Final = "nobody"
+"""For --yes-i-have-lost: all voters are there, but too few of them can vote."""
+
 app = group_of_commands("The cluster as a whole: rescue it when a majority is gone for good.")
 
 
@@ -119,11 +122,15 @@ async def _opened(directory: Path, cipher: str) -> AsyncIterator[Storage]:
         raise CliError(f"{directory} is no data directory: there is no stan.json in it.", EXIT_USAGE) from None
     key = os.environ.get(KEY_VARIABLES[1]) or os.environ.get(KEY_VARIABLES[0]) or ""
     encryption = EncryptionConfig(key=key.encode(), cipher=cipher or "AES") if manifest.encryption else None
-    notes: list[str] = []
 
     def note(level: str, text: str) -> None:
-        notes.append(f"{directory}: {text}")
-        err.print(f"{directory}: {text}", style="red" if level == "ERR" else "yellow", highlight=False, markup=False)
+        err.print(
+            f"{directory}: {text}",
+            style="red" if level == "ERR" else "yellow",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
 
     lock = claim_directory(directory, note)
     try:
@@ -174,15 +181,14 @@ async def _refuse_living(target: Target, made: RescuePlan) -> None:
     try:
         async with session(target, timeout_s=ASK_S) as direct:
             answered = {one.node for one in (await direct.admin.nodes(patience_s=ASK_S)).answers}
-    except CliError:
+    except (CliError, stan_client.StanClientError):
         err.print(
             f"At {where} nobody answers, so it is not known whether the other nodes live: --server names another NATS.",
             style="yellow",
             highlight=False,
             markup=False,
+            soft_wrap=True,
         )
-        return
-    except stan_client.StanClientError:
         return
     if living := sorted(answered & set(made.lost)):
         raise CliError(
@@ -207,18 +213,18 @@ def _tell(made: RescuePlan, found: list[SurvivorFindings]) -> None:
 
 def _confirm(made: RescuePlan, lost: str) -> None:
     """Ask twice, or compare what was said by option. Raises CliError, typer.Exit."""
+    gone = ",".join(made.lost) or NOBODY
     if lost:
-        if sorted(name for name in lost.split(",") if name) != made.lost:
-            raise CliError(f"Nothing was done: lost are {','.join(made.lost)}, and not {lost}.", EXIT_USAGE)
+        if ",".join(sorted(name for name in lost.split(",") if name)) != gone:
+            raise CliError(f"Nothing was done: lost are {gone}, and not {lost}.", EXIT_USAGE)
         return
     if not sys.stdin.isatty():
         raise CliError(
-            f"Nothing was done: there is no terminal to ask at. To do it: --yes-i-have-lost {','.join(made.lost)}",
-            EXIT_USAGE,
+            f"Nothing was done: there is no terminal to ask at. To do it: --yes-i-have-lost {gone}", EXIT_USAGE
         )
     if typer.prompt("Type the cluster id to go on", err=True) != made.cluster_id:
         raise CliError("Nothing was done: that is another cluster id.", EXIT_USAGE)
-    if not typer.confirm(f"Are {', '.join(made.lost)} gone for good, and may the messages above be lost?", err=True):
+    if not typer.confirm(f"Are {gone} gone for good, and may the messages above be lost?", err=True):
         err.print("Nothing was done.")
         raise typer.Exit
 
