@@ -127,7 +127,10 @@ async def _copy(storage: Storage, number: GroupId, placed: list[str], meta: Meta
     committed = RaftIndex(min(log.last_index, max(hard.commit_hint, applied)))
     terms: list[list[int]] = [[committed, log.term_at(committed)]] if log.first_index <= committed else []
     changes, seen = [], _known_uids(snapshot)
-    for entry in _entries(log, RaftIndex(max(log.first_index, min(committed, applied, member.voters.index) + 1))):
+    begins = (
+        applied if snapshot is not None else committed
+    )  # voters that an applied entry names are in the member's file
+    for entry in _entries(log, RaftIndex(max(log.first_index, begins + 1))):
         if entry.index > committed and (not terms or entry.term != terms[-1][1]):
             terms.append([entry.index, entry.term])
         if entry.kind == Kind.CONFIG and entry.index > member.voters.index:
