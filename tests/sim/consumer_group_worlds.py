@@ -30,7 +30,7 @@ GONE = (OUTDATED_GENERATION, UNKNOWN_CHANNEL, CHANNEL_DELETING)
 EXTRA = tuple(f"x{at}" for at in range(5))
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Share:
     """What one member does with one channel that it owns."""
 
@@ -44,6 +44,9 @@ class Share:
     releasing: bool = False
     busy: bool = False  # a step is on its way
     done: bool = False
+
+    def __repr__(self):
+        return f"{self.owner} under generation {self.generation}"
 
 
 @dataclass(frozen=True)
@@ -244,7 +247,7 @@ class SimConsumer(SimClient):
             share.position = share.committed = position
             self.later(self.random.choice((0, 0, 10)) * MILLISECOND, self._next, share)
 
-        self.later(self.random.choice((0, 5, 40)) * MILLISECOND, handled)
+        self.later(self.random.choice((0, 5, 40, 400)) * MILLISECOND, handled)
 
 
 class ChannelMaker(SimClient):
@@ -275,7 +278,7 @@ class ConsumerGroupScene:
         self.leads_since = (None, 0)
 
     def make_clients(self, **options):
-        for at in range(self.random.choice((1, 2, 3, 4))):
+        for at in range(self.random.choice((1, 3, 4))):
             self.add(SimConsumer(self, f"mem{at}"))
         self.add(ChannelMaker(self, "maker"))
         super().make_clients(**options)
@@ -284,13 +287,13 @@ class ConsumerGroupScene:
     def _plan_faults(self, end):
         super()._plan_faults(end)
         draw = self.random
-        for _ in range(draw.choice((0, 2, 4, 8))):
+        for _ in range(draw.choice((0, 4, 10, 20))):
             self.loop.at(draw.randint(self.loop.now + SECOND // 2, end), self._member_fault)
 
     def _member_fault(self):
         draw = self.random
         member = draw.choice([client for client in self.clients.values() if isinstance(client, SimConsumer)])
-        kind = draw.choice(("kill", "stop", "stop", "leave"))
+        kind = draw.choice(("kill", "stop", "stop", "stop", "leave"))
         self.faults.append((self.loop.now, f"{kind} {member.client_id}"))
         if not member.alive:
             return

@@ -309,3 +309,34 @@ def test_log_gets_each_refusal_once_a_minute_and_not_too_many(monkeypatch):
 
 def test_without_permissions_there_is_no_door():
     assert CoreHarness().broker.context.access.authorizer is None
+
+
+# --- consumer groups --------------------------------------------------------------------------------------------------
+
+
+def joined(harness, user, pattern, member=b"a member of it"):
+    request = ext.ConsumerGroupRequest(group=b"ledger", member=member, pattern=pattern, lease_ms=2000)
+    harness.as_user(user)
+    reply = f"reply.{harness.inboxes}"
+    harness.inboxes += 1
+    harness.asks("_STAN.x.test-cluster.consumer_group", request, reply)
+    harness.turn()
+    harness.turn()
+    (heard,) = harness.hear(f"_STAN.to.{user}.{reply}")
+    return ext.ConsumerGroupResponse.FromString(heard.payload)
+
+
+def test_a_consumer_needs_the_right_to_its_whole_pattern(harness):
+    harness.as_user("alice").connect("a-1")
+    harness.publish("foo", b"1", client_id="a-1")
+    assert error(joined(harness, "alice", b"*")) == 'stan: no permission to read "*"'
+    answer = joined(harness, "alice", b"foo")
+    assert [one.channel for one in answer.channels] == [b"foo"]
+
+
+def test_a_member_is_the_user_who_joined_with_it(harness):
+    harness.as_user("alice").connect("a-1")
+    harness.publish("foo", b"1", client_id="a-1")
+    joined(harness, "alice", b"foo")
+    assert error(joined(harness, "bob", b"foo")) == "stan: the member of the consumer group belongs to another user"
+    assert error(joined(harness, "bob", b"foo", b"another member")) == ""
