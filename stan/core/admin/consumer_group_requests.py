@@ -84,7 +84,7 @@ class ConsumerGroupRequests:
             accepted.refuse(refusal)
             return
         name, member, now = request.group, request.member, self.context.clock.now
-        known, live = self._known(name), self._found(name)
+        known = self._known(name)
         row = entries.ConsumerMember(
             member=member,
             user=accepted.user,
@@ -92,6 +92,11 @@ class ConsumerGroupRequests:
             lease_ms=request.lease_ms,
             name=request.name,
         )
+        changes = not request.leave and known.members.get(member) != row
+        if changes and not self.context.access.rate_limiter.admit(now, accepted.user):
+            accepted.refuse(errors.TOO_MANY_REQUESTS, retry=True)
+            return
+        live = self._found(name)
         earlier = live.polls.pop(member, None)
         if earlier is not None:
             self._tell(live, member, earlier)
@@ -103,7 +108,7 @@ class ConsumerGroupRequests:
         live.deadlines[member] = now + request.lease_ms * MILLISECOND
         live.polls[member] = MemberPoll(accepted, now + request.wait_ms * MILLISECOND)
         news = live.release(member, known, request.released)
-        if known.members.get(member) != row:
+        if changes:
             live.joining[member], news = row, True
         if news:
             self._divide(name)

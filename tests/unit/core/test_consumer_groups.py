@@ -3,7 +3,7 @@
 import pytest
 
 from stan import errors, limits
-from stan.config import Config
+from stan.config import Config, RequestLimits
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.meta import SCALE_NEEDED, MetaMachine
 from stan.policies import PolicyRule
@@ -331,6 +331,19 @@ def test_bounds(harness, monkeypatch) -> None:
     b.ask()
     assert c.ask().error.decode() == errors.TOO_MANY_CONSUMERS
     assert Member(harness, "d", group="other").ask().error.decode() == errors.TOO_MANY_CONSUMER_GROUPS
+
+
+def test_joins_are_limited_as_other_requests_are() -> None:
+    harness = CoreHarness(Config(requests=RequestLimits(rate=2)))
+    a, b, c = (Member(harness, name) for name in "abc")
+    assert a.ask().error == b.ask().error == b""
+    refused = c.ask()
+    assert (refused.error.decode(), refused.retry) == (errors.TOO_MANY_REQUESTS, True)
+    for _ in range(5):
+        assert a.ask() is None  # who is a member asks as often as it likes
+        assert len(harness.broker.context.meta.consumer_groups.by_name[b"ledger"].members) == 2
+    harness.pass_time(1)
+    assert c.ask().error == b""
 
 
 def test_full_disk_passes(harness) -> None:
