@@ -367,5 +367,6 @@ class MetaMachine:
             self.load_channel(channel)
         self.next_uid = max(self.next_uid, snapshot.next_id)
         for row in snapshot.parts:
-            self.consumer_groups.load(row.key, row.state)
+            if row.kind == ConsumerGroups.KIND:
+                self.consumer_groups.load(row.key, row.state)
         self.applied = snapshot.applied_index
