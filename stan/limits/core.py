@@ -130,6 +130,8 @@ CONSUMER_GROUPS_MAX = 256
 """Consumer groups that have members."""
 CONSUMERS_MAX = 256
 """Members of one consumer group."""
+CONSUMER_PATTERNS_MAX = 8
+"""Different patterns of the members of one consumer group: dividing takes as many times as long."""
 CONSUMER_CHANNELS_MAX = 2_000
 """Channels of one consumer group: the oldest ones; one member may own all of them, and is told so in one answer."""
 CONSUMER_CHANNEL_BYTES_MAX = 255

@@ -139,6 +139,9 @@ class ConsumerGroupRequests:
         if live is None:
             return errors.TOO_MANY_CONSUMER_GROUPS if len(self.live) >= limits.CONSUMER_GROUPS_MAX else ""
         members = self._known(request.group).members
+        patterns = {row.pattern for row in (members | live.joining).values()}
+        if request.pattern not in patterns and len(patterns) >= limits.CONSUMER_PATTERNS_MAX and not request.leave:
+            return errors.TOO_MANY_CONSUMER_PATTERNS
         row = live.joining.get(request.member) or members.get(request.member)
         if row is None:
             full = len(members.keys() | live.joining.keys()) >= limits.CONSUMERS_MAX

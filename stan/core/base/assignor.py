@@ -18,7 +18,7 @@ def assign(members: Mapping[M, Set[int]], owners: Mapping[int, M]) -> dict[int, 
         members: for each member the channels that it may be given; the order of the mapping decides between equals.
         owners: who owns channels now; who is no member, or may not be given the channel, does not count.
 
-    Cost: O(channels x members) at worst.
+    Cost: O(channels x members x different sets of channels) at worst.
     """
     order = list(members)
     shares: dict[M, set[int]] = {member: set() for member in order}
@@ -31,10 +31,7 @@ def assign(members: Mapping[M, Set[int]], owners: Mapping[int, M]) -> dict[int, 
     free = sorted(able.keys() - kept, key=lambda channel: (len(able[channel]), channel))
     for channel in free:
         shares[min(able[channel], key=lambda member: len(shares[member]))].add(channel)
-    while (move := _evening_move(members, shares)) is not None:
-        channel, giver, taker = move
-        shares[giver].discard(channel)
-        shares[taker].add(channel)
+    _even(members, shares)
     return {channel: member for member, share in shares.items() for channel in share}
 
 
@@ -53,14 +50,38 @@ def _able(members: Mapping[M, Set[int]]) -> dict[int, tuple[M, ...]]:
     return {channel: tuple(able) for channel, able in found.items()}
 
 
-def _evening_move(members: Mapping[M, Set[int]], shares: Mapping[M, set[int]]) -> tuple[int, M, M] | None:
-    """The move of one channel from who has most to who has least, at least two less; None: there is none."""
-    by_size = sorted(members, key=lambda member: len(shares[member]))  # stable: equals keep their order
-    for giver in reversed(by_size):
-        for taker in by_size:
-            if len(shares[giver]) - len(shares[taker]) < 2:
+def _even(members: Mapping[M, Set[int]], shares: Mapping[M, set[int]]) -> None:
+    """Move channels, one at a time, from who has most to who has least, at least two less, until there is no such move."""
+    alike: dict[frozenset[int], list[M]] = {}
+    for member, channels in members.items():
+        alike.setdefault(frozenset(channels), []).append(member)
+    kinds = list(alike.items())
+    fitting = {member: [shares[member] & able for able, _ in kinds] for member in members}  # by the taker's kind
+
+    while (found := _evening_move(kinds, shares, fitting)) is not None:
+        channel, giver, taker = found
+        shares[giver].discard(channel)
+        shares[taker].add(channel)
+        for kind, (able, _) in enumerate(kinds):
+            fitting[giver][kind].discard(channel)
+            if channel in able:
+                fitting[taker][kind].add(channel)
+
+
+def _evening_move(
+    kinds: list[tuple[frozenset[int], list[M]]], shares: Mapping[M, set[int]], fitting: Mapping[M, list[set[int]]]
+) -> tuple[int, M, M] | None:
+    """The next move: channel, from, to; None: there is none."""
+
+    def size(member: M) -> int:
+        return len(shares[member])
+
+    takers = [(min(able, key=size), kind) for kind, (_, able) in enumerate(kinds)]
+    takers.sort(key=lambda taker: size(taker[0]))
+    for giver in sorted(shares, key=size, reverse=True):
+        for taker, kind in takers:
+            if size(giver) - size(taker) < 2:
                 break
-            fitting = shares[giver] & members[taker]
-            if fitting:
-                return max(fitting), giver, taker  # the newest channel has the shortest history with its owner
+            if fitting[giver][kind]:
+                return max(fitting[giver][kind]), giver, taker  # the newest: its owner has had it for the shortest time
     return None

@@ -330,6 +330,8 @@ def test_bounds(harness, monkeypatch) -> None:
     assert a.channels == ["orders.0", "orders.1", "orders.2"]
     b.ask()
     assert c.ask().error.decode() == errors.TOO_MANY_CONSUMERS
+    monkeypatch.setattr(limits, "CONSUMER_PATTERNS_MAX", 1)
+    assert Member(harness, "b", "orders.1").ask().error.decode() == errors.TOO_MANY_CONSUMER_PATTERNS
     assert Member(harness, "d", group="other").ask().error.decode() == errors.TOO_MANY_CONSUMER_GROUPS
 
 
