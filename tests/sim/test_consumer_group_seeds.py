@@ -8,7 +8,7 @@ from stan.core.admin.live_consumer_group import LiveConsumerGroup
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from tests.sim.consumer_group_worlds import ClusterConsumerGroup, Noted, Share, check_handled, check_owners
 
-SEEDS = int(os.environ.get("STAN_CONSUMER_GROUP_SEEDS", "2"))
+SEEDS = int(os.environ.get("STAN_CONSUMER_GROUP_SEEDS", "4"))
 MUTANT_SEEDS = (6, 23, *range(30))
 """The first two find that a stale generation is taken, which needs a process that was stopped amid a batch."""
 

@@ -43,7 +43,7 @@ def is_found(wanted, run, seeds):
 
 
 def test_server_that_does_not_know_how_far_its_log_was_durable_is_found_out(monkeypatch):
-    monkeypatch.setattr(DurableMark, "settle", lambda self, index: None)
+    monkeypatch.setattr(DurableMark, "advance", lambda self, index: None)
     assert is_found(["does not miss what was damaged"], lambda seed: NodeDamage(seed).run(), range(30))
 
 

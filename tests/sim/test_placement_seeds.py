@@ -2,8 +2,8 @@
 
 import os
 
-from stan.core.broker.broker import Broker
 from stan.core.state.meta import MetaMachine
+from stan.edge.cluster.node import ClusterNode
 from tests.sim.label_world import LabelWorld
 from tests.sim.pin_world import PinWorld
 
@@ -21,7 +21,7 @@ def test_groups_follow_the_labels_of_nodes():
 
 
 def test_a_cluster_that_does_not_heed_labels_is_found_out(monkeypatch):
-    monkeypatch.setattr(Broker, "follow_labels", lambda _self: None)
+    monkeypatch.setattr(ClusterNode, "_labels", lambda _self: {})
 
     assert any("labels are" in text for seed in range(4) for text in LabelWorld(seed).run())
 
@@ -46,4 +46,4 @@ def test_a_registry_that_does_not_heed_pins_is_found_out(monkeypatch):
     monkeypatch.setattr(MetaMachine, "_create", heedless)
     monkeypatch.setattr("stan.core.context.BrokerContext.home", lambda _self, _channel: 1)
 
-    assert any("and pinned to" in text for seed in range(4) for text in PinWorld(seed).run())
+    assert any("and pinned to" in text for seed in range(12) for text in PinWorld(seed).run())

@@ -33,7 +33,7 @@ def test_raft_seeds_leave_nothing_to_complain_about(first):
         seen["leaders"] += len(world.history.leaders)
         seen["crashes"] += sum(node.lives - 1 for node in world.nodes.values())
 
-    assert seen["acknowledged"] > 100 * BATCH, "the runs did something"
+    assert seen["acknowledged"] > 80 * BATCH, "the runs did something"
     assert seen["leaders"] > 2 * BATCH
     assert seen["crashes"] > 2 * BATCH
 
