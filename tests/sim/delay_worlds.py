@@ -13,15 +13,15 @@ from stan.core.state.deferred import Deferred
 from stan.policies import PolicyRule
 from stan.protocol.entries import DEFERRED_UID
 from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
+from stan.types import MILLISECOND
 from tests.sim.clients import Publisher
+from tests.sim.clocks import HOUR, ClockSet
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import FOREVER
 from tests.sim.loop import WALL_START
 from tests.sim.world import World
 
 TARGET, WAITING = "a", "a.later"
-HOUR = 3600 * SECOND
 
 
 class DelayedPublisher(Publisher):
@@ -64,24 +64,12 @@ class DeferringPublisher(Publisher):
             publish.asked_at, publish.ok_at = 0, FOREVER
 
 
-class _ClockSet:
-    """Clocks that are set; put before a world."""
+class _Moving(ClockSet):
+    """Messages that are moved when they are due; put before a world."""
 
     def __init__(self, seed):
         super().__init__(seed)
         self.moved = 0
-        self.history.tells_causes = False  # times in the log are those of clocks that are set
-
-    def _plan_faults(self, end):
-        super()._plan_faults(end)
-        for _ in range(self.random.choice((0, 0, 1, 2))):
-            at = self.random.randint(self.loop.now, end)
-            self.faults.append((at, "clock"))
-            self.loop.at(at, self._set_clock, self.random.choice((-HOUR, HOUR)))
-
-    def _set_clock(self, by):
-        self.history.cause(self.loop.now, self.loop.now + SECOND, "clock set")
-        self.loop.wall_offset += by
 
     def _heal(self, *left_out):
         """What waits for an hour is due at last."""
@@ -89,7 +77,7 @@ class _ClockSet:
         self._set_clock(3 * HOUR)
 
 
-class _Delays(_ClockSet):
+class _Delays(_Moving):
     """The policy, and what is to be true of each move."""
 
     publisher = DelayedPublisher
@@ -123,7 +111,7 @@ class _Delays(_ClockSet):
         return index.first_sequence <= index.last_sequence and index.last_sequence > 0
 
 
-class _Deferred(_ClockSet):
+class _Deferred(_Moving):
     """What is to be true of each deferred message that is moved."""
 
     publisher = DeferringPublisher

@@ -18,10 +18,10 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
+from tests.sim.clocks import HOUR, ClockSet
 from tests.sim.removal_worlds import ClusterRemovals, NodeRemovals, is_published
 from tests.sim.scene import CHANNELS
 
-HOUR = 3600 * SECOND
 TTLS = (0, 0, 1, 400 * MILLISECOND, SECOND, 2 * SECOND, 3 * SECOND, HOUR)
 
 
@@ -51,14 +51,13 @@ class ExpiringPublisher(Publisher):
         self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.inbox)
 
 
-class _Expiring:
+class _Expiring(ClockSet):
     """What is to be true of each message that expires."""
 
     publisher = ExpiringPublisher
 
     def __init__(self, seed):
         super().__init__(seed)
-        self.history.tells_causes = False  # times in the log are those of clocks that are set
         self.ttls = {}  # value -> ns
         self.channel_names = {}  # uid -> channel
         self.policy_ttl = self.random.choice((0, 0, SECOND, 2500 * MILLISECOND))
@@ -123,17 +122,6 @@ class _Expiring:
             self.fail_if(wanted != bool(message.expires_at), f"{value} expires at {message.expires_at}")
 
     # --- the run ----------------------------------------------------------------------------------------------------------
-
-    def _plan_faults(self, end):
-        super()._plan_faults(end)
-        for _ in range(self.random.choice((0, 0, 1, 2))):
-            at = self.random.randint(self.loop.now, end)
-            self.faults.append((at, "clock"))
-            self.loop.at(at, self._set_clock, self.random.choice((-HOUR, HOUR)))
-
-    def _set_clock(self, by):
-        self.history.cause(self.loop.now, self.loop.now + SECOND, "clock set")
-        self.loop.wall_offset += by
 
     def _machines(self):
         raise NotImplementedError
