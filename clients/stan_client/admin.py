@@ -57,6 +57,16 @@ class Admin:
     def __init__(self, requester: Requester) -> None:
         self._requester = requester
 
+    async def _listed(self, kind: str, request: Any, answer: type[Message], items: str, key: str) -> list[Any]:
+        """All *items* of the answers to *request*, page by page: each begins behind the last item's *key*."""
+        found: list[Any] = []
+        while True:
+            page: Any = await self._requester.ask(kind, request, answer)
+            found += getattr(page, items)
+            if not page.more or not getattr(page, items):
+                return found
+            request.after = getattr(found[-1], key)
+
     def within(self, timeout_s: float) -> "Admin":
         """Return the same requests with another patience: each is repeated for *timeout_s* seconds at most."""
         return Admin(self._requester.within(timeout_s))
@@ -99,13 +109,7 @@ class Admin:
     async def clients(self, client_id: str = "", *, page: int = 0) -> list[pb.ClientStatus]:
         """Clients by id, or the one with that id."""
         request = pb.ClientsRequest(version=1, client_id=raw(client_id), max=page)
-        found: list[pb.ClientStatus] = []
-        while True:
-            answer = await self._requester.ask("admin.clients", request, pb.ClientsResponse)
-            found += answer.clients
-            if not answer.more or not answer.clients:
-                return found
-            request.after = answer.clients[-1].client_id
+        return await self._listed("admin.clients", request, pb.ClientsResponse, "clients", "client_id")
 
     async def policies(self, channel: str = "", name: str = "", *, pattern: str = "", page: int = 0) -> PolicyList:
         """Policies of delivery, the wider the earlier: all, those of one *pattern*, or those that concern a *channel* and in it
@@ -122,35 +126,17 @@ class Admin:
     async def consumer_groups(self, group: str = "", *, page: int = 0) -> list[pb.ConsumerGroupStatus]:
         """The consumer groups that have members, by name; or only *group*, with its members and channels."""
         request = pb.ConsumerGroupsRequest(version=1, group=raw(group), max=page)
-        found: list[pb.ConsumerGroupStatus] = []
-        while True:
-            answer = await self._requester.ask("admin.consumer_groups", request, pb.ConsumerGroupsResponse)
-            found += answer.groups
-            if not answer.more or not answer.groups:
-                return found
-            request.after = found[-1].group
+        return await self._listed("admin.consumer_groups", request, pb.ConsumerGroupsResponse, "groups", "group")
 
     async def pins(self, *, page: int = 0) -> list[pb.PinStatus]:
         """The channels that are pinned to a group, by name."""
         request = pb.PinsRequest(version=1, max=page)
-        found: list[pb.PinStatus] = []
-        while True:
-            answer = await self._requester.ask("admin.pins", request, pb.PinsResponse)
-            found += answer.pins
-            if not answer.more or not answer.pins:
-                return found
-            request.after = answer.pins[-1].channel
+        return await self._listed("admin.pins", request, pb.PinsResponse, "pins", "channel")
 
     async def delayed(self, channel: str, *, page: int = 0) -> list[pb.DelayedMessage]:
         """The messages that wait for the time which their publishers have told, by id."""
         request = pb.DelayedRequest(version=1, channel=raw(channel), max=page)
-        found: list[pb.DelayedMessage] = []
-        while True:
-            answer = await self._requester.ask("admin.delayed", request, pb.DelayedResponse)
-            found += answer.messages
-            if not answer.more or not answer.messages:
-                return found
-            request.after = found[-1].id
+        return await self._listed("admin.delayed", request, pb.DelayedResponse, "messages", "id")
 
     async def read_delayed(self, channel: str, after: int = 0, *, until: int = 0) -> pb.ReadDelayedResponse:
         """A page of the same messages with their contents, those with an id above *after*; while `more` is set, the next page
