@@ -9,7 +9,7 @@ The client never closes a NATS connection that the caller has supplied.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
@@ -33,7 +33,14 @@ from stan_client.messages import BatchCallback, Callback, Message, OnError, Subs
 from stan_client.middleware import Chain, Middleware, MiddlewareContext, handled
 from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context, encode_due, encode_ttl
 from stan_client.positions import Start, new_only
-from stan_client.publishing import PUBLISHES_PER_TURN_MAX, OnAck, Publisher, PublishManyResult
+from stan_client.publishing import (
+    ACK_LEVELS,
+    PUBLISHES_PER_TURN_MAX,
+    AckLevel,
+    OnAck,
+    Publisher,
+    PublishManyResult,
+)
 from stan_client.session import Session, SessionOptions, check_cluster_id
 from stan_client.subscription import Subscription
 from stan_client.waiters import Waiters
@@ -53,6 +60,9 @@ EPOCH_BITS: Final = 32
 """The lower bits of a cluster's epoch, which tell rescues of one number apart; above them is that number."""
 
 FROM_BEFORE_THE_RESCUE: Final = "stan: a server answers that is from before the rescue of this cluster"
+
+_Way = Callable[[str, bytes, str, bytes, float | None], Awaitable[Published]]
+"""How one message goes: channel, data, reply, context, and the loop time at which the caller gives up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +250,7 @@ class Client(Connected):
         deliver_at: datetime | None = None,
         ttl_s: float | None = None,
         timeout_s: float | None = None,
+        ack: AckLevel = "commit",
     ) -> Published:
         """Publish one message and wait for its ack; returns the message's guid, which tells its `sequence`.
 
@@ -256,8 +267,12 @@ class Client(Connected):
                 server rounds their end up to a second, or to a 3600th of a longer time. More than 0, at most ten years.
             timeout_s: seconds that the whole call takes at most, whatever middleware does meanwhile. None: the client's
                 `ack_timeout_s` for room in the window, and once more for the ack.
+            ack: "commit" waits until the message is stored for good. "none" waits for nothing but a connection that takes the
+                bytes, and promises nothing: the server does not answer, a refused or lost message is not told, the sequence is
+                not known, and `republish` does not send it again. For telemetry, of which the next value replaces the last.
 
         Raises:
+            ValueError: *ack* is neither.
             ServerError: the server refused the message. PublishAckTimeoutError: no ack in time; NotSentError, a kind of it: the
                 message was not even sent.
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
@@ -269,24 +284,53 @@ class Client(Connected):
             StanClientError: the session was lost before the ack came; whether the message is stored is not known.
         """
         until, due, ttl = deadline(timeout_s), encode_due(delay_s, deliver_at), encode_ttl(ttl_s)
+        send = self._way(ack)
         if self._chain:
             message = NewMessage(data, headers or NOTHING, key, reply)
-            told = await self._publish_in_chain(channel, message, ttl + due, until)
+            told = await self._publish_in_chain(send, channel, message, ttl + due, until)
         else:
-            told = await self._publish(channel, data, reply, ttl + due + encode_context(headers, key), until)
+            told = await send(channel, data, reply, ttl + due + encode_context(headers, key), until)
         if due:
             told.sequence, told.delayed_id = None, told.sequence or 0
         return told
 
+    def _way(self, ack: AckLevel) -> _Way:
+        """How a message of this ack level is published."""
+        if ack not in ACK_LEVELS:
+            raise ValueError(f"ack is one of {', '.join(ACK_LEVELS)}, not {ack!r}")
+        return self._publish if ack == "commit" else self._publish_unacked
+
     async def _publish_in_chain(
-        self, channel: str, message: NewMessage, times: bytes, until: float | None
+        self, way: _Way, channel: str, message: NewMessage, times: bytes, until: float | None
     ) -> Published:
         async def send(message: NewMessage) -> Published:
             context = times + encode_context(message.headers, message.key)
-            return await self._publish(channel, message.data, message.reply, context, until)
+            return await way(channel, message.data, message.reply, context, until)
 
         told = await self._chain.run(MiddlewareContext("publish", self, channel, deadline=until), message, send)
         return cast("Published", told)
+
+    async def _publish_unacked(
+        self, channel: str, data: bytes, reply: str, context: bytes, until: float | None
+    ) -> Published:
+        try:
+            now = asyncio.get_running_loop().time()
+            async with asyncio.timeout_at(now + self._options.ack_timeout_s if until is None else until):
+                await self._connected()
+        except TimeoutError:
+            raise NotSentError from None
+        told = Published(self._publisher.publish_unacked(channel, data, reply, context))
+        told.sequence, told.delayed_id = None, 0
+        return told
+
+    async def _connected(self) -> None:
+        """Wait for a session whose connection takes bytes."""
+        while True:
+            session = await self.ready()
+            await session.link.drained()
+            if self._publisher.attached and not self._closed:
+                return
+            await self._publisher.wait_for_room()
 
     async def _publish(self, channel: str, data: bytes, reply: str, context: bytes, until: float | None) -> Published:
         loop = asyncio.get_running_loop()
@@ -378,6 +422,7 @@ class Client(Connected):
         headers: Headers | None = None,
         key: str | bytes = "",
         timeout_s: float | None = None,
+        ack: AckLevel = "commit",
     ) -> int:
         """Publish all *messages*, as many at once as the window allows, and wait for all acks; returns the number of messages.
 
@@ -388,21 +433,23 @@ class Client(Connected):
             headers: of the messages that are data alone.
             key: of the messages that are data alone.
             timeout_s: seconds that each message waits at most, for room and for its ack. None: for its ack `ack_timeout_s`.
+            ack: as of publish(); with "none" the number is that of the messages sent.
 
         Raises:
+            ValueError: *ack* is neither.
             PublishManyError: some messages were not acked; `failures` lists which and why. The first failure ends the
                 publishing, so that the messages after a refused one are not published before it.
             ConnectionClosedError, MessageTooLargeError, InvalidNameError, InvalidHeadersError, InvalidKeyError,
             NotSupportedError: as of publish(); the messages before were sent.
         """
-        every = NewMessage(b"", headers or NOTHING, key, reply)
+        every, way = NewMessage(b"", headers or NOTHING, key, reply), self._way(ack)
         if self._chain:
-            return await self._publish_many_in_chain(channel, messages, every, timeout_s)
+            return await self._publish_many_in_chain(way, channel, messages, every, timeout_s)
         batch = PublishManyResult()
         common = encode_context(headers, key)
-        room = 0
+        acked, room = ack == "commit", 0
         for place, message in enumerate(messages):
-            if not room and not (room := await self._turn_of_room(timeout_s)):
+            if not room and not (room := await self._turn_of_room(timeout_s, acked=acked)):
                 batch.failures.append((place, NotSentError()))
             if batch.failures:
                 break
@@ -412,18 +459,28 @@ class Client(Connected):
                 data, subject, context = message, reply, common
             if self._closed:
                 raise ConnectionClosedError from self._reason
-            batch.expect(
-                self._publisher.publish(channel, data, subject, batch.settle, context, timeout_s=timeout_s), place
-            )
+            if acked:
+                batch.expect(
+                    self._publisher.publish(channel, data, subject, batch.settle, context, timeout_s=timeout_s), place
+                )
+            else:
+                self._publisher.publish_unacked(channel, data, subject, context)
+                batch.acked += 1
             room -= 1
         return await batch.result()
 
-    async def _turn_of_room(self, timeout_s: float | None) -> int:
+    async def _turn_of_room(self, timeout_s: float | None, *, acked: bool) -> int:
         """Wait for room and let the encoded messages reach the socket; returns how many messages may be published in this turn of
         the event loop, 0 if the time is over."""
         try:
             async with asyncio.timeout(timeout_s):
                 while True:
+                    if not acked:
+                        await self._connected()
+                        await asyncio.sleep(0)
+                        if self._publisher.attached:
+                            return PUBLISHES_PER_TURN_MAX
+                        continue
                     room = min(await self.room(), PUBLISHES_PER_TURN_MAX)
                     await asyncio.sleep(0)
                     room = min(room, self._publisher.free())
@@ -433,7 +490,12 @@ class Client(Connected):
             return 0
 
     async def _publish_many_in_chain(
-        self, channel: str, messages: Iterable[bytes | NewMessage], every: NewMessage, timeout_s: float | None
+        self,
+        way: _Way,
+        channel: str,
+        messages: Iterable[bytes | NewMessage],
+        every: NewMessage,
+        timeout_s: float | None,
     ) -> int:
         """As publish_many, with one task per message, because middleware may wait."""
         batch = PublishManyResult()
@@ -443,7 +505,7 @@ class Client(Connected):
 
         async def publish(place: int, message: NewMessage) -> None:
             try:
-                await self._publish_in_chain(channel, message, b"", deadline(timeout_s))
+                await self._publish_in_chain(way, channel, message, b"", deadline(timeout_s))
                 batch.acked += 1
             except StanClientError as error:
                 batch.failures.append((place, error))

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 from stan.protocol.channels import is_channel_name
 from stan.protocol.features import Feature
@@ -32,6 +32,11 @@ from stan_client.session import Session, fresh_id, text_of
 from stan_client.waiters import Waiters
 
 log = logging.getLogger("stan_client")
+
+AckLevel = Literal["commit", "none"]
+"""When the server answers a publish: when the message is stored for good, or never."""
+
+ACK_LEVELS: Final = get_args(AckLevel)
 
 OnAck = Callable[[Published, StanClientError | None], None]
 """Called once per message with its guid, which tells the sequence if that was asked for, and None or the error; in the turn that
@@ -88,6 +93,8 @@ class PublishPath:
         reply: str,
         context: bytes,
         numbered: bool,  # noqa: FBT001 - positional for speed
+        *,
+        acked: bool = True,
     ) -> bytes:
         """Return the NATS frame of one publish.
 
@@ -98,6 +105,7 @@ class PublishPath:
             reply: a subject of the program's own.
             context: headers and key, as `encode_context` makes them.
             numbered: the ack is to tell the sequence, if the server of this session can.
+            acked: the server is to answer.
 
         Raises:
             MessageTooLargeError: larger than NATS accepts. InvalidNameError: *channel* is not a valid channel name.
@@ -112,7 +120,7 @@ class PublishPath:
         subject, name = self._names.get(channel) or self._name(channel)
         frame = encode_publish(
             subject,
-            self.ack_inbox,
+            self.ack_inbox if acked else b"",
             self._client_id,
             guid,
             name,
@@ -167,6 +175,11 @@ class Publisher:
     def in_flight(self) -> int:
         """Publishes without ack."""
         return len(self._pending)
+
+    @property
+    def attached(self) -> bool:
+        """There is a session to publish on."""
+        return self._path is not None
 
     async def attach(self, session: Session) -> None:
         """Publish on *session* from now on."""
@@ -261,6 +274,20 @@ class Publisher:
         path.link.send(frame)
         if deadline < self._timer_at:
             self._watch(deadline)
+        return name
+
+    def publish_unacked(self, channel: str, data: bytes, reply: str, context: bytes) -> str:
+        """Send one message that the server does not answer; returns its guid. It takes no room, and is never sent again.
+
+        Raises:
+            TooManyInFlightError: no session at the moment.
+            MessageTooLargeError, InvalidNameError, NotSupportedError: as of `publish`.
+        """
+        path = self._path
+        if path is None:
+            raise TooManyInFlightError
+        name = next(self._guids)
+        path.link.send(path.encode(name.encode(), channel, data, reply, context, False, acked=False))  # noqa: FBT003
         return name
 
     # --- acks ------------------------------------------------------------------------------------------------------

@@ -103,6 +103,7 @@ class Totals:
 
     in_messages: int = 0
     in_bytes: int = 0
+    unanswered_messages: int = 0  # whose publishers want no ack
     late_messages: int = 0  # delayed ones that were given up
     expired_messages: int = 0  # those whose time to live was over
 

@@ -133,6 +133,9 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _gauge("subscriptions", "Subscriptions and offline durables that this node leads", subscriptions)
     yield _counter("in_messages", "Messages received from publishers, also those refused", state.in_messages)
     yield _counter("in_bytes", "Their bytes", state.in_bytes)
+    yield _counter(
+        "unanswered_messages", "Messages whose publishers want no ack, of in_messages", state.unanswered_messages
+    )
     yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", state.out_messages)
     yield _counter("out_bytes", "Their bytes", state.out_bytes)
     yield _counter("expired_messages", "Messages removed because their time to live was over", state.expired_messages)

@@ -94,6 +94,14 @@ async def test_pub_count_size_and_file(nats_url, broker, tmp_path) -> None:
     assert stored(broker) == [bytes(3), bytes(3), b"\x00\xff"]
 
 
+async def test_pub_without_acks_sends_and_says_so(nats_url, broker) -> None:
+    code, _, told = await stan("pub", "ch", "hello", "-s", nats_url, "--count", "3", "--no-ack")
+    assert (code, told.startswith("Sent 3 messages (15 bytes) to ch")) == (0, True), told
+    assert (stored(broker), broker.unanswered) == ([b"hello"] * 3, 3)
+    code, _, told = await stan("pub", "ch", "hello", "-s", nats_url, "--no-ack", "--sync")
+    assert (code, "--sync waits for acks" in told) == (2, True), told
+
+
 async def test_pub_refused_fails_with_the_servers_text(nats_url, broker) -> None:
     broker.refuse["pub"] = errors.TOO_MANY_CHANNELS
 

@@ -51,6 +51,38 @@ async def test_whole_life_of_a_client_with_the_real_broker(url) -> None:
             await client.subscribe("a..b")
 
 
+async def test_messages_without_acks_are_stored_in_order_between_those_with_acks(url) -> None:
+    """Through publish, publish_many and middleware; more than the window has room for; the window stays empty."""
+
+    async def mark(context, message, proceed):
+        return await proceed(message.with_headers({"marked": "1"}))
+
+    async with await stan_client.connect("test-cluster", "me", servers=url, max_pub_acks_in_flight=2) as client:
+        told = await client.publish("ch", b"first", ack="none", key="k", headers={"a": "1"})
+        assert (len(told) > 0, told.sequence) == (True, None)
+        assert await client.publish_many("ch", [b"many"] * 3000, ack="none") == 3000
+        assert (await client.publish("ch", b"acked")).sequence == 3002
+        with pytest.raises(ValueError, match="ack is one of commit, none"):
+            await client.publish("ch", b"x", ack="append")  # type: ignore[arg-type]
+        async with await stan_client.connect("test-cluster", "other", servers=url, middleware=[mark]) as other:
+            await other.publish("ch", b"marked", ack="none")
+            assert await other.publish_many("ch", [b"marked"] * 2, ack="none") == 2
+            assert (await other.publish("ch", b"last")).sequence == 3006
+        sub = await client.subscribe("ch", start=stan_client.everything(), max_in_flight=4000)
+        got = [await anext(sub) for _ in range(3006)]
+        assert [one.data for one in got] == [b"first", *[b"many"] * 3000, b"acked", *[b"marked"] * 3, b"last"]
+        assert (got[0].key, got[0].headers) == (b"k", {"a": b"1"})
+        assert [len(one.headers) for one in got[3002:]] == [1, 1, 1, 1]
+
+
+async def test_a_refused_message_without_ack_is_told_nobody_and_the_next_one_is_stored(url) -> None:
+    async with await stan_client.connect("test-cluster", "me", servers=url) as client:
+        with pytest.raises(stan_client.InvalidNameError):
+            await client.publish("a..b", b"x", ack="none")
+        await client.publish("_STAN.x", b"refused by the server", ack="none")
+        assert (await client.publish("ch", b"x")).sequence == 1
+
+
 async def test_headers_key_and_sequence_round_trip_with_the_real_broker(url) -> None:
     """Delivery, redelivery, fetch, read, and what the server would refuse is refused before."""
     headers, stored = {"trace": "a1", "raw": b"\xff"}, {"trace": b"a1", "raw": b"\xff"}

@@ -100,6 +100,7 @@ class FakeBroker:
         self.clients: dict[bytes, wire.ConnectRequest] = {}
         self.subscriptions: list[FakeSubscription] = []
         self.publishes: list[wire.PubMsg] = []
+        self.unanswered = 0  # of these, those whose publishers want no ack
         self.acks: list[tuple[str, int]] = []
         self.verdicts: list[wire.Ack] = []  # acks of other kinds, and cumulative ones, in the order in which they came
         self.requests: list[tuple[str, object]] = []
@@ -232,7 +233,8 @@ class FakeBroker:
             log.append(stored)
             for subscription in self.subscriptions:
                 await self._deliver(subscription)
-        if "pub" in self.mute:
+        self.unanswered += not msg.reply
+        if "pub" in self.mute or not msg.reply:
             return
         ack = wire.PubAck(guid=publish.guid, error=self.refuse.get("pub", "").encode(), sequence=sequence)
         await self._nats.publish(msg.reply, ack.SerializeToString())

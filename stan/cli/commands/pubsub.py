@@ -62,6 +62,7 @@ class PublishJob:
     key: bytes
     delay_s: float | None = None
     ttl_s: float | None = None
+    acked: bool = True
 
 
 @injected
@@ -88,6 +89,10 @@ def pub(
     delay: Annotated[str, typer.Option(help="Each message comes so much later: 90s, 1h30m.")] = "",
     ttl: Annotated[str, typer.Option(help="Nobody gets a message so long after it was stored: 90s, 1h30m.")] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all went well.")] = False,  # noqa: FBT002
+    acked: Annotated[  # noqa: FBT002
+        bool,
+        typer.Option("--ack/--no-ack", help="Wait for acks; or ask for none: what is refused or lost is not told."),
+    ] = True,
     client_id: ClientId = "",
     *,
     target: Target,
@@ -99,6 +104,8 @@ def pub(
         raise typer.BadParameter("MESSAGE, --size, --file and --lines exclude each other.")
     if not any(given) and sys.stdin.isatty():
         raise typer.BadParameter("Give a MESSAGE, --size, --file or --lines, or pipe something in.")
+    if wait and not acked:
+        raise typer.BadParameter("--sync waits for acks, and --no-ack asks for none.")
     headers = parse_headers(header or [])
     payloads = _payloads(message, size, file, lines=lines)
     job = PublishJob(
@@ -111,6 +118,7 @@ def pub(
         key=_bytes_of(key),
         delay_s=parsed("--delay", duration_ns, delay) / SECOND if delay else None,
         ttl_s=parsed("--ttl", duration_ns, ttl) / SECOND if ttl else None,
+        acked=acked,
     )
     run(_publish(target, job, payloads, quiet=quiet))
 
@@ -216,6 +224,19 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
     async with target.connect("pub") as client:
         room = 0
         async for data in _paced(payloads, job):
+            if not job.acked:
+                await client.publish(
+                    job.channel,
+                    data,
+                    reply=job.reply,
+                    headers=job.headers,
+                    key=job.key,
+                    delay_s=job.delay_s,
+                    ttl_s=job.ttl_s,
+                    ack="none",
+                )
+                tally.published, tally.bytes = tally.published + 1, tally.bytes + len(data)
+                continue
             if room == 0:
                 room = min(await client.room(), PUBLISHES_PER_TURN_MAX)
                 await asyncio.sleep(0)  # acks come in, bytes go out
@@ -243,7 +264,7 @@ async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[byte
         return EXIT_FAILED
     if not quiet:
         messages = "1 message" if tally.published == 1 else f"{tally.published:,} messages"
-        text = f"Published {messages} ({tally.bytes:,} bytes) to {job.channel}"
+        text = f"{'Published' if job.acked else 'Sent'} {messages} ({tally.bytes:,} bytes) to {job.channel}"
         err.print(f"{text} in {time.monotonic() - began:.2f} s", markup=False, highlight=False, soft_wrap=True)
     return 0
 

@@ -187,6 +187,11 @@ class BrokerView:
         return self._context.reports.totals.in_bytes
 
     @property
+    def unanswered_messages(self) -> int:
+        """Those of `in_messages` whose publishers want no ack."""
+        return self._context.reports.totals.unanswered_messages
+
+    @property
     def out_messages(self) -> int:
         """Messages sent to subscribers, redeliveries included."""
         return sum(group.dispatch.totals.out_messages for group in self._context.groups.values())

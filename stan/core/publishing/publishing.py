@@ -105,6 +105,8 @@ class Publishing:
         totals = context.reports.totals
         totals.in_messages += batch.count
         totals.in_bytes += batch.payload_bytes
+        if batch.replied:
+            totals.unanswered_messages += batch.replied.count(0)
         if context.config.cluster is not None:
             info = context.meta.channels.get(batch.channel)
             group = context.groups.get(context.group_number(batch.channel) if info is None else info.group)

@@ -181,6 +181,7 @@ def test_metrics_of_a_broker_alone():
         == 40
     )
     assert found["stan_out_messages_total",] == 12 + 5
+    assert found["stan_unanswered_messages_total",] == 0
     assert found["stan_out_bytes_total",] > 0
     assert found["stan_stored_bytes",] == found["stan_channel_bytes", "foo"] > 0
     assert (found["stan_channel_first_sequence", "foo"], found["stan_channel_last_sequence", "foo"]) == (1, 40)
