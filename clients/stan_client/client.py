@@ -24,11 +24,12 @@ from stan_client.errors import (
     ConnectionClosedError,
     NotSentError,
     PingOptionsError,
+    ReplyTimeoutError,
     ServerError,
     StanClientError,
     SubscribeRequestTimeoutError,
 )
-from stan_client.inbox import Inbox
+from stan_client.inbox import Inbox, ReplyInbox
 from stan_client.messages import BatchCallback, Callback, Message, OnError, SubscriptionOptions
 from stan_client.middleware import Chain, Middleware, MiddlewareContext, handled
 from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context, encode_due, encode_ttl
@@ -41,7 +42,7 @@ from stan_client.publishing import (
     Publisher,
     PublishManyResult,
 )
-from stan_client.session import Session, SessionOptions, check_cluster_id
+from stan_client.session import Session, SessionOptions, check_cluster_id, fresh_id
 from stan_client.subscription import Subscription
 from stan_client.waiters import Waiters
 
@@ -96,6 +97,7 @@ class Client(Connected):
             republish=options.republish,
         )
         self._chain = Chain(options.middleware)
+        self._replies = ReplyInbox(fresh_id())
         self._recovery: asyncio.Task[None] | None = None
         self._ready_waiters = Waiters()
         self._closed = False
@@ -142,6 +144,7 @@ class Client(Connected):
             await session.drop()
             raise ServerError(FROM_BEFORE_THE_RESCUE)
         self._rescues = rescues
+        await self._replies.listen(link)
         await self._publisher.attach(session)
         return session
 
@@ -331,6 +334,56 @@ class Client(Connected):
             if self._publisher.attached and not self._closed:
                 return
             await self._publisher.wait_for_room()
+
+    async def request(
+        self,
+        channel: str,
+        data: bytes,
+        *,
+        headers: Headers | None = None,
+        key: str | bytes = "",
+        ttl_s: float | None = None,
+        timeout_s: float = 5,
+    ) -> bytes:
+        """Publish a message that asks for an answer, and return the first one that comes: what somebody who handles the message
+        gives to Message.respond, or publishes to its reply subject over NATS.
+
+        The message is stored as any other, so it is handled also if its handler dies, and though nobody waits for the answer any
+        more; *ttl_s* bounds that. The answer is not stored: it comes over NATS, to an inbox of this client.
+
+        Args:
+            channel: its name.
+            data: the message.
+            headers: as of publish().
+            key: as of publish().
+            ttl_s: as of publish().
+            timeout_s: seconds for the ack of the message and the answer together.
+
+        Raises:
+            ReplyTimeoutError: the message is stored, and no answer came in time. Else as of publish(), if no answer came.
+        """
+        until = asyncio.get_running_loop().time() + timeout_s
+        reply, answer = self._replies.expect()
+        try:
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._replies.listen((await self.ready()).link)
+            except TimeoutError:
+                raise NotSentError from None
+            try:
+                await self.publish(
+                    channel, data, reply=reply, headers=headers, key=key, ttl_s=ttl_s, timeout_s=left_s(until)
+                )
+            except StanClientError:
+                if not answer.done():  # else the ack alone was lost: what is answered is stored
+                    raise
+            try:
+                async with asyncio.timeout_at(until):
+                    return await answer
+            except TimeoutError:
+                raise ReplyTimeoutError from None
+        finally:
+            self._replies.forget(reply)
 
     async def _publish(self, channel: str, data: bytes, reply: str, context: bytes, until: float | None) -> Published:
         loop = asyncio.get_running_loop()
@@ -678,6 +731,7 @@ class Client(Connected):
 
     async def _stop(self, error: StanClientError) -> None:
         self._closed, self._session = True, None
+        self._replies.end(error)
         if self._recovery is not None and self._recovery is not asyncio.current_task():
             self._recovery.cancel()
         for subscription in list(self._subscriptions):

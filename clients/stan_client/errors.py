@@ -54,6 +54,12 @@ class FetchTimeoutError(RequestTimeoutError):
     text = "stan: fetch request timeout"
 
 
+class ReplyTimeoutError(RequestTimeoutError):
+    """The request is stored, and nobody has answered it in time; it may still be handled."""
+
+    text = "stan: no reply in time"
+
+
 class OutcomeUnknownError(RequestTimeoutError):
     """A batch without ids got no answer in time: whether it is stored is not known, and it was not sent again."""
 
@@ -168,6 +174,12 @@ class NilMessageError(StanClientError):
     """ack() on a message that belongs to no subscription."""
 
     text = "stan: nil message"
+
+
+class NotARequestError(StanClientError):
+    """respond() to a message that asks for no reply, or for one elsewhere than in an inbox (`_INBOX.`)."""
+
+    text = "stan: the message asks for no reply"
 
 
 class NoMessageError(StanClientError, TimeoutError):

@@ -1,17 +1,24 @@
-"""One NATS inbox for the answers to many requests: the last token of the subject identifies the request that is answered.
+"""NATS inboxes for the answers to many requests: the last token of the subject identifies the request that is answered.
 
 Promises: a waiting request completes in the turn that reads its answer, and no later than its timeout; after `shut` none waits.
-Never sends a request twice: the caller decides what to do without an answer.
+Never sends a request twice: the caller decides what to do without an answer. An answer that comes late, a second time, or to
+nobody's request is dropped.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from typing import Final
 
-from stan.protocol.channels import publication
+from stan.protocol.channels import OWN_INBOXES, is_channel_name, publication
 from stan.protocol.frames import Frame
 from stan_client.connection import NatsLink
+from stan_client.errors import NotARequestError, StanClientError
 
 Taker = Callable[[Frame], None]
+
+INBOX_PREFIX: Final = "_INBOX."
+"""What the reply subject of a request begins with. A worker publishes what it has computed to a subject that a stranger chose, so
+nothing but an inbox of a client is taken for one."""
 
 
 class Inbox:
@@ -91,3 +98,70 @@ class Inbox:
             taker = self._takers.get(frame.subject.rpartition(b".")[2])
             if taker is not None:
                 taker(frame)
+
+
+class ReplyInbox:
+    """Where the answers to the requests come that a client has published as messages: from whoever handles those, past the
+    streaming servers. It outlives sessions, and listens from the first request on."""
+
+    def __init__(self, unique: str) -> None:
+        """*unique*: a token that no other inbox has."""
+        self._subject = f"{INBOX_PREFIX}{unique}"
+        self._waiting: dict[bytes, asyncio.Future[bytes]] = {}  # correlation id -> the answer
+        self._asked = 0
+        self._link: NatsLink | None = None  # the one on which it listens
+        self._ended: StanClientError | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def listen(self, link: NatsLink) -> None:
+        """Listen on *link*; nothing happens if it does already, and before the first request."""
+        if self._link is not link and self._waiting:
+            self._link = link
+            await link.listen(f"{self._subject}.*", self._take)
+
+    def expect(self) -> tuple[str, asyncio.Future[bytes]]:
+        """Return the reply subject for one more request, and where its answer will be; the caller calls `forget` in the end.
+
+        Raises:
+            StanClientError: the client is closed.
+        """
+        if self._ended is not None:
+            raise self._ended
+        self._asked += 1
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[b"%d" % self._asked] = answer
+        return f"{self._subject}.{self._asked}", answer
+
+    def forget(self, subject: str) -> None:
+        """Drop what comes for the request with this reply subject from now on."""
+        answer = self._waiting.pop(subject.rpartition(".")[2].encode(), None)
+        if answer is not None:
+            answer.cancel()
+
+    def end(self, error: StanClientError) -> None:
+        """Let all that wait fail with *error*, and all later requests."""
+        self._ended = error
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # read here: who is still publishing may never look at it
+
+    def _take(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            answer = self._waiting.get(frame.subject.rpartition(b".")[2])
+            if answer is not None and not answer.done() and not frame.nobody:
+                answer.set_result(bytes(frame.payload))
+
+
+def reply_subject(reply: str) -> bytes:
+    """The reply subject of a request, for NATS.
+
+    Raises:
+        NotARequestError: the message asks for no answer, or for one somewhere else than in an inbox.
+    """
+    subject = reply.encode("utf-8", "surrogateescape")
+    if not reply.startswith(INBOX_PREFIX) or subject.startswith(OWN_INBOXES) or not is_channel_name(subject):
+        raise NotARequestError
+    return subject

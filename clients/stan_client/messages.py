@@ -53,6 +53,9 @@ class Acker(Protocol):
     def reject(self, sequence: int, reason: str) -> Said:
         """Tell that a message shall never come again."""
 
+    def respond(self, reply: str, data: bytes) -> Said:
+        """Send data to the reply subject of a message."""
+
 
 class Message:
     """One message of a channel (STAN-SPEC 2.1, MsgProto); text is `str`, bytes that are not UTF-8 as surrogates.
@@ -152,6 +155,18 @@ class Message:
     def reject(self, reason: str = "") -> Said:
         """Tell that this message can never be handled: it is settled, and does not come again. *reason*, errors: as of nak()."""
         return self._said_to().reject(self.sequence, reason)
+
+    def respond(self, data: bytes) -> Said:
+        """Answer a request, which is a message published by Client.request: *data* goes to who waits for it, straight over NATS.
+        Call it before the message is acked: who dies in between answers again when the message has come again, and the requester
+        takes the first answer. The result is False if the NATS connection is gone.
+
+        Raises:
+            NotARequestError: the message asks for no reply.
+            MessageTooLargeError: larger than NATS accepts.
+            NilMessageError: the message was not delivered by a subscription.
+        """
+        return self._said_to().respond(self.reply, data)
 
     def _said_to(self) -> Acker:
         if self._acker is None:

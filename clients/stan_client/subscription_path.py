@@ -8,12 +8,13 @@ would take them for acks.
 
 import asyncio
 
+from stan.protocol.channels import publication
 from stan.protocol.features import Feature
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import encode_acks, encode_cumulative_ack, encode_verdict
 from stan.protocol.proto import wire_pb2 as wire
 from stan_client.connection import Handler
-from stan_client.errors import NotSupportedError
+from stan_client.errors import MessageTooLargeError, NotSupportedError
 from stan_client.session import Session, fresh_id
 
 DELAY_NS_MAX = 2**62
@@ -87,6 +88,19 @@ class SubscriptionPath:
             NotSupportedError: the server would take it for the ack of one message.
         """
         return self._send_behind_acks(encode_cumulative_ack(self.ack_inbox, self.name, sequence))
+
+    def respond(self, subject: bytes, data: bytes) -> bool:
+        """Publish *data* on a NATS subject, ahead of the acks of this turn; returns False if the NATS connection is closed.
+
+        Raises:
+            MessageTooLargeError: larger than NATS accepts.
+        """
+        if self._link.closed:
+            return False
+        if len(data) > self._link.max_payload:
+            raise MessageTooLargeError
+        self._link.send(publication(subject, data))
+        return True
 
     def _send_behind_acks(self, frame: bytes) -> bool:
         if not self.knows_verdicts:

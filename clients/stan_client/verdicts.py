@@ -11,6 +11,7 @@ from typing import Final
 
 from stan.protocol.proto import wire_pb2 as wire
 from stan_client.errors import NotSupportedError
+from stan_client.inbox import reply_subject
 from stan_client.messages import GONE, NOTED, Message, OnError, Said
 from stan_client.subscription_path import SubscriptionPath
 
@@ -57,6 +58,11 @@ class VerdictPath:
     def reject(self, sequence: int, reason: str) -> Said:
         """Tell that a message shall never come again."""
         return self._say(sequence, wire.REJECT, reason)
+
+    def respond(self, reply: str, data: bytes) -> Said:
+        """Send data to the reply subject of a message, ahead of the acks of this turn. It may be said of an acked message, too,
+        and also after the path is closed: the requester waits for it."""
+        return NOTED if self._path.respond(reply_subject(reply), data) else GONE
 
     def _say(self, sequence: int, kind: wire.Verdict, reason: str = "", delay_s: float | None = None) -> Said:
         self._check()

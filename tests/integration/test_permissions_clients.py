@@ -223,3 +223,20 @@ def test_what_cannot_be_is_refused_at_start(tmp_path, text, flags, complaint):
     told = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=PATHS, check=False, timeout=60)
     assert told.returncode == 1
     assert complaint.format(file=file, bad=bad) in told.stderr
+
+
+async def test_requests_are_answered_by_workers_of_the_same_user(tmp_path, conf):
+    """What others say stays in their account of NATS: it reaches nobody, and nobody is told."""
+    with StanServer(tmp_path, "-c", conf) as server:
+        alice, bob = as_user(server.url, "alice"), as_user(server.url, "bob")
+        async with (
+            await stan_client.connect(CLUSTER_ID, "alice-asks", servers=alice) as asking,
+            await stan_client.connect(CLUSTER_ID, "alice-works", servers=alice) as same,
+            await stan_client.connect(CLUSTER_ID, "bob-works", servers=bob) as other,
+        ):
+            await same.subscribe("a.jobs", lambda message: message.respond(b"of the same user"))
+            await other.subscribe("a.jobs", lambda message: message.respond(b"of another user"))
+            assert await asking.request("a.jobs", b"x", timeout_s=30) == b"of the same user"
+            await other.subscribe("a.other", lambda message: message.respond(b"of another user"))
+            with pytest.raises(stan_client.ReplyTimeoutError):
+                await asking.request("a.other", b"x", timeout_s=1)
