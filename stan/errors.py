@@ -143,6 +143,10 @@ INVALID_TRANSACTION = "stan: invalid transaction request"
 INVALID_ROWS = "stan: row {} is not well-formed"
 KEY_NEEDS_LEVEL = "stan: row {} has a key: keys need level {} of the cluster, which is at level {}"
 STAGED_OTHERWISE = "stan: this part is staged already, with other rows"
+ANOTHER_WRITER = (
+    "stan: version {} of application '{}' is older than, or the same as, what another writer has committed ({}): "
+    "nothing is added; a writer needs an application name of its own (with Spark: txnAppId)"
+)
 APP_OF_ANOTHER = "stan: this application is another user's"
 STAGED_GONE = "stan: staged rows are gone"
 STAGED_UNNAMED = "stan: more is staged than the commit names"

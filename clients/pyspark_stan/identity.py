@@ -20,6 +20,8 @@ from stan.protocol.kernel.rows import ID_BYTES, IdSet
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
 """Properties of a task of a streaming query; pyspark's own foreach() relies on BATCH_ID, too."""
+BATCH_JOBS: Final = "batch"
+"""The writer of saves outside of streaming queries."""
 RUN_ID: Final = "spark.jobGroup.id"
 EXECUTION_ID: Final = "spark.sql.execution.id"
 """Properties of a task that identify the run of a query, and the action in it."""
@@ -54,6 +56,12 @@ def this_task() -> Task:
     if context is None:
         return Task(0, 0, lambda _: None)
     return Task(context.partitionId(), context.attemptNumber(), context.getLocalProperty)
+
+
+def writer_of(task: Task) -> str:
+    """Return who does the work: the streaming query, whose id its checkpoint keeps; all batch jobs are one writer. Of two writers
+    with one app the broker refuses the later one, which would be taken for a repetition of the earlier one."""
+    return task.property_of(QUERY_ID) or BATCH_JOBS
 
 
 def identity_of(options: SinkOptions, task: Task, *, streaming: bool) -> Identity:
@@ -153,8 +161,12 @@ class ContentIds:
     before.
     """
 
-    def __init__(self, identity: Identity, partition: int) -> None:
+    def __init__(self, identity: Identity, partition: int, writer: str = "") -> None:
         place = f"{identity.app}\0{identity.version}\0{partition}"
+        if not identity.app.startswith(
+            writer
+        ):  # as by itself: else rows of two queries with one txnAppId had the same ids
+            place += f"\0{writer}"
         self._salt = blake2b(place.encode(), digest_size=blake2b.SALT_SIZE).digest()
         self._seen = IdSet()
         self._repeats: Counter[bytes] = Counter()

@@ -23,7 +23,18 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 from stan_client.errors import StanClientError
 
-from pyspark_stan.identity import ContentIds, Identity, Save, Task, identity_of, refuse_second_save, save_of, this_task
+from pyspark_stan.identity import (
+    BATCH_JOBS,
+    ContentIds,
+    Identity,
+    Save,
+    Task,
+    identity_of,
+    refuse_second_save,
+    save_of,
+    this_task,
+    writer_of,
+)
 from pyspark_stan.routing import Request, Router
 from pyspark_stan.sending import InFlightRequests, Submit
 from pyspark_stan.sink_options import SinkOptions, sink_options
@@ -44,6 +55,7 @@ class StanCommitMessage(WriterCommitMessage):
     """The result of one task; its size does not depend on the number of rows."""
 
     identity: Identity | None = None  # None: delivery at-least-once
+    writer: str = ""  # who does this work under the identity's app: a query's id, or batch jobs
     partition: int = 0
     txn: str = ""  # name of the staged rows; empty: nothing is staged
     parts: dict[str, int] = field(default_factory=dict)  # channel -> staged requests
@@ -168,8 +180,9 @@ def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming
     client = client_of(options.connection)
     if options.delivery != "at-least-once":
         message.identity = identity_of(options, task, streaming=streaming)
-        message.save = save_of(task)
-        if client.last_committed(message.identity.app) >= message.identity.version:
+        message.save, message.writer = save_of(task), writer_of(task)
+        app, version = message.identity
+        if client.last_committed(app, writer=message.writer, version=version) >= version:
             message.done_before = True
             for _ in iterator:  # read to the end: stateful operators save their state after the last row
                 pass
@@ -189,7 +202,7 @@ def _send_all(
 ) -> None:
     content_ids = None
     if options.delivery == "idempotent" and message.identity is not None:
-        content_ids = ContentIds(message.identity, message.partition)
+        content_ids = ContentIds(message.identity, message.partition, _query(message))
     router = Router(options, client.max_payload, content_ids)
     sender = _Sender(options, client, message)
     for batch in iterator:
@@ -199,6 +212,11 @@ def _send_all(
         sender.send(request)
     sender.finish()
     message.skipped, message.dead = router.skipped, router.dead
+
+
+def _query(message: StanCommitMessage) -> str:
+    """The id of the query that writes; "" for batch jobs."""
+    return "" if message.writer == BATCH_JOBS else message.writer
 
 
 def _txn(task: Task) -> str:
@@ -224,13 +242,15 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
         return
     if len(identities) > 1:
         raise ValueError(f"tasks of one job with different identities: {sorted(identities)}")
-    (identity,) = identities
+    (identity,), writer = identities, messages[0].writer
     if any(message.done_before for message in messages):
         _log.warning("version %d of '%s' was finished before: nothing is added", *reversed(identity))
         _abort(options, messages)  # staged by tasks that began before the other commit
         return
     patience_s = options.patience_s + sum(message.rows for message in messages) / COMMITTED_ROWS_PER_S_MIN
-    done = client_of(options.connection).commit(identity.app, identity.version, _txns(messages), timeout_s=patience_s)
+    done = client_of(options.connection).commit(
+        identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
+    )
     already = sorted(channel for channel, committed in done.items() if committed.already)
     if already:
         _log.warning(

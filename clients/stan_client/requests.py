@@ -213,6 +213,7 @@ class RequestMethods:
         version: int,
         txns: Mapping[str, Sequence[tuple[str, int]]],
         *,
+        writer: str = "",
         timeout_s: float | None = None,
     ) -> dict[str, Committed]:
         """Add the staged rows to all channels, atomically per channel, then record that the version is finished. May be repeated,
@@ -222,16 +223,23 @@ class RequestMethods:
             app: as staged.
             version: as staged.
             txns: for each channel the txns in the order of their rows, each with the number of its parts there.
+            writer: which work of the app this is, at most 255 bytes: a query, for example. A repetition has the same one.
             timeout_s: patience of each channel's commit, and of recording it.
+
+        Raises:
+            ServerError: refused, also if another writer has committed this version of the app, or a later one; else it would be
+                taken for a repetition.
         """
 
         async def commit(channel: str) -> pb.CommitResponse:
             parts = [pb.Txn(txn=raw(txn), parts=parts) for txn, parts in txns[channel]]
-            request = pb.CommitRequest(app=raw(app), version=version, channel=raw(channel), txns=parts)
+            request = pb.CommitRequest(
+                app=raw(app), version=version, channel=raw(channel), txns=parts, writer=raw(writer)
+            )
             return await self._requester.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
 
         answers = await together(commit, txns)
-        finish = pb.FinishRequest(app=raw(app), version=version)
+        finish = pb.FinishRequest(app=raw(app), version=version, writer=raw(writer))
         await self._requester.ask("finish", finish, pb.FinishResponse, patience_s=timeout_s)
         return {
             channel: Committed(answer.already, answer.first_sequence, answer.last_sequence)
@@ -247,9 +255,21 @@ class RequestMethods:
 
         await together(abort, txns)
 
-    async def last_committed(self, app: str, *, timeout_s: float | None = None) -> int:
-        """The newest version that is finished; -1: none."""
-        request = pb.LastCommittedRequest(app=raw(app))
+    async def last_committed(
+        self, app: str, *, writer: str = "", version: int = 0, timeout_s: float | None = None
+    ) -> int:
+        """The newest version that is finished; -1: none.
+
+        Args:
+            app: its name.
+            writer: who is about to write *version*, as of commit(); "": nobody is.
+            version: what the writer is about to write.
+            timeout_s: patience of the request.
+
+        Raises:
+            ServerError: another writer has finished this version, or a later one.
+        """
+        request = pb.LastCommittedRequest(app=raw(app), writer=raw(writer), version=version)
         answer = await self._requester.ask("last_committed", request, pb.LastCommittedResponse, patience_s=timeout_s)
         return answer.version if answer.known else -1
 

@@ -6,8 +6,10 @@ Promises what the broker promises about batches and transactions, and counts wha
 from collections import Counter
 from concurrent.futures import Future
 
+from stan_client.errors import ServerError
 from stan_client.requests import BatchAck, Committed
 
+from stan.errors import ANOTHER_WRITER
 from stan.protocol.kernel.rows import ID_BYTES, check_rows
 from stan.protocol.proto.wire_pb2 import MsgProto
 
@@ -33,6 +35,7 @@ class FakeClient:
         self.ids = {}  # (producer, channel) -> version -> ids
         self.versions = {}  # (app, channel) -> committed version
         self.finished = {}  # app -> version
+        self.writers = {}  # app -> who committed the newest version
         self.asked = Counter()
         self.failures = []  # exceptions that the next requests get
 
@@ -49,8 +52,10 @@ class FakeClient:
 
         return self._done("stage", stage, len(rows))
 
-    def commit(self, app, version, txns, *, timeout_s=None):
+    def commit(self, app, version, txns, *, writer="", timeout_s=None):
         self.asked["commit"] += 1
+        self._check_writer(app, version, writer)
+        self.writers[app] = writer
         found = {}
         for channel, staged in txns.items():
             already = version <= self.versions.get((app, channel), -1)
@@ -64,7 +69,7 @@ class FakeClient:
             for txn, _ in staged:
                 self.staged.pop((txn, channel), None)
             found[channel] = Committed(already, 0, 0)
-        self.finished[app] = max(version, self.last_committed(app))
+        self.finished[app] = max(version, self.finished.get(app, -1))
         return found
 
     def abort(self, txns):
@@ -73,8 +78,14 @@ class FakeClient:
             for txn in names:
                 self.staged.pop((txn, channel), None)
 
-    def last_committed(self, app):
+    def last_committed(self, app, *, writer="", version=0):
+        self._check_writer(app, version, writer)
         return self.finished.get(app, -1)
+
+    def _check_writer(self, app, version, writer):
+        known = self.writers.get(app, "")
+        if version <= self.finished.get(app, -1) and writer and known not in ("", writer):
+            raise ServerError(ANOTHER_WRITER.format(version, app, known))
 
     def _publish(self, channel, rows, count, producer, version, ids):
         messages = messages_of(rows, count)

@@ -466,6 +466,26 @@ def test_a_repeated_batch_is_read_to_its_end_but_not_published(client, task):
     assert not client.asked, "nothing is published, nothing is committed"
 
 
+def test_a_batch_that_another_query_has_written_under_one_name_is_an_error(client, task):
+    """A new checkpoint begins with batch 0 again: its rows are others, and would be taken for a repetition."""
+    sink = stream(txnappid="app", channel="c")
+    (first,) = run_batch(task, sink, 0, [values(b"1")])
+    assert first.writer == "q1"
+    task(batch=0, **{"sql.streaming.queryId": "q2"})
+    with pytest.raises(ServerError, match=r"another writer has committed \(q1\): nothing is added.*txnAppId"):
+        sink.write(iter([values(b"2")]))
+    task(batch=0)
+    assert sink.write(iter([values(b"1")])).done_before
+    assert client.data("c") == [b"1"]
+
+
+def test_content_ids_of_two_queries_under_one_name_differ():
+    rows, identity = [b"1", b"2"], Identity("app", 1)
+    of = [ContentIds(identity, 0, query).of("c", rows) for query in ("q1", "q2", "")]
+    assert len(set(of)) == 3
+    assert ContentIds(Identity("q1/c", 1), 0, "q1").of("c", rows) == ContentIds(Identity("q1/c", 1), 0).of("c", rows)
+
+
 def test_an_old_driver_is_fenced_off(client, task, caplog):
     old, new = stream(channel="a"), stream(channel="a")
     task(batch=4)

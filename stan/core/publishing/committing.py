@@ -20,7 +20,7 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
-from stan.core.publishing.staging import PASSING
+from stan.core.publishing.staging import PASSING, is_app, writer_of
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
@@ -121,6 +121,10 @@ class Committing:
             here.asked[uid].remove(accepted)
             accepted.refuse(errors.APP_OF_ANOTHER)
             return
+        if refused := known.refusal(last, request.version, request.writer):
+            here.asked[uid].remove(accepted)
+            accepted.refuse(refused)
+            return
         if last is not None and request.version <= last.version:
             here.asked[uid].remove(accepted)
             _confirm(accepted, last, already=True)
@@ -138,6 +142,7 @@ class Committing:
             sequences=sequences,
             at=self.context.clock.wall,
             user=accepted.user,
+            writer=writer_of(self.context, request),
         )
         here.deciding[uid] = commit
         decided, in_doubt = partial(self._decided, channel, commit), partial(self.doubtful.append, (channel, commit))
@@ -163,6 +168,7 @@ class Committing:
         same = [
             (one.request.app, one.request.version) == (commit.app, commit.version)
             and (one.user == commit.user or not (one.user and commit.user))
+            and (one.request.writer == commit.writer or not (one.request.writer and commit.writer))
             for one in waiting
         ]
         here.asked[uid] = [one for one, is_same in zip(waiting, same, strict=True) if not is_same]
@@ -351,7 +357,7 @@ def _complaint(request: ext.CommitRequest) -> str:
     if not is_channel_name(request.channel):
         return errors.INVALID_SUBJECT
     names = [txn.txn for txn in request.txns]
-    if not 0 < len(request.app) <= limits.APP_BYTES_MAX or request.version < 0 or len(set(names)) < len(names):
+    if not is_app(request.app, request.writer) or request.version < 0 or len(set(names)) < len(names):
         return errors.INVALID_TRANSACTION
     return ""
 

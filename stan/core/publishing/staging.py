@@ -19,8 +19,10 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.transactions import TransactionRefused, Transactions, is_same
+from stan.level import SCALE
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import GroupId
 
@@ -68,7 +70,7 @@ class Staging:
         """A StageRequest."""
         context = self.context
         request = accepted.request
-        names = _is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
+        names = is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
         payload_max = context.message_payload_max(request.channel)
         error = refusal(request.channel, request.rows, request.count, payload_max, context.meta.level)
         if error or not names:
@@ -145,26 +147,42 @@ class Staging:
     def finish(self, accepted: AcceptedRequest) -> None:
         """A FinishRequest."""
         request = accepted.request
-        if not _is_app(request.app) or request.version < 0:
+        if not is_app(request.app, request.writer) or request.version < 0:
             accepted.refuse(errors.INVALID_TRANSACTION)
             return
-        finished = pb.Finished(app=request.app, version=request.version, at=self.context.clock.wall, user=accepted.user)
+        finished = pb.Finished(
+            app=request.app,
+            version=request.version,
+            at=self.context.clock.wall,
+            user=accepted.user,
+            writer=writer_of(self.context, request),
+        )
         self.context.change_group(accepted.number, partial(_respond, accepted), finished=finished)
 
     def last_committed(self, accepted: AcceptedRequest) -> None:
         """A LastCommittedRequest."""
         known: Transactions = accepted.group.machine.transactions
-        finished = known.finished.get(accepted.request.app)
+        request = accepted.request
+        finished = known.finished.get(request.app)
         if known.is_finished_by_another(accepted.request.app, accepted.user):
             accepted.refuse(errors.APP_OF_ANOTHER)
+        elif refused := known.refusal(finished, request.version, request.writer):
+            accepted.refuse(refused)
         elif finished is None:
             accepted.answer(known=False)
         else:
             accepted.answer(known=True, version=finished.version)
 
 
-def _is_app(app: bytes) -> bool:
-    return 0 < len(app) <= limits.APP_BYTES_MAX
+def is_app(app: bytes, writer: bytes = b"") -> bool:
+    """True if an app and its writer have names that are not too long."""
+    return 0 < len(app) <= limits.APP_BYTES_MAX and len(writer) <= limits.APP_BYTES_MAX
+
+
+def writer_of(context: BrokerContext, request: ext.CommitRequest | ext.FinishRequest) -> bytes:
+    """The writer that a change tells; b"" below the level from which on all nodes keep it."""
+    writer: bytes = request.writer
+    return writer if context.meta.level >= SCALE else b""
 
 
 def _respond(accepted: AcceptedRequest, result: object, error: str) -> None:

@@ -6,7 +6,7 @@ into the channel, the last one makes them visible.
 
 Promises: at most one commit is under way in a channel; a part that it needs stays until the commit is complete; a version of an
 app is committed at most once in a channel, and never after a later one; where users are known, an app belongs to the user who
-began it.
+began it; where writers are told, a version that one has written is not taken for another's.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 
 from stan import limits
 from stan.core.base.ready import Index
-from stan.errors import APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
+from stan.errors import ANOTHER_WRITER, APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
@@ -86,6 +86,14 @@ class Transactions:
         begun = self.beginners.get((uid, app), {})
         return user not in begun and any(begun)
 
+    def refusal(self, last: pb.Committed | pb.Finished | None, version: int, writer: bytes) -> str:
+        """Why *writer* may not take *version* of an app for its own work that is done already: another writer did the last one.
+        "" if that is the same, if one of them is not told, or if the version is newer."""
+        if last is None or version > last.version or not writer or last.writer in (b"", writer):
+            return ""
+        app, other = (text.decode("utf-8", "replace") for text in (last.app, last.writer))
+        return ANOTHER_WRITER.format(version, app, other)
+
     def is_finished_by_another(self, app: bytes, user: bytes) -> bool:
         """True if another user finished the app's last version; always False if *user* is b""."""
         last = self.finished.get(app)
@@ -141,9 +149,10 @@ class Transactions:
 
     def _decide(self, commit: pb.Commit) -> object:
         uid, app = commit.uid, commit.app
-        if self.is_anothers(uid, app, commit.user):
-            return TransactionRefused(APP_OF_ANOTHER)
         known = self.committed.get((uid, app))
+        anothers = APP_OF_ANOTHER if self.is_anothers(uid, app, commit.user) else ""
+        if refused := anothers or self.refusal(known, commit.version, commit.writer):
+            return TransactionRefused(refused)
         if known is not None and commit.version <= known.version:
             self._forget_versions(uid, app, known.version)
             return Ended(ChannelUid(uid), known)
@@ -168,7 +177,7 @@ class Transactions:
         if step.given_up:
             del self.under_way[step.uid]
             self._forget_versions(step.uid, commit.app, commit.version)
-            given_up = pb.Committed(app=commit.app, version=commit.version, user=commit.user)
+            given_up = pb.Committed(app=commit.app, version=commit.version, user=commit.user, writer=commit.writer)
             return Ended(ChannelUid(step.uid), given_up, STAGED_GONE)
         if not commit.done:
             commit.first_sequence = step.first_sequence
@@ -178,7 +187,9 @@ class Transactions:
 
     def _end(self, commit: pb.Commit) -> Ended:
         uid, app = commit.uid, commit.app
-        committed = pb.Committed(uid=uid, app=app, version=commit.version, at=commit.at, user=commit.user)
+        committed = pb.Committed(
+            uid=uid, app=app, version=commit.version, at=commit.at, user=commit.user, writer=commit.writer
+        )
         last = self.committed.get((uid, app))
         if last is not None and not committed.user:  # committed without a user: the app stays the last user's
             committed.user = last.user
@@ -204,6 +215,8 @@ class Transactions:
         if self.is_finished_by_another(change.app, change.user):
             return TransactionRefused(APP_OF_ANOTHER)
         known = self.finished.get(change.app)
+        if refused := self.refusal(known, change.version, change.writer):
+            return TransactionRefused(refused)
         if known is None and len(self.finished) >= limits.APPS_MAX:
             old = [app for app, last in self.finished.items() if last.at < change.at - limits.APP_MEMORY]
             for app in old:

@@ -497,7 +497,7 @@ class StagedPart(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("uid", "app", "version", "sequences", "at", "count", "done", "first_sequence", "timestamp_before", "user")
+    __slots__ = ("uid", "app", "version", "sequences", "at", "count", "done", "first_sequence", "timestamp_before", "user", "writer")
     UID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -508,6 +508,7 @@ class Commit(_message.Message):
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_BEFORE_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     app: bytes
     version: int
@@ -518,7 +519,8 @@ class Commit(_message.Message):
     first_sequence: int
     timestamp_before: int
     user: bytes
-    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., count: _Optional[int] = ..., done: _Optional[int] = ..., first_sequence: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
+    writer: bytes
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., count: _Optional[int] = ..., done: _Optional[int] = ..., first_sequence: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., user: _Optional[bytes] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class CommitStep(_message.Message):
     __slots__ = ("uid", "first_sequence", "count", "timestamp_before", "given_up")
@@ -535,7 +537,7 @@ class CommitStep(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., given_up: bool = ...) -> None: ...
 
 class Committed(_message.Message):
-    __slots__ = ("uid", "app", "version", "first_sequence", "last_sequence", "at", "user")
+    __slots__ = ("uid", "app", "version", "first_sequence", "last_sequence", "at", "user", "writer")
     UID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -543,6 +545,7 @@ class Committed(_message.Message):
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     app: bytes
     version: int
@@ -550,7 +553,8 @@ class Committed(_message.Message):
     last_sequence: int
     at: int
     user: bytes
-    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
+    writer: bytes
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class DropStaged(_message.Message):
     __slots__ = ("uid", "txns", "before", "user")
@@ -565,16 +569,18 @@ class DropStaged(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., txns: _Optional[_Iterable[bytes]] = ..., before: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("app", "version", "at", "user")
+    __slots__ = ("app", "version", "at", "user", "writer")
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     app: bytes
     version: int
     at: int
     user: bytes
-    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
+    writer: bytes
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class Fingerprints(_message.Message):
     __slots__ = ("batches",)

@@ -191,16 +191,18 @@ class StageResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("app", "version", "channel", "txns")
+    __slots__ = ("app", "version", "channel", "txns", "writer")
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     TXNS_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     app: bytes
     version: int
     channel: bytes
     txns: _containers.RepeatedCompositeFieldContainer[Txn]
-    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[_Union[Txn, _Mapping]]] = ...) -> None: ...
+    writer: bytes
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[_Union[Txn, _Mapping]]] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class Txn(_message.Message):
     __slots__ = ("txn", "parts")
@@ -241,12 +243,14 @@ class AbortResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
 
 class FinishRequest(_message.Message):
-    __slots__ = ("app", "version")
+    __slots__ = ("app", "version", "writer")
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     app: bytes
     version: int
-    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+    writer: bytes
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., writer: _Optional[bytes] = ...) -> None: ...
 
 class FinishResponse(_message.Message):
     __slots__ = ("error", "retry")
@@ -257,10 +261,14 @@ class FinishResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
 
 class LastCommittedRequest(_message.Message):
-    __slots__ = ("app",)
+    __slots__ = ("app", "writer", "version")
     APP_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
     app: bytes
-    def __init__(self, app: _Optional[bytes] = ...) -> None: ...
+    writer: bytes
+    version: int
+    def __init__(self, app: _Optional[bytes] = ..., writer: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
 
 class LastCommittedResponse(_message.Message):
     __slots__ = ("error", "retry", "known", "version")

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from stan import errors, limits
 from stan.config import Config, StoreLimits
 from stan.core.state.group import GroupMachine
+from stan.level import SCALE
 from stan.patterns import ChannelLimits
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Frame
@@ -119,6 +120,72 @@ def one_entry(harness):
 def let_go(harness):
     harness.hold = False
     harness.turn()
+
+
+def finish(harness, version, writer):
+    return harness.request("finish", ext.FinishRequest(app=b"app", version=version, writer=writer)).error.decode()
+
+
+def last(harness, version, writer):
+    request = ext.LastCommittedRequest(app=b"app", version=version, writer=writer)
+    return harness.request("last_committed", request).error.decode()
+
+
+def commit_as(harness, writer, version, *rows):
+    """Stage and commit one part as *writer*; the error and if it was committed before."""
+    txn = b"%b.%d" % (writer, version)
+    assert harness.stage(*rows, txn=txn, version=version).error == b""
+    request = harness.commit_request((txn, 1), version=version)
+    request.writer = writer
+    answer = harness.request("commit", request)
+    return answer.error.decode(), answer.already
+
+
+def test_a_version_that_another_writer_has_committed_is_refused(harness):
+    """Two queries with one app: what the second one writes is not taken for a repetition of the first one's."""
+    assert commit_as(harness, b"q1", 0, b"a") == commit_as(harness, b"q1", 1, b"b") == ("", False)
+    harness.restart()
+    said = errors.ANOTHER_WRITER.format(0, "app", "q1")
+    assert commit_as(harness, b"q2", 0, b"c") == (said, False)
+    assert commit_as(harness, b"q1", 1, b"b") == ("", True)  # a repetition
+    assert commit_as(harness, b"", 1, b"b") == ("", True)  # of a client that does not tell who it is
+    assert commit_as(harness, b"q2", 2, b"c") == ("", False)
+    assert commit_as(harness, b"q1", 2, b"d") == (errors.ANOTHER_WRITER.format(2, "app", "q2"), False)
+    assert harness.visible() == [b"a", b"b", b"c"]
+
+
+def test_two_writers_that_wait_for_one_version_are_told_apart(harness):
+    for txn in (b"t", b"u"):
+        harness.stage(txn, txn=txn)
+    first, second = harness.commit_request((b"t", 1)), harness.commit_request((b"u", 1))
+    first.writer, second.writer = b"q1", b"q2"
+    harness.hold = True
+    one, other = harness.send("commit", first), harness.send("commit", second)
+    let_go(harness)
+    assert harness.answer(one) == ext.CommitResponse(first_sequence=1, last_sequence=1)
+    assert harness.answer(other).error.decode() == errors.ANOTHER_WRITER.format(0, "app", "q1")
+    assert harness.visible() == [b"t"]
+
+
+def test_a_finished_version_of_another_writer_is_told_before_anything_is_staged(harness):
+    assert (
+        finish(harness, 5, b"q1") == last(harness, 5, b"q1") == last(harness, 6, b"q2") == last(harness, 0, b"") == ""
+    )
+    harness.restart()
+    said = errors.ANOTHER_WRITER.format(5, "app", "q1")
+    assert last(harness, 5, b"q2") == finish(harness, 5, b"q2") == said
+    assert finish(harness, 6, b"q2") == ""
+    assert last(harness, 5, b"q1") == errors.ANOTHER_WRITER.format(5, "app", "q2")
+    assert finish(harness, 7, b"x" * 256) == errors.INVALID_TRANSACTION
+
+
+def test_below_its_level_the_log_tells_no_writer(harness):
+    harness.broker.context.meta.info.level = SCALE - 1
+    assert commit_as(harness, b"q1", 0, b"a") == ("", False)
+    assert finish(harness, 0, b"q1") == ""
+    (committed,) = harness.transactions.committed.values()
+    assert (committed.writer, harness.transactions.finished[b"app"].writer) == (b"", b"")
+    assert commit_as(harness, b"q2", 0, b"b") == ("", True)
 
 
 def test_staged_rows_are_seen_by_nobody(harness):
