@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from pyspark import TaskContext
+from stan_client.errors import StanClientError
 
 from pyspark_stan.sink_options import SinkOptions
 from stan.protocol.kernel.rows import ID_BYTES, IdSet
@@ -31,7 +32,7 @@ SAVES_REMEMBERED_MAX: Final = 256
 """Saves of batch writers that a process remembers, to find two saves with one identity."""
 
 
-class IdentityError(ValueError):
+class IdentityError(StanClientError, ValueError):
     """The work has no identity, or the same one as other work."""
 
 

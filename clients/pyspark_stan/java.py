@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from stan_client.errors import StanClientError
+
 OLDEST: Final = 17
 """Oldest Java for Spark 4, which runs on 17, 21 and 25."""
 ASKING_SECONDS_MAX: Final = 60.0
@@ -35,7 +37,7 @@ exec {java} "$@"
 """
 
 
-class NoJavaError(RuntimeError):
+class NoJavaError(StanClientError, RuntimeError):
     """Spark cannot run here; the text says what to install."""
 
 

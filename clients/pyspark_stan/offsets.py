@@ -14,6 +14,7 @@ the first batch. After a crash in the first batch Spark asks for the beginning a
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from stan_client.errors import StanClientError
 from stan_client.requests import ChannelInfo
 
 from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
@@ -24,7 +25,7 @@ INITIAL: Final = "*init"
 INCARNATIONS: Final = "*inc"
 
 
-class DataLossError(RuntimeError):
+class DataLossError(StanClientError, RuntimeError):
     """Messages that should have been read no longer exist."""
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from stan_client.errors import StanClientError
+
 from stan.declared_options import filled, option
 from stan.protocol.channels import is_channel_name
 from stan.units import spark_seconds
@@ -39,7 +41,7 @@ OF_NATS: Final = {
 """Arguments of nats-py's connect that may be given as `stan.<name>`."""
 
 
-class OptionsError(ValueError):
+class OptionsError(StanClientError, ValueError):
     """The options have mistakes; `complaints` are all of them."""
 
     def __init__(self, complaints: Sequence[str]) -> None:

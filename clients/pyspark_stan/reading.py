@@ -14,7 +14,7 @@ from stan_client.errors import ChannelReplacedError, ConnectionClosedError, Serv
 from pyspark_stan.decode import Decoder
 from pyspark_stan.offsets import DataLossError
 from pyspark_stan.options import SourceOptions
-from pyspark_stan.transport import PASSING, client_of, forget
+from pyspark_stan.transport import PASSING, UnreachableError, client_of, forget
 from stan.errors import UNKNOWN_CHANNEL
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartitio
             client = client_of(options.connection)
             for found in reader.answers(client):
                 yield decoder.batch(found)
+        except UnreachableError:  # was tried for long enough
+            raise
         except PASSING as error:
             failures = 1 if reader.next > before else failures + 1
             if failures > options.retries:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from stan_client.errors import StanClientError
 
 from pyspark_stan.identity import ContentIds, ids_of_column
 from pyspark_stan.sink_options import SinkOptions
@@ -34,7 +35,7 @@ PENDING_BYTES_MAX: Final = 32 * MiB
 _I32: Final = "i"
 
 
-class RowError(ValueError):
+class RowError(StanClientError, ValueError):
     """Rows cannot be published, and the option onError is fail."""
 
 

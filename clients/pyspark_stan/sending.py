@@ -1,4 +1,5 @@
-"""Requests in flight: many at a time, bounded in number and bytes, and repeated after a timeout.
+"""Requests in flight: many at a time, bounded in number and bytes. They are repeated after a timeout, and over a new
+connection if theirs was closed.
 
 Promises that `drain` returns only after every request has succeeded, and that the first error is raised. The oldest request is
 always waited for first.
@@ -8,27 +9,38 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from stan_client.errors import RequestTimeoutError
+from stan_client.errors import ConnectionClosedError, RequestTimeoutError
 
+from pyspark_stan import transport
+from pyspark_stan.options import ConnectionOptions
 from stan.types import MiB
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from stan_client.blocking import BlockingClient
+
 IN_FLIGHT_BYTES_MAX: Final = 16 * MiB
 """Rows in flight of one task: nats-server closes a connection for which it would have to buffer more than 64 MiB."""
 
-Submit = Callable[[], "Future[Any]"]
+Submit = Callable[["BlockingClient"], "Future[Any]"]
 
 
 class InFlightRequests:
     """The requests of one task that wait for their answers."""
 
-    def __init__(self, in_flight_max: int, retries: int) -> None:
-        """*in_flight_max*: requests that may wait for answers; *retries*: repetitions of one request after timeouts."""
+    def __init__(self, connection: ConnectionOptions, in_flight_max: int, retries: int) -> None:
+        """Of *connection*, nothing in flight.
+
+        Args:
+            connection: where requests go.
+            in_flight_max: requests that may wait for answers.
+            retries: repetitions of one request after timeouts.
+        """
+        self._connection = connection
         self._most = in_flight_max
         self._retries = retries
-        self._waiting: deque[tuple[int, Submit, Future[Any]]] = deque()
+        self._waiting: deque[tuple[int, Submit, BlockingClient, Future[Any]]] = deque()
         self._bytes = 0
         self.duplicates = 0  # rows that the broker had stored before
 
@@ -36,7 +48,7 @@ class InFlightRequests:
         """Wait for room, then send a request of *size* bytes with *submit*. Raises the error of an earlier request."""
         while self._waiting and (len(self._waiting) >= self._most or self._bytes + size > IN_FLIGHT_BYTES_MAX):
             self._settle()
-        self._waiting.append((size, submit, submit()))
+        self._waiting.append((size, submit, *self._begin(submit)))
         self._bytes += size
 
     def drain(self) -> None:
@@ -45,14 +57,25 @@ class InFlightRequests:
             self._settle()
 
     def _settle(self) -> None:
-        size, submit, answer = self._waiting.popleft()
+        size, submit, client, answer = self._waiting.popleft()
         self._bytes -= size
-        for left in range(self._retries, -1, -1):
+        late = closed = 0
+        while True:
             try:
                 self.duplicates += getattr(answer.result(), "duplicates", 0)
             except RequestTimeoutError:
-                if not left:
+                late += 1
+                if late > self._retries:
                     raise
-                answer = submit()
+            except ConnectionClosedError:
+                closed += 1
+                if closed > transport.REPLACED_MAX:
+                    raise
+                transport.forget(self._connection, client)
             else:
                 return
+            client, answer = self._begin(submit)
+
+    def _begin(self, submit: Submit) -> "tuple[BlockingClient, Future[Any]]":
+        """Send a request; returns the client that waits for the answer, and the answer."""
+        return transport.replacing(self._connection, lambda client: (client, submit(client)))

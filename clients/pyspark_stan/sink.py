@@ -16,13 +16,14 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from stan_client.errors import StanClientError
 
+from pyspark_stan import transport
 from pyspark_stan.identity import (
     BATCH_JOBS,
     ContentIds,
@@ -38,11 +39,10 @@ from pyspark_stan.identity import (
 from pyspark_stan.routing import Request, Router
 from pyspark_stan.sending import InFlightRequests, Submit
 from pyspark_stan.sink_options import SinkOptions, sink_options
-from pyspark_stan.transport import client_of
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-    from stan_client.blocking import BlockingClient
+    from stan_client.requests import Committed
 
 COMMITTED_ROWS_PER_S_MIN: Final = 20_000
 """A commit may take the usual patience and the time of its rows at this rate; then it is given up."""
@@ -142,16 +142,15 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 class _Sender:
     """Sends the requests of one task to the broker, in the way of its delivery."""
 
-    def __init__(self, options: SinkOptions, client: "BlockingClient", message: StanCommitMessage) -> None:
-        self._client = client
+    def __init__(self, options: SinkOptions, message: StanCommitMessage) -> None:
         self._message = message
         self._ids = options.delivery == "idempotent"
-        self._window = InFlightRequests(options.in_flight_max, options.retries)
+        self._window = InFlightRequests(options.connection, options.in_flight_max, options.retries)
         self._parts: Counter[str] = Counter()
 
     def send(self, request: Request) -> None:
         """Send a request, without waiting for its answer unless too many are in flight."""
-        message, client = self._message, self._client
+        message = self._message
         channel, rows, count, ids = request.channel, request.rows, request.count, request.ids
         submit: Submit
         if message.txn and message.identity is not None:
@@ -159,12 +158,12 @@ class _Sender:
             part = self._parts[channel]
             self._parts[channel] += 1
             message.parts[channel] = part + 1
-            submit = partial(client.stage_nowait, app, version, message.txn, part, channel, rows, count)
+            submit = methodcaller("stage_nowait", app, version, message.txn, part, channel, rows, count)
         elif message.identity is not None:
             app, version = message.identity
-            submit = partial(client.publish_batch_nowait, channel, rows, count, producer=app, version=version, ids=ids)
+            submit = methodcaller("publish_batch_nowait", channel, rows, count, producer=app, version=version, ids=ids)
         else:
-            submit = partial(client.publish_batch_nowait, channel, rows, count)
+            submit = methodcaller("publish_batch_nowait", channel, rows, count)
         message.rows += count
         self._window.send(len(rows) + len(ids), submit)
 
@@ -177,12 +176,12 @@ class _Sender:
 def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming: bool) -> StanCommitMessage:
     task = this_task()
     message = StanCommitMessage(partition=task.partition)
-    client = client_of(options.connection)
     if options.delivery != "at-least-once":
         message.identity = identity_of(options, task, streaming=streaming)
         message.save, message.writer = save_of(task), writer_of(task)
         app, version = message.identity
-        if client.last_committed(app, writer=message.writer, version=version) >= version:
+        asked = methodcaller("last_committed", app, writer=message.writer, version=version)
+        if transport.replacing(options.connection, asked) >= version:
             message.done_before = True
             for _ in iterator:  # read to the end: stateful operators save their state after the last row
                 pass
@@ -190,21 +189,19 @@ def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming
     if options.delivery == "transactional":
         message.txn = _txn(task)
     try:
-        _send_all(options, client, message, iterator)
+        _send_all(options, message, iterator)
     except BaseException:
         _abort(options, [message])
         raise
     return message
 
 
-def _send_all(
-    options: SinkOptions, client: "BlockingClient", message: StanCommitMessage, iterator: "Iterator[RecordBatch]"
-) -> None:
+def _send_all(options: SinkOptions, message: StanCommitMessage, iterator: "Iterator[RecordBatch]") -> None:
     content_ids = None
     if options.delivery == "idempotent" and message.identity is not None:
         content_ids = ContentIds(message.identity, message.partition, _query(message))
-    router = Router(options, client.max_payload, content_ids)
-    sender = _Sender(options, client, message)
+    router = Router(options, transport.client_of(options.connection).max_payload, content_ids)
+    sender = _Sender(options, message)
     for batch in iterator:
         for request in router.take(batch):
             sender.send(request)
@@ -248,9 +245,10 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
         _abort(options, messages)  # staged by tasks that began before the other commit
         return
     patience_s = options.patience_s + sum(message.rows for message in messages) / COMMITTED_ROWS_PER_S_MIN
-    done = client_of(options.connection).commit(
-        identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
+    commit = methodcaller(
+        "commit", identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
     )
+    done: dict[str, Committed] = transport.replacing(options.connection, commit)
     already = sorted(channel for channel, committed in done.items() if committed.already)
     if already:
         _log.warning(
@@ -273,6 +271,6 @@ def _abort(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
     if not txns:
         return
     try:
-        client_of(options.connection).abort(txns)
+        transport.replacing(options.connection, methodcaller("abort", txns))
     except StanClientError as error:
         _log.warning("staged rows are left to the broker's time limit: %s", error)

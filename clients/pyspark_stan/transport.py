@@ -4,14 +4,17 @@ Spark's Python workers are reused from task to task, so a task finds the connect
 survive a fork (its event loop runs in a thread), therefore the process belongs to the key. Nothing here is ever pickled.
 """
 
+import logging
 import os
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from stan_client.blocking import BlockingClient
-from stan_client.errors import ConnectionClosedError, RequestTimeoutError
+from stan_client.connection import NO_SERVER
+from stan_client.errors import ConnectionClosedError, RequestTimeoutError, StanClientError
 
 from pyspark_stan.options import ConnectionOptions
 
@@ -20,8 +23,19 @@ T = TypeVar("T")
 PASSING: Final = (RequestTimeoutError, ConnectionClosedError, OSError)
 """Errors that may be gone at the next attempt."""
 
+CONNECT_PATIENCE_S: Final = 10.0
+"""How long a connection is tried for while no server answers: a worker may be born while NATS restarts."""
 
-class UnreachableError(ConnectionError):
+CONNECT_PAUSE_S: Final = 0.2
+"""Pause between two attempts to connect."""
+
+REPLACED_MAX: Final = 3
+"""How often one piece of work replaces a connection that was closed."""
+
+_log: Final = logging.getLogger("pyspark_stan")
+
+
+class UnreachableError(StanClientError, ConnectionError):
     """No NATS server can be reached; the text names the servers that were tried and the reason."""
 
 
@@ -33,7 +47,7 @@ def client_of(connection: ConnectionOptions) -> BlockingClient:
     """The client of this process for *connection*; made when it is asked for first.
 
     Raises:
-        UnreachableError: none of the servers could be connected to.
+        UnreachableError: no server answered within CONNECT_PATIENCE_S, or one refused the login.
     """
     key = (os.getpid(), connection)
     with _lock:
@@ -62,13 +76,15 @@ def patiently(connection: ConnectionOptions, retries: int, pause_s: float, call:
     """Return the result of *call*, which is repeated up to *retries* times after errors of PASSING.
 
     Raises:
-        One of PASSING, when the last repetition fails too; any other error of *call*, at once.
+        One of PASSING, when the last repetition fails too; UnreachableError, and any other error of *call*, at once.
     """
     while True:
         client = None
         try:
             client = client_of(connection)
             return call(client)
+        except UnreachableError:  # was tried for long enough
+            raise
         except PASSING as error:
             if not retries:
                 raise
@@ -78,7 +94,35 @@ def patiently(connection: ConnectionOptions, retries: int, pause_s: float, call:
             time.sleep(pause_s)
 
 
+def replacing(connection: ConnectionOptions, call: Callable[[BlockingClient], T]) -> T:
+    """Return the result of *call*, which is repeated with a new client if the one that it got was closed.
+
+    Raises:
+        ConnectionClosedError: REPLACED_MAX clients were closed, too. UnreachableError; any error of *call*, at once.
+    """
+    for _ in range(REPLACED_MAX):
+        client = client_of(connection)
+        try:
+            return call(client)
+        except ConnectionClosedError:
+            forget(connection, client)
+    return call(client_of(connection))
+
+
 def _connect(connection: ConnectionOptions) -> BlockingClient:
+    until = time.monotonic() + CONNECT_PATIENCE_S
+    while True:
+        try:
+            return _connect_once(connection)
+        except UnreachableError as error:
+            refused = isinstance(error.__cause__, ssl.SSLError)
+            if refused or not isinstance(error.__cause__, NO_SERVER) or time.monotonic() + CONNECT_PAUSE_S > until:
+                raise
+            _log.info("%s; trying again", error)
+        time.sleep(CONNECT_PAUSE_S)
+
+
+def _connect_once(connection: ConnectionOptions) -> BlockingClient:
     try:
         return BlockingClient(
             list(connection.servers),

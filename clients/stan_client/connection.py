@@ -23,6 +23,7 @@ from nats.aio.subscription import Subscription as NatsSubscription
 from nats.aio.transport import TcpTransport, Transport
 from nats.errors import ConnectionClosedError as NatsClosedError
 from nats.errors import Error as NatsError
+from nats.errors import NoServersError
 
 from stan.nats_client import RepairedClient
 from stan.protocol.frames import Frame
@@ -42,6 +43,9 @@ RECONNECT_WAIT_S = 0.25
 
 CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
 """Errors that ClientConnection.open may raise."""
+
+NO_SERVER = (NoServersError, OSError, TimeoutError)
+"""Those of them that it raises while no server runs; ssl.SSLError, a kind of OSError, is none of them."""
 
 _SID = itemgetter(0)
 

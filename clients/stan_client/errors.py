@@ -158,8 +158,8 @@ class BadSubscriptionError(StanClientError):
     text = "stan: invalid subscription"
 
 
-class BadConnectionError(StanClientError):
-    """The NATS connection handed in is not connected."""
+class BadConnectionError(ConnectionClosedError):
+    """The NATS connection is closed, or the one handed in is not connected."""
 
     text = "stan: invalid connection"
 

@@ -34,7 +34,7 @@ QUERY = {"sql.streaming.queryId": "q1"}
 def client(monkeypatch):
     """The broker that the sink finds."""
     fake = FakeClient()
-    monkeypatch.setattr("pyspark_stan.sink.client_of", lambda connection: fake)
+    monkeypatch.setattr("pyspark_stan.transport.client_of", lambda connection: fake)
     return fake
 
 

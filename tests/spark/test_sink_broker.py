@@ -4,8 +4,10 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.routing import REQUEST_OVERHEAD, RowError
 from pyspark_stan.sink import stream_writer
+from pyspark_stan.transport import client_of
 from stan_client import everything
 from stan_client.blocking import BlockingClient
 from stan_client.errors import ServerError
@@ -121,6 +123,38 @@ def test_many_channels_are_committed_together(client, task, writer, channel):
 
     for which in range(30):
         assert found(client, f"{channel}.{which}") == [b"%d" % number for number in range(which, 3000, 30)]
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent", "at-least-once"])
+def test_a_client_that_was_closed_under_a_query_is_replaced(server, client, task, writer, channel, delivery):
+    """Closed as nats-py does it when its attempts to reconnect are used up: before, between and behind the rows of a task."""
+    sink = writer(delivery=delivery, batchrows="2")
+
+    def break_off():
+        ours = client_of(ConnectionOptions((server.url,), timeout_s=30.0 if delivery != "at-least-once" else 5.0))
+        ours._wait(ours._direct._link.shut())
+
+    def batches():
+        for number in range(0, 30, 3):
+            yield values(*[b"%d" % (number + each) for each in range(3)])
+            if number in (9, 18):
+                break_off()
+
+    task(0)
+    break_off()
+    message = sink.write(batches())
+    break_off()
+    sink.commit([message], 0)
+    rows = [b"%d" % number for number in range(30)]
+    if delivery == "at-least-once":
+        assert sorted(set(found(client, channel))) == sorted(rows)
+    else:
+        assert sorted(found(client, channel)) == sorted(rows)
+        assert delivery != "transactional" or found(client, channel) == rows
+    task(0)
+    if delivery != "at-least-once":
+        break_off()
+        assert sink.write(iter([values(b"again")])).done_before
 
 
 def test_staged_rows_survive_a_broker_that_dies(server, client, task, writer, channel):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyspark_stan
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as fn
 from pyspark_stan.options import OptionsError
 from stan_client import everything
@@ -56,6 +57,25 @@ def finish(writer, checkpoint):
     query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
     query.awaitTermination()
     return query
+
+
+def test_a_new_checkpoint_under_the_same_name_is_told_and_nothing_is_lost_silently(
+    source, put, target, client, broker, tmp_path
+):
+    """Batch 0 of a new checkpoint has other rows than batch 0 of the old one, and the same number."""
+    channel = put(b"1", b"2")
+
+    def stream(**options):
+        frame = source(channel, **options).select("value")
+        return frame.writeStream.format("stan").option("servers", broker.url).option("txnAppId", f"{target}-app")
+
+    finish(stream().option("channel", target), tmp_path / "first")
+    put(b"3", b"4")
+    later = stream(startingOffsets=f'{{"{channel}": 3}}').option("channel", target)
+    with pytest.raises(StreamingQueryException, match="another writer has committed"):
+        finish(later, tmp_path / "second")
+    finish(stream().option("channel", target), tmp_path / "first")  # the query that has begun goes on
+    assert list(read(client, target)) == [b"1", b"2", b"3", b"4"]
 
 
 def values(client, channel):

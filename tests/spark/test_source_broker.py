@@ -1,13 +1,18 @@
 """The readers without Spark over a real broker: what it tells, removes and forgets."""
 
+import os
+
 import pyarrow as pa
 import pytest
+from nats.errors import AuthorizationError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark_stan import transport
 from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.offsets import DataLossError
 from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.transport import UnreachableError, client_of, forget
 from stan_client.blocking import BlockingClient
+from stan_client.errors import ConnectionClosedError
 
 from tests.kit.ports import free_port
 from tests.kit.server import StanServer
@@ -34,7 +39,8 @@ def source(broker):
     connections = set()
     yield make
     for connection in connections:
-        forget(connection, client_of(connection))
+        if (connected := transport._pool.get((os.getpid(), connection))) is not None:
+            forget(connection, connected)
 
 
 def read(reader, partitions):
@@ -116,9 +122,45 @@ def test_a_broker_that_restarts_in_the_middle(tmp_path, source):
         assert found == values
 
 
-def test_no_server(source):
+def break_off(connection):
+    """Close the NATS connection of this process's client, as nats-py does when its attempts to reconnect are used up."""
+    client = client_of(connection)
+    client._wait(client._direct._link.shut())
+    with pytest.raises(ConnectionClosedError):
+        client.info(["ch"])
+
+
+def test_a_client_that_was_closed_is_replaced(broker, client, source):
+    fill(client, "closed", [b"1", b"2"])
+    made = source(subscribe="closed")
+    connection = ConnectionOptions((broker.url,), timeout_s=20.0)
+    reader = batch(made)
+    break_off(connection)
+    parts = reader.partitions()
+    break_off(connection)
+    assert [row["value"] for row in read(reader, parts)] == [b"1", b"2"]
+
+
+def test_a_connection_is_tried_for_until_a_server_is_there(monkeypatch):
+    """A worker that is born while NATS restarts; nobody waits for one that refuses the login."""
+    attempts = []
+
+    def connect(*_args, **_named):
+        attempts.append(1)
+        raise (ConnectionRefusedError if len(attempts) < 4 else AuthorizationError)
+
+    monkeypatch.setattr("pyspark_stan.transport.BlockingClient", connect)
+    monkeypatch.setattr("pyspark_stan.transport.CONNECT_PAUSE_S", 0.001)
+    with pytest.raises(UnreachableError, match="AuthorizationError"):
+        client_of(ConnectionOptions(("nats://127.0.0.1:1",)))
+    assert len(attempts) == 4
+
+
+def test_no_server(source, monkeypatch):
     class Nowhere:
         url = f"nats://127.0.0.1:{free_port()}"
+
+    monkeypatch.setattr("pyspark_stan.transport.CONNECT_PATIENCE_S", 0.5)
 
     made = StanDataSource({"servers": Nowhere.url, "subscribe": "orders", "fetch.numretries": "0"})
     with pytest.raises(UnreachableError, match=Nowhere.url):
