@@ -217,3 +217,50 @@ def test_a_node_that_learns_the_identity_late_leads_nothing_before_it_hears_clie
     world.run_for(3)
     assert group.may_campaign(group.commit_index, met_leader=True)
     assert world.finish() == []
+
+
+def sending_group(world):
+    """(number, leader, its broker's group) of a group of which more was sent than its log tells."""
+    number = group_with_messages(world)
+    until = world.loop.now + 20 * SECOND
+    while True:
+        leader = world.leader(number)
+        group = leader.cluster_node.broker.context.groups[number]
+        if any(live.last_sent > live.cursor.last_sent for live in group.dispatch.cursors.by_id.values()):
+            return number, leader, group
+        world.run_for(0.001)
+        assert world.loop.now < until
+
+
+def test_who_is_handed_a_group_knows_of_all_that_was_sent(monkeypatch):
+    """The progress is written before the handover, and nothing is sent behind it."""
+    world = peaceful(lambda world: len(world.names) == 3 and not world.limit)
+    monkeypatch.setattr(limits, "PROGRESS_INTERVAL", 2 * SECOND)
+    world.run_for(1)
+    number, old, group = sending_group(world)
+    to = next(name for name in old.cluster_node.groups[number].members if name != old.name)
+    totals = group.dispatch.totals
+    old.run(old.cluster_node.handovers.hand_over, number, to)
+    sent = {cursor_id: live.last_sent for cursor_id, live in group.dispatch.cursors.by_id.items()}
+    messages = totals.out_messages
+    while group.leads:
+        world.run_for(0.001)
+    assert totals.out_messages == messages
+    while world.leader(number) is None:
+        world.run_for(0.001)
+    cursors = world.leader(number).cluster_node.broker.context.groups[number].machine.cursors
+    assert world.leader(number).name == to
+    assert {cursor_id: cursors[cursor_id].last_sent for cursor_id in sent} == sent
+    assert world.finish() == []
+
+
+def test_who_hands_a_group_over_in_vain_sends_on(world):
+    number, old, group = sending_group(world)
+    to = next(name for name in old.cluster_node.groups[number].members if name != old.name)
+    world.nodes[to].cluster_node.groups[number].listen_until(world.nodes[to].clock() + 20 * SECOND)
+    old.run(old.cluster_node.handovers.hand_over, number, to)
+    assert group.dispatch.stops.mute
+    world.run_for(2)
+    assert world.leader(number) is old
+    assert not group.dispatch.stops.mute
+    assert world.finish() == []

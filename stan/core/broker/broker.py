@@ -331,6 +331,12 @@ class Broker:
         if full != (number in context.leading.saturated):
             context.leading.saturated = context.leading.saturated ^ {number}
 
+    def step_handover(self, number: GroupId, *, under_way: bool) -> None:
+        """This node is about to hand a group over that it leads, or that has ended. The next `ready` writes the group's progress,
+        and nothing more of it is sent meanwhile: the next leader knows of all that was sent."""
+        if number in self.context.groups:
+            self.context.groups[number].dispatch.stops.handed_over = under_way
+
     def step_fault(self, number: GroupId, error: Exception) -> None:
         """The program failed in a group, outside the broker: the next Ready reports the fault, which freezes the group."""
         self.context.fail(number, error)

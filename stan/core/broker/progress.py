@@ -27,8 +27,8 @@ class ProgressWriter:
     def _is_due(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> bool:
         """True if a progress entry of the group is due. A node that runs alone writes progress with every delivery; acks that
         come together with new messages wait for the delivery of these, in the same turn as a rule, so that one entry tells of
-        both. A replicated group writes it at intervals, and before any change that may move positions. If the log had no room
-        for the last progress entry, a node alone retries at intervals, too."""
+        both. A replicated group writes it at intervals, before any change that may move positions, and before it is handed over.
+        If the log had no room for the last progress entry, a node alone retries at intervals, too."""
         context, dispatch = self.context, group.dispatch
         stops, waiting = dispatch.stops, dispatch.reports.waiting
         if not waiting or stops.frozen or number in context.leading.write_blocked:
@@ -43,7 +43,7 @@ class ProgressWriter:
             group.reported_deliveries = sent
             return True
         much = sent - before >= limits.PROGRESS_MESSAGES_MAX
-        due = context.clock.now >= group.report_at > 0
+        due = context.clock.now >= group.report_at > 0 or stops.handed_over
         if number in changing or due or (much and number not in context.leading.saturated):
             group.report_at = 0
             group.reported_deliveries = sent

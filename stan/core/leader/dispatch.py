@@ -44,13 +44,14 @@ class DeliveryStops:
     frozen: bool = False  # the log takes nothing until a restart
     progress_blocked: bool = False  # the log had no room for a progress entry
     lease_lapsed: bool = False  # another node may lead: nothing is sent until that is known
+    handed_over: bool = False  # another node is to lead: nothing is sent that the log cannot tell of
     expiring: frozenset[ChannelUid] = frozenset()  # of these nothing is sent until what has expired is removed
 
     @property
     def mute(self) -> bool:
         """True if nothing may be sent although NATS is there: the log cannot record deliveries, so that they would be repeated
-        unflagged, or another node may lead."""
-        return self.frozen or self.progress_blocked or self.lease_lapsed
+        unflagged, or another node may lead, or is to."""
+        return self.frozen or self.progress_blocked or self.lease_lapsed or self.handed_over
 
 
 @dataclass(slots=True)
@@ -116,7 +117,7 @@ class Dispatch:
         self.reports.clear()
         self.scheduled.clear()
         self.keep_batches.clear()
-        self.stops.progress_blocked = False
+        self.stops.progress_blocked = self.stops.handed_over = False
         self.stops.expiring = frozenset()
 
     def mark_unconfirmed(self) -> None:

@@ -1,7 +1,8 @@
 """Leaderships that this node hands to other nodes: to balance the load, because it drains, or because an operator says so.
 
 Which groups go to which nodes is decided in stan.edge.cluster.balance. Promises: a group whose voters change is not handed over;
-a group that an operator had handed over lately is not moved for balance's sake; each handover begins between two turns.
+a group that an operator had handed over lately is not moved for balance's sake; each handover begins between two turns, and
+behind the progress of the group: what was sent is in the log, and nothing more is sent until the handover has ended.
 """
 
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from functools import partial
 from stan import limits
 from stan.edge.cluster.balance import Balance
 from stan.edge.cluster.host import Host
-from stan.types import GroupId, Nanos
+from stan.types import GroupId, Nanos, Term
 
 
 class Handovers:
@@ -23,6 +24,7 @@ class Handovers:
         self._balance = balance
         self._is_up = is_up
         self._transfer_cooldowns: dict[GroupId, Nanos] = {}  # until when, by group
+        self._under_way: dict[GroupId, Term] = {}  # the terms that they are to end
 
     def handed_over_lately(self, now: Nanos) -> list[GroupId]:
         """Groups that an operator had this node hand over within TRANSFER_COOLDOWN; its hellos name them to the other nodes."""
@@ -40,8 +42,7 @@ class Handovers:
             number: leadership.since
             for number, leadership in node.leaderships.led.items()
             if number not in cooling
-            and not node.groups[number].transferring
-            and not node.groups[number].change_under_way
+            and self._may_begin(number)
             and (node.groups[number].is_steady or node.membership.me.draining)
         }
         lag = {number: self.lag_of_voters(number) for number in led}
@@ -74,11 +75,35 @@ class Handovers:
                 told(True)  # noqa: FBT003 - the answer
             return
         ended = told or partial(self._handed_over, number, to)
-        if node.groups[number].change_under_way:
+        if not self._may_begin(number):
             ended(False)  # noqa: FBT003 - the answer
             return
         node.environment.note("DBG", f"group {number}: is handed over to {to}")
-        node.groups[number].transfer(to, ended)
+        self._under_way[number] = node.groups[number].term
+        node.broker.step_handover(number, under_way=True)
+        runtime, begin = node.environment.runtime, partial(self._begin, number, to, ended)
+        node.broker.step_alarm(runtime.now(), lambda _now: runtime.soon(begin))
+        node.driver.turns.wake()  # the next turn writes the group's progress
+
+    def _may_begin(self, number: GroupId) -> bool:
+        """True if nothing speaks against a handover of a group that this node leads."""
+        group = self._node.groups[number]
+        return not (group.change_under_way or group.transferring or self._under_way.get(number) == group.term)
+
+    def _begin(self, number: GroupId, to: str, told: Callable[[bool], None]) -> None:
+        node, ended = self._node, partial(self._ended, number, told)
+        if number not in node.leaderships.led or number not in node.groups:
+            ended(True)  # noqa: FBT003 - the answer
+        elif node.groups[number].change_under_way or node.groups[number].transferring:
+            ended(False)  # noqa: FBT003 - the answer
+        else:
+            node.groups[number].transfer(to, ended)
+
+    def _ended(self, number: GroupId, told: Callable[[bool], None], done: bool) -> None:  # noqa: FBT001 - an answer
+        self._under_way.pop(number, None)
+        self._node.broker.step_handover(number, under_way=False)
+        self._node.driver.turns.wake()
+        told(done)
 
     def _handed_over(self, number: GroupId, to: str, done: bool) -> None:  # noqa: FBT001 - an answer
         if not done:
