@@ -5,7 +5,7 @@ from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.meta import PIN_LEVEL_TOO_LOW, MetaResult
+from stan.core.state.meta import PIN_LEVEL_TOO_LOW
 from stan.errors import go_quote
 from stan.level import SCALE
 from stan.patterns import valid_name
@@ -36,22 +36,14 @@ class PinRequests:
         elif request.group > pool:
             accepted.refuse(NO_GROUP.format(request.group, pool))
         elif context.meta.info is None:
-            accepted.refuse(errors.BUSY, retry=True)
+            accepted.busy()
         elif context.meta.level < SCALE:
             accepted.refuse(PIN_LEVEL_TOO_LOW)
         elif request.group != META_GROUP and placed_by != request.channel:
             accepted.refuse(PLACED_WITH.format(go_quote(text(request.channel)), go_quote(text(placed_by))))
         else:
-
-            def done(result: object, error: str) -> None:
-                if not isinstance(result, MetaResult):
-                    accepted.refuse(error or errors.BUSY, retry=True)
-                elif result.error:
-                    accepted.refuse(result.error)
-                else:
-                    accepted.answer(changed=int(result.pins_changed))
-
-            context.change_meta(done, pin_channel=entries.Pin(channel=request.channel, group=request.group))
+            pin = entries.Pin(channel=request.channel, group=request.group)
+            accepted.change_meta(lambda result: result.pins_changed, pin_channel=pin)
 
     def _list(self, accepted: AcceptedRequest) -> None:
         request: pb.PinsRequest = accepted.request

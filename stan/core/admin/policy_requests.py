@@ -5,7 +5,7 @@ from stan.core.context import BrokerContext, raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.meta import LEVEL_TOO_LOW, MetaResult
+from stan.core.state.meta import LEVEL_TOO_LOW
 from stan.core.state.policies import row_of, shown_policy
 from stan.level import DELIVERY
 from stan.patterns import valid_name
@@ -43,20 +43,11 @@ class PolicyRequests:
         if complaints:
             accepted.refuse(f"stan: {'; '.join(complaints[: limits.POLICY_COMPLAINTS_MAX])}")
         elif self.context.meta.info is None:
-            accepted.refuse(errors.BUSY, retry=True)
+            accepted.busy()
         elif self.context.meta.level < DELIVERY:
             accepted.refuse(LEVEL_TOO_LOW)
         else:
-
-            def done(result: object, error: str) -> None:
-                if not isinstance(result, MetaResult):
-                    accepted.refuse(error or errors.BUSY, retry=True)
-                elif result.error:
-                    accepted.refuse(result.error)
-                else:
-                    accepted.answer(changed=int(result.policies_changed))
-
-            self.context.change_meta(done, set_policy=row_of(rule))
+            accepted.change_meta(lambda result: result.policies_changed, set_policy=row_of(rule))
 
     def _list(self, accepted: AcceptedRequest) -> None:
         request: pb.PoliciesRequest = accepted.request

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 from stan.core.context import BrokerContext, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.requests.table import RequestKind
+from stan.core.state.meta import MetaResult
 from stan.errors import BUSY, go_quote
 from stan.types import GroupId
 
@@ -61,6 +62,20 @@ class AcceptedRequest(NamedTuple):
     def answer_with(self, response: Message) -> None:
         """Send a response; it leaves only while no other node can lead the request's groups."""
         self.send(self.reply, response.SerializeToString(), self.groups)
+
+    def change_meta(self, has_changed: Callable[[MetaResult], bool], **change: object) -> None:
+        """Change the metadata as `BrokerContext.change_meta` does, and answer once it is known what came of it: an error, or in
+        `changed` 1 if *has_changed*, else 0."""
+
+        def done(result: object, error: str) -> None:
+            if not isinstance(result, MetaResult):
+                self.refuse(error or BUSY, retry=True)
+            elif result.error:
+                self.refuse(result.error)
+            else:
+                self.answer(changed=int(has_changed(result)))
+
+        self.context.change_meta(done, **change)
 
     def _emit(self, changed: object) -> None:
         """Publish the admin event about an operator's change."""
