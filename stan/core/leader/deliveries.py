@@ -7,6 +7,7 @@ it from the log (stan.core.admin.message_account).
 """
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 from stan.core.base.ready import ReportMoment
@@ -30,6 +31,10 @@ class Sending(NamedTuple):
     last: int
     at: Nanos
     until: int = 0  # Nanos, when the last of them was sent; 0: all were sent at once
+
+
+sending_of = partial(tuple.__new__, Sending)
+"""Makes a Sending of a tuple with all of its items, in half the time that its constructor takes, which is a Python function."""
 
 
 def recorded(sendings: Iterable[Sending], moment: ReportMoment) -> list[pb.Sent]:
