@@ -42,6 +42,7 @@ class Explanation(NamedTuple):
     state: str  # now: not sent, pending, owed, exhausted, settled
     begins_late: bool  # the log no longer has all entries from the message's own on: earlier steps may be missing
     steps: list[pb.ExplainStep]
+    goes_on: bool = False  # the log has more entries, which were not read: later steps may be missing
 
 
 class PolicyList(NamedTuple):
@@ -167,17 +168,21 @@ class Admin:
         """Verify a part of one node's copy of a channel; to continue, ask again from `next_sequence` with the answer's `crc`."""
         return await self._requester.ask("admin.verify", request, pb.VerifyResponse)
 
-    async def explain(self, which: pb.Which, sequence: int) -> Explanation:
-        """Tell what has happened to one message of a cursor: each delivery with its cause, and what came of it."""
+    async def explain(self, which: pb.Which, sequence: int, *, answers: int = 0) -> Explanation:
+        """Tell what has happened to one message of a cursor: each delivery with its cause, and what came of it.
+
+        The servers read the log from the message on until it is settled; of one that never is, to its end. *answers*: stop
+        after so many answers, each of up to 6,000 entries; 0: do not."""
         request = pb.ExplainRequest(version=1, which=which, sequence=sequence)
         steps: list[pb.ExplainStep] = []
-        begins_late = False
+        begins_late, asked = False, 0
         while True:
+            asked += 1
             answer = await self._requester.ask("admin.explain", request, pb.ExplainResponse)
             begins_late = begins_late or answer.begins_late
             steps += answer.steps
-            if not answer.more:
-                return Explanation(answer.timestamp, answer.state, begins_late, steps)
+            if not answer.more or asked == answers:
+                return Explanation(answer.timestamp, answer.state, begins_late, steps, answer.more)
             getattr(request, "from").CopyFrom(answer.next)
 
     async def events(self, kind: str = "*") -> AsyncGenerator[pb.Event, None]:

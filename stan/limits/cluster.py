@@ -47,6 +47,8 @@ EXPLAIN_ENTRIES_AT_ONCE = 500
 """... and how many at once, until it is clear what has become of the message."""
 EXPLAIN_STEPS_MAX = 500
 """Steps in one of these answers, about."""
+EXPLAIN_ANSWERS_MAX = 20
+"""Answers for which the dashboard and `stan explain` ask: some seconds of work for the leader."""
 VERIFIES_UNDER_WAY_MAX = 4
 """Requests to verify that wait for the disk; further ones are answered "retry"."""
 VERIFY_DAMAGE_MAX = 16

@@ -51,8 +51,6 @@ DASHBOARD_TEXT_CHARS = 256
 """Of a key or a header shown in the list of messages, in characters."""
 DASHBOARD_FETCHES_MAX = 16
 """Requests for messages made to answer one of the pages."""
-DASHBOARD_EXPLAINS_MAX = 20
-"""Requests made to tell a page what has happened to a message."""
 DASHBOARD_SAMPLES_MAX = 150
 """Points of a chart."""
 DASHBOARD_LAG_TRENDS_MAX = 4000

@@ -40,6 +40,9 @@ STATES: Final = {
     "settled": "It is settled.",
 }
 BEGINS_LATE: Final = "The log no longer has all entries from the message's own on: what happened first may be missing."
+GOES_ON: Final = (
+    "The log goes on: what happened since may be missing, but for its state. `stan explain --all` reads the rest."
+)
 
 
 def sentence_of(step: pb.ExplainStep) -> str:

@@ -72,8 +72,8 @@ class FakeAdmin:
     async def nodes(self, **_: Any) -> Nodes:
         return self.all_nodes
 
-    async def explain(self, which: pb.Which, sequence: int) -> Explanation:
-        self.asked.append(("explain", which.cursor_id, sequence))
+    async def explain(self, which: pb.Which, sequence: int, *, answers: int = 0) -> Explanation:
+        self.asked.append(("explain", which.cursor_id, sequence, answers))
         return self.explanation
 
     async def verify(self, request: pb.VerifyRequest) -> pb.VerifyResponse:

@@ -7,6 +7,7 @@ import typer
 from stan_client.admin import Explanation, which
 from stan_client.session import text_of
 
+from stan import limits
 from stan.cli.commands.cursors import DURABLES, QUEUES, full_name
 from stan.cli.commands.durable import Family, found
 from stan.cli.support.args import Channel
@@ -15,7 +16,7 @@ from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look
-from stan.monitor.explained import BEGINS_LATE, STATES, moment_of, sentence_of
+from stan.monitor.explained import BEGINS_LATE, GOES_ON, STATES, moment_of, sentence_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import format_time
 
@@ -31,6 +32,7 @@ def explain(
         str, typer.Option("--client", help="Client id of the owner, if several have a durable of this name.")
     ] = "",
     *,
+    whole: Annotated[bool, typer.Option("--all", help="Read the log to its end, however long it is.")] = False,
     target: Target,
     view: View,
 ) -> None:
@@ -38,9 +40,11 @@ def explain(
     if sequence < 1:
         raise CliError("SEQUENCE: sequences begin with 1.", EXIT_USAGE)
 
+    answers = 0 if whole else limits.EXPLAIN_ANSWERS_MAX
+
     async def table(direct: stan_client.Direct) -> Table:
         cursor = await found(direct, POSITIONS, channel, name, owner)
-        told = await direct.admin.explain(which(channel, cursor_id=cursor.cursor_id), sequence)
+        told = await direct.admin.explain(which(channel, cursor_id=cursor.cursor_id), sequence, answers=answers)
         return explained_table(cursor, sequence, told)
 
     look(target, view, table)
@@ -53,6 +57,8 @@ def explained_table(cursor: pb.CursorStatus, sequence: int, told: Explanation) -
     foot = [STATES.get(told.state, told.state)]
     if told.begins_late:
         foot.append(BEGINS_LATE)
+    if told.goes_on:
+        foot.append(GOES_ON)
     document = {
         "channel": text_of(cursor.channel),
         "name": full_name(cursor),
@@ -60,6 +66,7 @@ def explained_table(cursor: pb.CursorStatus, sequence: int, told: Explanation) -
         "timestamp_ns": told.timestamp_ns,
         "state": told.state,
         "begins_late": told.begins_late,
+        "goes_on": told.goes_on,
         "steps": [{**document_of(step), "text": sentence_of(step)} for step in told.steps],
     }
     return Table(

@@ -5,7 +5,7 @@ from typing import Any
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.dashboard.formatting import millis
-from stan.monitor.explained import BEGINS_LATE, STATES, sentence_of
+from stan.monitor.explained import BEGINS_LATE, GOES_ON, STATES, sentence_of
 from stan.monitor.page_format import shown
 from stan.protocol.proto import admin_pb2 as admin
 
@@ -18,7 +18,7 @@ async def explained(cluster_client: ClusterClient, channel: bytes, cursor_id: in
     request = admin.ExplainRequest(version=1, which=which, sequence=sequence)
     steps: list[admin.ExplainStep] = []
     note = ""
-    for _ in range(limits.DASHBOARD_EXPLAINS_MAX):
+    for _ in range(limits.EXPLAIN_ANSWERS_MAX):
         answer = await cluster_client.ask("admin.explain", request, admin.ExplainResponse)
         note = BEGINS_LATE if answer.begins_late else note
         steps += answer.steps
@@ -26,7 +26,7 @@ async def explained(cluster_client: ClusterClient, channel: bytes, cursor_id: in
             break
         getattr(request, "from").CopyFrom(answer.next)
     else:
-        note = "The log goes on: ask with `stan explain`."
+        note = GOES_ON
     return {
         "state": STATES.get(answer.state, answer.state),
         "note": note,

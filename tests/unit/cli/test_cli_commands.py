@@ -464,7 +464,14 @@ def test_explain_tells_each_delivery_in_a_sentence(servers):
 
     servers.admin.explanation = Explanation(0, "not sent", begins_late=False, steps=[])
     told = stan("explain", "orders", "billing", "18").output
+    assert "The log goes on" not in told
     assert "The log tells of no delivery." in told
     assert "gone from the channel" in told
     assert stan("explain", "orders", "billing", "0").exit_code == 2
+
+    servers.admin.explanation = Explanation(at, "pending", begins_late=False, steps=steps[:1], goes_on=True)
+    servers.admin.asked.clear()
+    assert "The log goes on" in stan("explain", "orders", "billing", "17").output
+    assert json.loads(stan("explain", "orders", "billing", "17", "--json", "--all").output)["goes_on"]
+    assert [answers for _, _, _, answers in servers.admin.asked] == [20, 0]
     assert "no durable or queue group 'other'" in stan("explain", "orders", "other", "1").output

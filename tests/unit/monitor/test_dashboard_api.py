@@ -515,6 +515,15 @@ async def test_what_has_happened_to_a_message_is_told_in_sentences(fake, page):
         await page.get(f"explain?name=orders&{wrong}", 400)
 
 
+async def test_of_a_message_that_is_not_settled_a_part_of_the_log_is_read(fake, page, monkeypatch):
+    monkeypatch.setattr(limits, "EXPLAIN_ANSWERS_MAX", 1)
+    fake.add_channel(b"orders", 7)
+    cursor = fake.add_durable(b"orders", b"billing").cursor_id
+    found = await page.get(f"explain?name=orders&cursor={cursor}&sequence=1")
+    assert [step["cause"] for step in found["steps"]] == ["new"]
+    assert "The log goes on" in found["note"]
+
+
 # --- dead letters ---------------------------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ REQUESTS = {
     "clients": (pb.ClientsRequest, pb.ClientsResponse),
     "nodes": (pb.NodesRequest, pb.NodeStatus),
     "options": (pb.OptionsRequest, pb.OptionsResponse),
+    "explain": (pb.ExplainRequest, pb.ExplainResponse),
     "purge": (pb.PurgeRequest, pb.ChangeResponse),
     "move": (pb.MoveRequest, pb.ChangeResponse),
 }
@@ -176,3 +177,20 @@ async def test_events_are_heard(servers, admin) -> None:
     assert (subject, (await first).kind) == ("_STAN.x.c.events.*", "leader")
     await events.aclose()
     assert not servers.handlers
+
+
+async def test_a_message_is_explained_until_the_log_ends_or_so_many_answers_are_there(servers, admin) -> None:
+    def answer(_kind, request):
+        at = getattr(request, "from").index
+        place = pb.ExplainPlace(index=at + 1)
+        return [
+            pb.ExplainResponse(
+                steps=[pb.ExplainStep(index=at)], more=at < 4, next=place, begins_late=not at, state="pending"
+            )
+        ]
+
+    servers.answer = answer
+    for answers, steps, goes_on in ((0, 5, False), (5, 5, False), (4, 4, True), (1, 1, True)):
+        told = await admin.explain(pb.Which(channel=b"c", cursor_id=1), 1, answers=answers)
+        assert [step.index for step in told.steps] == list(range(steps))
+        assert (told.goes_on, told.begins_late, told.state) == (goes_on, True, "pending")
