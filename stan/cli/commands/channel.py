@@ -118,6 +118,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
         ("last", f"{status.last_sequence:,}, {format_time(status.last_timestamp)}"),
         ("deleted between", f"{status.deleted:,}"),
         *([("delayed", f"{status.delayed:,}: stan delayed list")] if status.delayed else []),
+        *([("time to live", format_duration(status.ttl))] if status.ttl else []),
         ("group", f"{status.group}, pinned" if status.pinned else str(status.group)),
         *limit_rows(status),
     ]

@@ -202,6 +202,7 @@ class AdminListing:
             else b"",
             edited=self._edited(info),
             pinned=info.name in context.meta.pins,
+            ttl=self.channels.ttls.get(info.uid, 0),
         )
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:

@@ -33,6 +33,7 @@ def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int
         "offline": row.offline,
         "deleted": row.deleted,
         "delayed": row.delayed,
+        "ttl": row.ttl / SECOND,
         "rate": None if rate is None else round(rate, 1),
         "lag": lag,
         "cursors": cursors,

@@ -47,7 +47,7 @@ class ChannelsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ChannelStatus(_message.Message):
-    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned")
+    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "ttl")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class ChannelStatus(_message.Message):
     DELAYED_FIELD_NUMBER: _ClassVar[int]
     DELAY_FAULT_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
+    TTL_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     group: int
@@ -82,7 +83,8 @@ class ChannelStatus(_message.Message):
     delayed: int
     delay_fault: bytes
     pinned: bool
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ...) -> None: ...
+    ttl: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., ttl: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")

@@ -384,6 +384,12 @@ def test_delayed_messages_are_listed_and_cancelled(servers):
     assert "3: stan delayed list" in stan("channel", "show", "orders").output.replace("\n", " ")
 
 
+def test_a_channel_tells_how_long_its_messages_live(servers):
+    assert "time to live" not in stan("channel", "show", "orders").output
+    servers.admin.all_channels = [channel(ttl=90 * 10**9)]
+    assert "time to live     1m 30s\n" in stan("channel", "show", "orders").output
+
+
 def test_policies_are_listed_shown_set_and_removed(servers):
     policy = pb.DeliveryPolicy(max_deliver=5, backoff=pb.Backoff(pauses=[10**9, 60 * 10**9]), adaptive_window=True)
     listed = "max deliver 5, back-off 1s 1m0s, adaptive window"

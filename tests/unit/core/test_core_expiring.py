@@ -13,6 +13,7 @@ from stan.errors import BUSY
 from stan.patterns import ChannelLimits
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_batches, decode_records
+from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.proto.extension_pb2 import FetchRequest
@@ -188,6 +189,8 @@ def test_a_policy_lets_the_messages_of_a_channel_expire() -> None:
     assert harness.publish("foo", *(b"%d" % n for n in range(100))) == [""] * 100
     assert len(listed(harness)) == 1
     harness.publish("bar", b"x")
+    shown = harness.ask("_STAN.x.test-cluster.admin.channels", admin.ChannelsRequest(), admin.ChannelsResponse).channels
+    assert {one.name: one.ttl for one in shown} == {b"foo": 5 * SECOND, b"bar": 0}
     send(harness, "foo", (b"sooner", 2), (b"no later", 60))
     harness.pass_time(3.1)
     assert left(harness) == [*range(1, 101), 102]

@@ -120,9 +120,10 @@ async def test_channels_of_all_leaders_come_once_in_order_and_pages(fake, page):
 
 async def test_channels_are_searched_and_ordered(fake, page):
     for number, name in enumerate([b"orders.eu", b"orders.us", b"audit", b"Orders.X"]):
-        fake.add_channel(name, number)
+        fake.add_channel(name, number).ttl = number * SECOND // 2
     found = await page.get("channels?search=ORDERS&sort=-messages")
     assert [row["name"] for row in found["rows"]] == ["Orders.X", "orders.us", "orders.eu"]
+    assert [row["ttl"] for row in found["rows"]] == [1.5, 0.5, 0]
     assert found["matching"] == 3
     refused = await page.get("channels?sort=colour", 400)
     assert "sort: one of name" in refused["error"]

@@ -6,7 +6,7 @@ import { bar, chart } from "./chart.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
 import { COLUMNS, deeds } from "./durables.js";
-import { ago, many, number, rate, size, span } from "./format.js";
+import { ago, lasting, many, number, rate, size, span } from "./format.js";
 import { messages } from "./messages.js";
 import { table } from "./table.js";
 
@@ -74,6 +74,7 @@ const page = (context, asked) => (data) => {
       fact(limits.max_age ? `oldest, of ${span(limits.max_age)}` : "oldest", age ? span(age) : "–", fill(age, limits.max_age, "filled by age")),
       fact("sequences", data.last ? `${number(data.first)} – ${number(data.last)}` : "–"),
       fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–"),
+      ...(data.ttl ? [fact("time to live", lasting(data.ttl))] : []),
       ...(data.delayed ? [fact("delayed, on their way", number(data.delayed))] : [])),
     h("div", { class: "columns" },
       h("section", { class: "card" }, chart("Published a second", [{ name: "in", points: data.pace }], rate)),

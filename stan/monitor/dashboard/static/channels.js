@@ -4,7 +4,7 @@ import { ask, mayAct } from "./api.js";
 import { Asked, shown } from "./asked.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { ago, now, number, rate, size, time } from "./format.js";
+import { ago, lasting, now, number, rate, size, time } from "./format.js";
 import { pager, search, table } from "./table.js";
 
 const LIMIT = 50;
@@ -17,6 +17,7 @@ const COLUMNS = [
   { name: "Rate", sort: "rate", number: true, cell: (row) => rate(row.rate) },
   { name: "Lag", sort: "lag", number: true, cell: (row) => number(row.lag) },
   { name: "Subscribers", number: true, cell: (row) => [number(row.online), row.offline ? h("span", { class: "muted" }, ` + ${number(row.offline)} offline`) : null] },
+  { name: "Time to live", number: true, cell: (row) => (row.ttl ? lasting(row.ttl) : "–") },
   { name: "Last message", sort: "active", number: true, cell: (row) => ago(row.last_time) },
 ];
 

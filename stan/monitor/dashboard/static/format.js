@@ -25,6 +25,9 @@ export function span(seconds) {
   for (const [length, unit] of SPANS) if (seconds >= 2 * length || length === 1) return `${Math.floor(Math.max(seconds, 0) / length)} ${unit}`;
 }
 
+/** How long something lasts that may be very short. */
+export const lasting = (seconds) => (seconds < 1 ? `${Math.round(seconds * 1000)} ms` : span(seconds));
+
 let skew = 0; // of this browser's clock against the server's
 export const clock = (now) => (skew = now - Date.now());
 export const now = () => Date.now() + skew;
