@@ -13,7 +13,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from pyspark_stan.offsets import INITIAL, from_json
+from pyspark_stan.offsets import INITIAL, from_json, unpacked
 
 log: Final = logging.getLogger("pyspark_stan")
 
@@ -79,7 +79,10 @@ def _parsed(offset: object) -> dict[str, Any]:
         said = json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
         return {}
-    return said if isinstance(said, dict) else {}
+    try:
+        return dict(unpacked(said)) if isinstance(said, dict) else {}
+    except ValueError:
+        return {}
 
 
 def _log(name: str, behind: dict[str, int]) -> None:

@@ -1,16 +1,23 @@
 """The offset of a stream of channels, as Spark stores it in the checkpoint.
 
-    {"*inc": {"orders": 7}, "*init": {"orders": 1}, "orders": 4711}
+    {"*inc": {"orders": 7}, "*init": {"orders": 1}, "*tasks": 4, "orders": 4711}
 
 For each channel it has the next sequence to read, the sequence at which reading began (*init), and the channel's uid (*inc),
-which differs for a channel of the same name that was made after the first was deleted. No channel name contains a `*`. Promises:
-equal offsets are equal JSON, because Spark compares the text and would run empty batches for ever if the order of keys changed;
-and a batch depends only on its two offsets, so that a repeated batch has the same messages.
+which differs for a channel of the same name that was made after the first was deleted; and into how many tasks small channels are
+put together (*tasks). No channel name contains a `*`. Many channels are packed, as JSON that is compressed and in base64:
+
+    {"*packed": "eNqrVkrOz1WyUkrLL8pVqgUAJDcE8g=="}
+
+Promises: equal offsets are equal JSON, because Spark compares the text and would run empty batches for ever if the order of keys
+changed; and a batch depends only on its two offsets, so that a repeated batch has the same messages in the same partitions.
 
 The sequence at which reading began is stored because Spark stores the end of a batch before it runs, but never the beginning of
 the first batch. After a crash in the first batch Spark asks for the beginning again, and by then "latest" is another sequence.
 """
 
+import json
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +30,12 @@ SequenceAt = Callable[[str, int], int]
 """Returns the sequence of a channel's first message at or after a time (Unix ns), or the next sequence if there is none."""
 INITIAL: Final = "*init"
 INCARNATIONS: Final = "*inc"
+TASKS: Final = "*tasks"
+PACKED: Final = "*packed"
+CHANNELS_PLAIN_MAX: Final = 100
+"""Offsets of more channels are packed."""
+OFFSET_BYTES_MAX: Final = 1 << 28
+"""Largest JSON of an offset that was packed."""
 
 
 class DataLossError(StanClientError, RuntimeError):
@@ -35,11 +48,13 @@ class Offset(NamedTuple):
     positions: Mapping[str, int]  # next sequence to read
     initial: Mapping[str, int]  # sequence at which reading began
     incarnations: Mapping[str, int]  # uid; missing for a channel that did not exist yet
+    tasks: int = 0  # into how many tasks small channels are put together; 0: none are, as earlier versions did it
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
         nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations)}
-        return dict(sorted({**self.positions, **nested}.items()))
+        tasks = {TASKS: self.tasks} if self.tasks else {}
+        return packed(dict(sorted({**self.positions, **nested, **tasks}.items())), len(self.positions))
 
 
 class Range(NamedTuple):
@@ -53,10 +68,32 @@ class Range(NamedTuple):
 
 def from_json(said: Mapping[str, Any]) -> Offset:
     """Parse the result of `to_json`. Raises ValueError: it has another form."""
-    positions = {channel: value for channel, value in said.items() if channel not in (INITIAL, INCARNATIONS)}
+    said = unpacked(said)
+    positions = {channel: value for channel, value in said.items() if channel not in (INITIAL, INCARNATIONS, TASKS)}
     if INITIAL not in said or not all(isinstance(value, int) for value in positions.values()):
         raise ValueError(f"stan: the checkpoint holds no offset of this source: {said}")
-    return Offset(positions, dict(said[INITIAL]), dict(said.get(INCARNATIONS, {})))
+    return Offset(positions, dict(said[INITIAL]), dict(said.get(INCARNATIONS, {})), said.get(TASKS, 0))
+
+
+def packed(said: dict[str, Any], channels: int) -> dict[str, Any]:
+    """Pack a JSON object about so many channels, if they are many: Spark writes it with each batch and into each report."""
+    if channels <= CHANNELS_PLAIN_MAX:
+        return said
+    text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+    return {PACKED: b64encode(zlib.compress(text.encode(), 6)).decode()}
+
+
+def unpacked(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what `packed` was given. Raises ValueError: it is something else."""
+    text = said.get(PACKED)
+    if not isinstance(text, str):
+        return said
+    try:
+        inflating = zlib.decompressobj()
+        found = json.loads(inflating.decompress(b64decode(text, validate=True), OFFSET_BYTES_MAX))
+    except zlib.error as error:
+        raise ValueError(f"stan: the checkpoint holds no offset of this source: {error}") from None
+    return found if isinstance(found, dict) else {}
 
 
 def _sorted(values: Mapping[str, int]) -> dict[str, int]:

@@ -10,11 +10,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any, Final, Literal
 
 from stan_client.errors import StanClientError
 
 from stan.declared_options import filled, option
+from stan.patterns import ONE, REST, literal, valid_name
 from stan.protocol.channels import is_channel_name
 from stan.units import spark_seconds
 
@@ -203,6 +205,7 @@ class SourceOptions:
     connection: ConnectionOptions
     channels: tuple[str, ...]  # by name, sorted; empty with a pattern
     pattern: str  # or those whose whole name matches this regular expression
+    asked: str  # the narrowest pattern of NATS that covers all channels which `pattern` may match
     start: ReadBound
     end: ReadBound
     rows_per_trigger: int = option("maxOffsetsPerTrigger", 0, 1)  # 0: no limit, as below
@@ -238,7 +241,7 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
     """
     take = OptionReader(options)
     connection = take.connection()
-    channels, pattern, assigned = _chosen(take)
+    channels, pattern, asked, assigned = _chosen(take)
     wrong_kind = {"batch": STREAM_ONLY, "stream": BATCH_ONLY, "any": ()}[kind]
     other = "batch" if kind == "stream" else "streaming"
     for name in filter(take.given, wrong_kind):
@@ -262,6 +265,7 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
         connection=connection,
         channels=channels,
         pattern=pattern,
+        asked=asked,
         start=start,
         end=end,
         retry_pause_s=take.number("fetch.retryIntervalMs", 200) / 1000,
@@ -274,8 +278,9 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
     return found
 
 
-def _chosen(take: OptionReader) -> tuple[tuple[str, ...], str, dict[str, tuple[int, int]]]:
-    """Return the names of the channels, or the pattern; and the first and last sequence of each channel from `assign`."""
+def _chosen(take: OptionReader) -> tuple[tuple[str, ...], str, str, dict[str, tuple[int, int]]]:
+    """Return the names of the channels, or the pattern with that of NATS to ask for; and the first and last sequence of each
+    channel from `assign`."""
     ways = [name for name in ("path", "subscribe", "subscribePattern", "assign") if take.given(name)]
     assigned: dict[str, tuple[int, int]] = {}
     if len(ways) != 1:
@@ -289,13 +294,49 @@ def _chosen(take: OptionReader) -> tuple[tuple[str, ...], str, dict[str, tuple[i
     if len(ways) == 1 and not (channels or pattern):
         take.complain(f"{ways[0]}: no channel")
     for channel in channels:
-        if not is_channel_name(channel.encode()):
+        if not (is_channel_name(channel.encode()) or (not assigned and valid_name(channel, wildcards=True))):
             take.complain(f"{'assign' if assigned else 'subscribe'}: {channel!r} is no channel's name")
+    if not assigned and not all(map(literal, channels)):
+        return (), "|".join(map(_regular, channels)), _covering(channels), assigned
     try:
         re.compile(pattern)
     except re.error as error:
         take.complain(f"subscribePattern: {pattern!r} is no regular expression ({error})")
-    return channels, pattern, assigned
+        return channels, "", "", assigned
+    return channels, pattern, _covering([_first_tokens(pattern)]) if pattern else "", assigned
+
+
+def _regular(name: str) -> str:
+    """Return a regular expression for what a channel's name, or a pattern of NATS, covers."""
+    words = {ONE: "[^.]+", REST: ".+"}
+    return r"\.".join(words.get(token) or re.escape(token) for token in name.split("."))
+
+
+def _covering(names: Sequence[str]) -> str:
+    """Return the pattern of NATS that covers all *names*, which may be patterns, and little else."""
+    if len(names) == 1:
+        return names[0]
+    columns = zip(*(name.split(".") for name in names), strict=False)
+    common = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+    while common and common[-1] == REST:
+        common.pop()
+    return ".".join([*common, REST])
+
+
+def _first_tokens(pattern: str) -> str:
+    """Return the pattern of NATS for the whole tokens with which every match of a regular expression begins."""
+    found = ""
+    at = 0
+    while at < len(pattern) and "|" not in pattern:
+        escaped = pattern[at : at + 2] == r"\."
+        if not escaped and not (pattern[at].isalnum() or pattern[at] in "_-"):
+            break
+        found += "." if escaped else pattern[at]
+        at += 1 + escaped
+        if pattern[at : at + 1] in {"?", "*", "{"}:  # the last one may not be there
+            found = found[:-1]
+            break
+    return ".".join([*found.split(".")[:-1], REST])
 
 
 def _assigned(take: OptionReader) -> dict[str, tuple[int, int]]:

@@ -6,44 +6,77 @@ only by a single message without which the stream would not advance.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
+from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
 from pyspark_stan.offsets import Range
 
+CHANNEL_ROWS: Final = 1000
+"""What one more channel costs a task beside its messages, in messages: the requests for it."""
+
 
 @dataclass(frozen=True)
 class StanPartition(InputPartition):
-    """Messages [first, last] of a channel, for one task."""
+    """What one task reads: ranges of channels, one after the other."""
 
-    channel: str
-    uid: int  # 0: not known
-    first: int
-    last: int
+    ranges: tuple[Range, ...]
 
-    def __reduce__(self) -> tuple[type["StanPartition"], tuple[str, int, int, int]]:
-        return StanPartition, (self.channel, self.uid, self.first, self.last)
+    def __reduce__(self) -> tuple[type["StanPartition"], tuple[tuple[Range, ...]]]:
+        return StanPartition, (self.ranges,)
 
 
-def plan(ranges: Sequence[Range], at_least: int = 0, rows_max: int = 0) -> list[StanPartition]:
+def plan(ranges: Sequence[Range], at_least: int = 0, rows_max: int = 0, tasks: int = 0) -> list[StanPartition]:
     """Return the partitions of *ranges*.
 
     Args:
         ranges: ranges that are not empty.
         at_least: smallest number of partitions, shared among the ranges by size, if there are enough messages; 0: any number.
         rows_max: largest number of sequences in one partition; 0: no limit.
+        tasks: small ranges are read together, so that there are about so many partitions; 0: each has partitions of its own.
     """
+    pieces = _pieces(ranges, at_least, rows_max)
+    wanted = max(tasks, at_least)
+    if not tasks or len(pieces) <= wanted:
+        return [StanPartition((piece,)) for piece in pieces]
+    return _bundles(pieces, wanted, rows_max)
+
+
+def _bundles(pieces: Sequence[Range], wanted: int, rows_max: int) -> list[StanPartition]:
+    """Put neighbours together, into *wanted* partitions that cost about the same, or more where they would exceed *rows_max*."""
+    costs = [piece.end - piece.first + CHANNEL_ROWS for piece in pieces]
+    total, before = sum(costs), 0
+    places = []
+    for cost in costs:
+        places.append((2 * before + cost) * wanted // (2 * total))  # by the middle of the piece
+        before += cost
+    found: list[StanPartition] = []
+    for _, members in groupby(zip(places, pieces, strict=True), key=lambda pair: pair[0]):
+        bundle: list[Range] = []
+        rows = 0
+        for _, piece in members:
+            size = piece.end - piece.first
+            if bundle and rows_max and rows + size > rows_max:
+                found.append(StanPartition(tuple(bundle)))
+                bundle, rows = [], 0
+            bundle.append(piece)
+            rows += size
+        found.append(StanPartition(tuple(bundle)))
+    return found
+
+
+def _pieces(ranges: Sequence[Range], at_least: int, rows_max: int) -> list[Range]:
     total = sum(found.end - found.first for found in ranges)
-    partitions = []
+    pieces_of_all = []
     for channel, uid, first, end in ranges:
         size = end - first
         by_limit = -(-size // rows_max) if rows_max else 1
         by_wish = -(-size * at_least // total) if at_least > len(ranges) else 1
         pieces = min(max(by_limit, by_wish, 1), size)
         bounds = [first + size * piece // pieces for piece in range(pieces + 1)]
-        partitions += [StanPartition(channel, uid, begin, stop - 1) for begin, stop in pairwise(bounds)]
-    return partitions
+        pieces_of_all += [Range(channel, uid, begin, stop) for begin, stop in pairwise(bounds)]
+    return pieces_of_all
 
 
 def share(wants: Mapping[str, int], budget: int) -> dict[str, int]:

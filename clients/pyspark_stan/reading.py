@@ -1,4 +1,4 @@
-"""Reads the range of one task from one channel, answer by answer, as record batches.
+"""Reads the ranges of one task, channel after channel and answer by answer, as record batches.
 
 Promises: every message of the range that the broker has, once and in order; missing messages are an error or a line in the log,
 as failOnDataLoss says. After a temporary failure (no leader, a broker that restarts, a lost connection) reading continues after
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from stan_client import Fetched
     from stan_client.blocking import BlockingClient
 
+    from pyspark_stan.offsets import Range
     from pyspark_stan.planning import StanPartition
 
 log: Final = logging.getLogger("pyspark_stan")
@@ -45,9 +46,14 @@ def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartitio
         DataLossError: messages are missing, and failOnDataLoss is set. One of transport.PASSING: more than `retries` failures
             without progress. ServerError: the broker refuses. ValueError: messages are damaged.
     """
+    for each in part.ranges:
+        yield from _read_range(options, decoder, each)
+
+
+def _read_range(options: SourceOptions, decoder: Decoder, part: "Range") -> "Iterator[pa.RecordBatch]":
     reader = _Reader(options, part)
     failures = 0
-    while reader.next <= part.last:
+    while reader.next <= reader.last:
         before, client = reader.next, None
         try:
             client = client_of(options.connection)
@@ -65,12 +71,12 @@ def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartitio
 
 
 class _Reader:
-    """Reads one partition; `next` is the sequence to continue with."""
+    """Reads one range, up to the sequence `last`; `next` is the sequence to continue with."""
 
-    def __init__(self, options: SourceOptions, part: "StanPartition") -> None:
+    def __init__(self, options: SourceOptions, part: "Range") -> None:
         self._options = options
         self._part = part
-        self.next = part.first
+        self.next, self.last = part.first, part.end - 1
 
     def answers(self, client: "BlockingClient") -> "Iterator[Fetched]":
         """Yield answers with messages from `next` on; at the end the whole partition was read, except for messages that were
@@ -80,7 +86,7 @@ class _Reader:
         why = "the channel ends before"
         try:
             for found in client.read_range(
-                part.channel, self.next, part.last, uid=part.uid, max_bytes=size, from_replica=replica
+                part.channel, self.next, self.last, uid=part.uid, max_bytes=size, from_replica=replica
             ):
                 begins = found.runs[0].first_sequence if found.runs else found.next_sequence
                 oldest = found.first_sequence or begins  # 0 if a large message left no room for it in the answer
@@ -94,12 +100,12 @@ class _Reader:
             if str(error) != UNKNOWN_CHANNEL:
                 raise
             why = "the channel was deleted"
-        self._miss(part.last, why)
+        self._miss(self.last, why)
 
     def _miss(self, up_to: int, why: str) -> None:
         """Report the messages from `next` to *up_to* as lost, if there are any, and continue after them."""
         part, fail = self._part, self._options.fail_on_data_loss
-        up_to = min(up_to, part.last)
+        up_to = min(up_to, self.last)
         if self.next <= up_to:
             note_loss(f"messages {self.next} to {up_to} of {part.channel} cannot be read, for {why}", fail=fail)
             self.next = up_to + 1

@@ -6,6 +6,7 @@ processes: none of them has state that another one needs.
 """
 
 import logging
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from stan_client.errors import StanClientError
 from stan_client.requests import ChannelInfo
 
-from pyspark_stan.offsets import Offset, Range, Resolver, behind, from_json, oldest, ranges_between
+from pyspark_stan.offsets import Offset, Range, Resolver, behind, from_json, oldest, packed, ranges_between
 from pyspark_stan.options import OptionsError, SourceOptions, source_options
 from pyspark_stan.planning import StanPartition, plan, rows_for_bytes, share
 from pyspark_stan.schema import check_schema
@@ -59,9 +60,8 @@ class _Channels:
         """Return the state of each channel of the read that exists. The broker answers after *wait_s*, or as soon as a channel
         has a message newer than *newer_than* says."""
         options = self._options
-        everything = ">" if options.pattern else ""
         found = self._ask(
-            lambda client: client.info(options.channels, pattern=everything, newer_than=newer_than, wait_s=wait_s)
+            lambda client: client.info(options.channels, pattern=options.asked, newer_than=newer_than, wait_s=wait_s)
         )
         if not options.pattern:
             return found
@@ -115,7 +115,7 @@ class StanBatchReader(DataSourceReader):
         channels = _Channels(self._options)
         infos = channels.infos()
         ranges = self.narrowed(self._ranges(infos, channels.resolver(infos)), channels.resolver(infos))
-        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition)
+        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition, _cores())
 
     def narrowed(self, ranges: list[Range], _resolver: Resolver) -> list[Range]:
         """Return *ranges*; a subclass narrows them by filters."""
@@ -175,7 +175,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if complaints and self._options.fail_on_data_loss:
                 raise OptionsError(complaints)
             uids = {name: info.uid for name, info in infos.items()}
-            self._initial = Offset(positions, positions, uids)
+            self._initial = Offset(positions, positions, uids, _cores())
         return self._initial.to_json()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
@@ -187,7 +187,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = from_json(start)
         infos = self._infos(begin)
         self._ends = {name: behind(info) for name, info in infos.items()}
-        known = self._with_found(begin, infos)
+        known = self._without_holes(self._with_found(begin, infos), infos)
         wants = {
             name: self._ends[name] - position
             for name, position in known.positions.items()
@@ -196,15 +196,16 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._idle = not wants
         if self._waits_for_more(sum(wants.values()), limit):
             return start
-        if wants:
-            self._moved_at = time.monotonic()
+        if not wants and known.positions == begin.positions:
+            return start
+        self._moved_at = time.monotonic()
         taken = self._within(wants, infos, limit)
         positions = {name: position + taken.get(name, 0) for name, position in known.positions.items()}
         return known._replace(positions=positions).to_json()
 
-    def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the next sequence of each channel for Spark's progress report; None before the first batch."""
-        return dict(sorted(self._ends.items())) or None
+        return packed(dict(sorted(self._ends.items())), len(self._ends)) or None
 
     def _infos(self, begin: Offset | None = None) -> dict[str, ChannelInfo]:
         if self._frozen is not None:
@@ -233,7 +234,18 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in uids.keys() - infos.keys():
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
-        return Offset(positions, initial, uids)
+        return Offset(positions, initial, uids, begin.tasks or _cores())
+
+    def _without_holes(self, known: Offset, infos: Infos) -> Offset:
+        """Return *known* behind the messages that retention has removed, if they may be lost: limits count from there, and the
+        next batch, which begins before them, tells what is lost."""
+        if self._fail:
+            return known
+        positions = {
+            name: max(position, oldest(infos[name])) if name in infos else position
+            for name, position in known.positions.items()
+        }
+        return known._replace(positions=positions)
 
     def _reads(self, name: str) -> bool:
         options = self._options
@@ -276,8 +288,9 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[StanPartition]:
         """Return the partitions of the batch between two offsets; they are the same each time."""
-        ranges = ranges_between(from_json(start), from_json(end))
-        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition)
+        until = from_json(end)
+        ranges = ranges_between(from_json(start), until)
+        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition, until.tasks)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
@@ -290,6 +303,12 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Do nothing: the connection belongs to the process, not to the query."""
+
+
+def _cores() -> int:
+    """Return into how many tasks small channels are put together: the cores of the driver. A stream keeps it in its offsets, so
+    that a batch that is repeated on another machine has the same partitions."""
+    return os.cpu_count() or 1
 
 
 def _known_to_broker(end: Offset) -> dict[str, int]:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from stan_client import ChannelInfo, ChannelReplacedError, Fetched, ServerError
 
 from stan.errors import UNKNOWN_CHANNEL
+from stan.patterns import matches
 from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.protocol.proto.wire_pb2 import MsgProto
 
@@ -50,6 +51,7 @@ class SourceBroker:
         self.fetch_failures = []  # the same, of read_range, after its first answer
         self.reads = []  # what each read_range was asked for beside the range
         self.waited = []  # wait_s of each info
+        self.patterns = []  # and its pattern
 
     def __getitem__(self, name):
         return self.channels[name]
@@ -57,7 +59,8 @@ class SourceBroker:
     def info(self, channels=(), *, pattern="", newer_than=None, wait_s=0):
         self._fail()
         self.waited.append(wait_s)
-        names = self.channels if pattern == ">" else [name for name in channels if name in self.channels]
+        self.patterns.append(pattern)
+        names = [name for name in self.channels if name in channels or (pattern and matches(pattern, name))]
         return {name: self._info(name, self.channels[name]) for name in names}
 
     def _info(self, name, channel):
@@ -122,7 +125,7 @@ def use(monkeypatch, broker):
     def forget(_connection, _client):
         gone.forgotten += 1
 
-    for module in ("transport", "reading"):
+    for module in ("reading", "transport"):  # in this order: the first one imports from the second
         monkeypatch.setattr(f"pyspark_stan.{module}.client_of", lambda _connection: broker)
         monkeypatch.setattr(f"pyspark_stan.{module}.forget", forget)
     return gone

@@ -19,6 +19,22 @@ def test_equal_places_are_equal_text_whatever_the_order():
     assert json.dumps(from_json(json.loads(json.dumps(one.to_json()))).to_json()) == json.dumps(one.to_json())
 
 
+def test_offsets_of_many_channels_are_packed():
+    names = [f"devices.hall-{number % 7}.{number:05}" for number in range(5000)]
+    positions = {name: 100_000 + 7 * at for at, name in enumerate(names)}
+    offset = Offset(positions, dict.fromkeys(names, 1), {name: at for at, name in enumerate(names)}, 8)
+    text = json.dumps(offset.to_json())
+    assert from_json(json.loads(text)) == offset
+    assert text == json.dumps(from_json(json.loads(text)).to_json())
+    assert len(text) < 100_000 < len(json.dumps(positions))
+
+
+@pytest.mark.parametrize("text", ["", "no base64!", "AAAA", "eNqrVg=="])
+def test_an_offset_that_cannot_be_unpacked_is_refused(text):
+    with pytest.raises(ValueError):  # noqa: PT011 - of whichever layer finds it
+        from_json({"*packed": text})
+
+
 def test_an_offset_of_another_source_is_refused():
     with pytest.raises(ValueError, match="no offset of this source"):
         from_json({"orders": 7})
@@ -55,24 +71,37 @@ ranges = st.lists(st.tuples(NAMES, st.integers(1, 50), st.integers(1, 400)), uni
 )
 
 
-@given(ranges, st.integers(0, 12), st.integers(0, 100))
-def test_partitions_hold_each_sequence_once_in_order(found, at_least, rows_max):
-    parts = plan(found, at_least, rows_max)
-    assert parts == plan(found, at_least, rows_max)
+@given(ranges, st.integers(0, 12), st.integers(0, 100), st.integers(0, 8))
+def test_partitions_hold_each_sequence_once_in_order(found, at_least, rows_max, tasks):
+    parts = plan(found, at_least, rows_max, tasks)
+    assert parts == plan(found, at_least, rows_max, tasks)
+    if tasks and not rows_max:
+        assert len(parts) <= max(tasks, at_least, 0 if found else 1)
     for channel, uid, first, end in found:
-        mine = [part for part in parts if part.channel == channel]
-        assert [part.first for part in mine] == [first, *(part.last + 1 for part in mine[:-1])]
-        assert mine[-1].last == end - 1
-        assert all(part.first <= part.last and part.uid == uid for part in mine)
+        mine = [one for part in parts for one in part.ranges if one.channel == channel]
+        assert [one.first for one in mine] == [first, *(one.end for one in mine[:-1])]
+        assert mine[-1].end == end
+        assert all(one.first < one.end and one.uid == uid for one in mine)
     if rows_max:
-        assert all(part.last - part.first < rows_max for part in parts)
+        assert all(sum(one.end - one.first for one in part.ranges) <= rows_max for part in parts)
     total = sum(end - first for _, _, first, end in found)
     if found:
-        assert len(parts) >= min(at_least, total if len(found) == 1 else at_least)
+        assert tasks or len(parts) >= min(at_least, total if len(found) == 1 else at_least)
+
+
+def test_small_channels_are_read_together_and_a_large_one_by_tasks_of_its_own():
+    small = [Range(f"device.{number:03}", 1, 1, 51) for number in range(100)]
+    parts = plan(small, tasks=2)
+    assert [len(part.ranges) for part in parts] == [50, 50]
+    assert len(plan(small, tasks=2, at_least=4)) == 4
+    large = plan([*small, Range("orders", 1, 1, 1_000_001)], rows_max=500_000, tasks=4)
+    assert [[one.channel for one in part.ranges] for part in large[-2:]] == [["orders"]] * 2
+    assert len(large) <= 4
+    assert len(plan(small)) == 100  # as the offsets of earlier versions say
 
 
 def test_partitions_survive_pickling():
-    part = StanPartition("a", 1, 2, 3)
+    part = StanPartition((Range("a", 1, 2, 3), Range("b", 2, 1, 9)))
     assert pickle.loads(pickle.dumps(part)) == part  # noqa: S301 - its own
 
 

@@ -1,6 +1,7 @@
 """The readers without Spark: plain objects over channels in memory."""
 
 import json
+import os
 import pickle
 from datetime import UTC, datetime
 
@@ -337,7 +338,7 @@ def test_a_stream_reads_what_comes_after_its_start(broker):
     assert reader.latestOffset(start, ALL) == start
     broker["orders"].add(b"six")
     end = through_json(reader.latestOffset(start, ALL))
-    assert end == {"*inc": {"orders": 1}, "*init": {"orders": 6}, "orders": 7}
+    assert end == {"*inc": {"orders": 1}, "*init": {"orders": 6}, "*tasks": os.cpu_count(), "orders": 7}
     assert values_of(reader, reader.partitions(start, end)) == [b"six"]
     assert reader.partitions(end, end) == []
     assert reader.reportLatestOffset() == {"orders": 7}
@@ -381,6 +382,50 @@ def test_a_channel_that_does_not_exist_yet_is_waited_for(broker):
     assert end["*inc"] == {"late": 8}
 
 
+def test_patterns_of_nats_are_read_as_patterns(broker):
+    broker.channels.update({name: Channel(at, [b"x"]) for at, name in enumerate(("eu.a", "eu.b.c", "us.a"), 20)})
+    for said, names, asked in (
+        ("eu.*", ["eu.a"], "eu.*"),
+        ("eu.>", ["eu.a", "eu.b.c"], "eu.>"),
+        ("eu.*,us.*,orders", ["eu.a", "orders", "us.a"], ">"),
+        ("eu.*, eu.b.*", ["eu.a", "eu.b.c"], "eu.>"),
+    ):
+        reader = batch(subscribe=said)
+        assert [one.channel for part in reader.partitions() for one in part.ranges] == names
+        assert broker.patterns[-1] == asked
+
+
+@pytest.mark.parametrize(
+    ("pattern", "asked"),
+    [
+        (r"orders\.eu\..*", "orders.eu.>"),
+        (r"orders\.e.*", "orders.>"),
+        (r"orders.*", ">"),
+        (r"orders\.eu", "orders.>"),
+        (r"orders\.?x", ">"),
+        (r"orders\.eu\.?x", "orders.>"),
+        (r"a\.b|c\.d", ">"),
+        (r"(?i)a\.b", ">"),
+        (r"a\.[bc]", "a.>"),
+        (r"a\.b{0}", "a.>"),
+    ],
+)
+def test_the_literal_beginning_of_a_regular_expression_asks_the_broker_for_less(broker, pattern, asked):
+    batch(subscribePattern=pattern).partitions()
+    assert broker.patterns == [asked]
+
+
+def test_holes_of_retention_cost_no_batches(broker):
+    """With failOnDataLoss=false limits count what is there, and the first batch tells what is not."""
+    many = broker.channels["many"] = Channel(30, [b"%d" % number for number in range(1, 1001)])
+    reader = stream(subscribe="many", startingOffsets="earliest", maxOffsetsPerTrigger=100, failOnDataLoss="false")
+    start = through_json(reader.initialOffset())
+    many.forget_before(951)
+    end = through_json(reader.latestOffset(start, ReadMaxRows(100)))
+    assert values_of(reader, reader.partitions(start, end)) == [b"%d" % number for number in range(951, 1001)]
+    assert end["many"] == 1001
+
+
 def test_channels_that_match_later_are_read_from_their_beginning(broker):
     reader = stream(subscribePattern="orders.*")
     start = through_json(reader.initialOffset())
@@ -408,7 +453,7 @@ def test_limits(broker):
     assert reader.getDefaultReadLimit() == ReadMaxRows(3)
     offset, steps = through_json(reader.initialOffset()), []
     while (end := through_json(reader.latestOffset(offset, ReadMaxRows(3)))) != offset:
-        steps.append(sum(part.last + 1 - part.first for part in reader.partitions(offset, end)))
+        steps.append(sum(one.end - one.first for part in reader.partitions(offset, end) for one in part.ranges))
         offset = end
     assert steps == [3, 3, 1]
     assert stream().getDefaultReadLimit() == ALL

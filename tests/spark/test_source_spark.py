@@ -1,6 +1,8 @@
 """The source in Spark itself: what Spark makes of it, in one session."""
 
 import json
+import os
+from collections import Counter
 
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -116,6 +118,26 @@ def test_a_stream_goes_on_where_its_checkpoint_is(client, loaded, channel, tmp_p
     ]
     assert lag(query.lastProgress) == lag(json.loads(query.lastProgress.json)) == {f"{channel}.a": 0, f"{channel}.b": 0}
     assert query.lastProgress.numInputRows == 3
+
+
+def test_many_small_channels_are_few_tasks_and_small_offsets(client, loaded, channel, tmp_path):
+    """120 channels by a pattern of NATS, 20 more behind a restart: about as many tasks as cores, nothing lost, nothing twice."""
+    cores = os.cpu_count() or 1
+    for number in range(120):
+        fill(client, f"{channel}.{number:03}", [b"1", b"2"])
+    options = {"subscribe": f"{channel}.*"}
+    assert loaded(None, **options).rdd.getNumPartitions() <= cores
+    batches = []
+    run(loaded(None, stream=True, startingOffsets="earliest", **options), tmp_path, batches.append)
+    for number in range(110, 140):
+        fill(client, f"{channel}.{number:03}", [b"3"])
+    query = run(loaded(None, stream=True, **options), tmp_path, batches.append)
+    found = Counter((row.channel, row.value) for taken in batches for row in taken)
+    wanted = [(number, value) for number in range(120) for value in (b"1", b"2")] + [(n, b"3") for n in range(110, 140)]
+    assert found == Counter((f"{channel}.{number:03}", value) for number, value in wanted)
+    (report,) = query.lastProgress.sources
+    assert len(report.endOffset) < 2000
+    assert lag(query.lastProgress) == {f"{channel}.{number:03}": 0 for number in range(140)}
 
 
 def test_a_stream_at_rest_runs_no_batches_and_is_behind_by_what_comes(spark, client, loaded, channel, tmp_path):

@@ -120,7 +120,7 @@ class ChannelQueries:
         context, request = self.context, accepted.request
         named = set(request.channels)
         if request.pattern:
-            names, covers = self.lookup.sorted_names(), matcher(request.pattern)
+            names, covers = self.lookup.names_of(request.pattern, named), matcher(request.pattern)
         else:
             names, covers = sorted(named), None
         for name in names[bisect_right(names, request.after) :] if request.after else names:

@@ -3,7 +3,8 @@
 A client may have made a channel a moment ago at the leader of the metadata, and ask for it here before this copy knows it.
 """
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Collection
 from typing import Final
 
 from stan import limits
@@ -64,6 +65,15 @@ class ChannelLookup:
             self._names = (meta, meta.next_uid, len(meta.channels), sorted(meta.channels))
         return self._names[3]
 
+    def names_of(self, pattern: bytes, also: Collection[bytes]) -> list[bytes]:
+        """The sorted names of channels that begin as a valid *pattern* does, and those of *also*. Callers must not change the
+        list."""
+        names, begins = self.sorted_names(), _literal_tokens(pattern)
+        if begins:  # "." is the byte before "/", which no name has
+            names = names[bisect_left(names, begins) : bisect_left(names, begins[:-1] + b"/")]
+            names = sorted({*names, *also}) if also else names
+        return names
+
     def catch_up(self, call: Callable[[bool], None]) -> None:
         """Call *call* with True once this copy of the metadata is as new as the leader's was at the time of this call; with False
         if that fails in time, or too many requests wait already."""
@@ -77,6 +87,13 @@ class ChannelLookup:
             call(known)
 
         self.read_index.wait(caught_up)
+
+
+def _literal_tokens(pattern: bytes) -> bytes:
+    """What the names that a pattern covers begin with: its tokens before the first wildcard, each with its dot."""
+    tokens = pattern.split(b".")
+    wild = next((at for at, token in enumerate(tokens) if token in (ONE.encode(), REST.encode())), len(tokens) - 1)
+    return b"".join(b"%b." % token for token in tokens[:wild])
 
 
 def matcher(pattern: bytes) -> Callable[[bytes], bool]:
