@@ -372,18 +372,10 @@ class Broker:
         ready = Ready()
         if parts.publishing.waiting:
             ready.proposals = parts.publishing.seal()
-        if (
-            outgoing.responses
-            or outgoing.redeliveries
-            or outgoing.notes
-            or outgoing.trims
-            or outgoing.drops
-            or outgoing.fetches
-        ):
+        if outgoing.responses or outgoing.redeliveries or outgoing.notes or outgoing.trims or outgoing.drops:
             outgoing.drain_into(ready)
         progress: object = False  # true: a group that this node leads may have progress to write
-        commits: object = parts.committing.doubtful  # true: a commit may go on
-        given_up: object = False  # true: messages may have to be moved
+        goes_on: object = parts.committing.doubtful  # true: a commit may go on, or messages may have to be moved
         for number, group in context.leading.led:
             dispatch = group.dispatch
             if dispatch.scheduled:
@@ -392,11 +384,10 @@ class Broker:
             progress = (
                 progress or reports.cursors or reports.unconfirmed or reports.gone or dispatch.stops.progress_blocked
             )
-            commits = commits or group.machine.transactions.under_way
-            given_up = given_up or dispatch.cursors.given_up
+            goes_on = goes_on or dispatch.cursors.given_up or group.machine.transactions.under_way
         if progress or context.proposals.changes:
             self._propose_changes(ready)
-        if commits or given_up or outgoing.fetches:
+        if goes_on or outgoing.fetches:
             self._go_on(ready)
         if outgoing.pub_acks:
             ready.sends += outgoing.pub_acks
@@ -466,17 +457,18 @@ class Broker:
         for change in context.proposals.changes:
             if change.group not in context.leading.write_blocked:
                 return True
-        commits: object = False
+        commits = False
         for _, group in context.leading.led:
             dispatch = group.dispatch
             if dispatch.scheduled and dispatch.has_work:
                 return True
             if dispatch.cursors.given_up and not dispatch.stops.mute:
                 return True
-            commits = commits or group.machine.transactions.under_way
+            if group.machine.transactions.under_way:
+                commits = True
         if self.parts.publishing.waiting and self.parts.publishing.can_seal:
             return True
-        return bool(commits) and self.parts.committing.has_work
+        return commits and self.parts.committing.has_work
 
     # --- outcome of proposals -----------------------------------------------------------------------------------------
 

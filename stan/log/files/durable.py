@@ -57,8 +57,9 @@ class DurableMark:
 
     def settle(self, index: RaftIndex) -> None:
         """The log was opened, is durable, and ends with *index*. Raises OSError if a higher mark could not be lowered."""
-        with suppress(OSError):  # no room: a sync may find some
-            self._create()
+        if self._descriptor < 0:
+            with suppress(OSError):  # no room: a sync may find some
+                self._create()
         if index < self.index or self.damaged:
             self.lower(index)
         else:
@@ -68,7 +69,8 @@ class DurableMark:
         """The log is durable up to *index*. The record is not synced, and an error of its write is ignored."""
         if index > self.index:
             try:
-                self._create()
+                if self._descriptor < 0:
+                    self._create()
                 self._files.pwritev(self._descriptor, [self._record(index)], 0)
             except OSError:
                 return
@@ -88,8 +90,7 @@ class DurableMark:
             self._descriptor = -1
 
     def _create(self) -> None:
-        if self._descriptor < 0:
-            self._descriptor = self._files.create(self.path)
+        self._descriptor = self._files.create(self.path)
 
     def _record(self, index: RaftIndex) -> bytes:
         record = _RECORD.pack(_MAGIC, _VERSION, self._group, index)
