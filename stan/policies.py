@@ -33,6 +33,7 @@ class Form(Enum):
     DURATION = auto()  # ns
     DURATIONS = auto()  # tuple of ns
     WORD = auto()  # a bool, written as one of two words
+    CHOICE = auto()  # the place of one of several words
     CHANNEL = auto()  # a name; "", written `none`: none
 
 
@@ -45,7 +46,7 @@ class PolicyOption:
     label: str  # how it is called in a line of text
     form: Form
     most: int = 0  # of a number or a duration
-    words: tuple[str, str] = ("", "")  # for False and True
+    words: tuple[str, ...] = ("", "")  # for False and True; of a choice for 0, 1, ...
     zero: str = "no limit"  # what 0 and "" mean
     of_channel: bool = False  # True: about a whole channel, so that no policy of a single durable has it
 
@@ -63,6 +64,11 @@ POLICY_OPTIONS: Final = (
     PolicyOption("target", "target", "target", Form.CHANNEL, zero="none", of_channel=True),
     PolicyOption("max_late", "max_late", "max late", Form.DURATION, DELAY_MAX, of_channel=True),
     PolicyOption("ttl", "ttl", "time to live", Form.DURATION, TTL_MAX, zero="none", of_channel=True),
+    PolicyOption("compact", "compact", "compact", Form.CHOICE, words=("none", "last", "first"), of_channel=True),
+    PolicyOption("min_age", "min_age", "min age", Form.DURATION, DELAY_MAX, zero="none", of_channel=True),
+    PolicyOption(
+        "tombstone_max", "tombstone_max", "tombstone max", Form.DURATION, TTL_MAX, zero="none", of_channel=True
+    ),
 )
 """What a policy can set, in the order in which it is shown."""
 OPTIONS: Final = tuple(option.field for option in POLICY_OPTIONS)
@@ -86,12 +92,20 @@ class PolicyRule:
     target: str | None = None
     max_late: int | None = None  # ns
     ttl: int | None = None  # ns
+    compact: int | None = None  # 0: not, 1: the newest message of each key stays, 2: the oldest
+    min_age: int | None = None  # ns
+    tombstone_max: int | None = None  # ns
     where: str = ""  # file:line, of one that is configured
 
     @property
     def empty(self) -> bool:
         """True if it sets nothing."""
         return all(getattr(self, option) is None for option in OPTIONS)
+
+    @property
+    def of_compaction(self) -> bool:
+        """True if it sets something that versions before compaction do not know."""
+        return any(value is not None for value in (self.compact, self.min_age, self.tombstone_max))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -134,6 +148,8 @@ def option_complaints(option: PolicyOption, value: Any) -> list[str]:
                 for pause in value
                 if not 0 <= pause <= option.most
             ]
+        case Form.CHOICE if not 0 <= value < len(option.words):
+            return [f"{option.key} must be between 0 and {len(option.words) - 1}, not {value}"]
         case Form.CHANNEL if value and not _is_name(value):
             return [f"{option.key}: invalid channel name {go_quote(value)}"]
     return []

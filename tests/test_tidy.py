@@ -51,13 +51,16 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "features", "placement", "messages", "entries"),
         "dead_letters",
-        *("retries", "kernel", "requests", "user_subjects", "fetches"),
+        *("retries", "kernel", "compaction", "requests", "user_subjects", "fetches"),
     ),
     "stan.core": (
         *("base", "state", "leader", "context", "requests", "publishing", "clients"),
         *("boundary", "admin", "broker"),
     ),
-    "stan.log": ("types", "encryption", "index", "uncommitted", "tail", "channel_indexes", "memorylog", "files", "sql"),
+    "stan.log": (
+        *("types", "encryption", "index", "uncommitted", "tail", "channel_indexes", "compaction"),
+        *("memorylog", "files", "sql"),
+    ),
     "stan.raft": (
         "backoff",
         "configuration",

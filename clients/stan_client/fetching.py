@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -248,7 +248,7 @@ class Reader:
             else:
                 return
 
-    async def _fetch(self, **asked: int) -> Fetched:
+    async def _fetch(self, **asked: Any) -> Fetched:
         options, from_replica = self._options, self._from_replica
         request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, **asked)
         found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
@@ -320,13 +320,8 @@ class FetchMethods:
         timeout_s: float | None = None,
     ) -> Fetched:
         """As fetch(), but returns the messages as the server stores them, with the channel's uid and first and last sequence."""
-        request = FetchRequest(
-            channel=raw(channel),
-            last=last,
-            max_messages=count,
-            max_bytes=max_bytes,
-            **(start or everything()).fetch_start(),
-        )
+        where: dict[str, Any] = {**(start or everything()).fetch_start()}
+        request = FetchRequest(channel=raw(channel), last=last, max_messages=count, max_bytes=max_bytes, **where)
         return await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
 
     async def read(

@@ -80,6 +80,10 @@ DELAYED_IDS_MAX = 100_000
 """Of delayed messages that are due in a moment, in the answer for a backup."""
 DEFERRED_MAX = 1_000_000
 """Messages of one group that wait for a time which their publishers have told; their times are in memory."""
+COMPACTION_INTERVAL = 15 * SECOND
+"""The leader looks this often how far channels may be compacted by key."""
+COMPACTED_CHANNELS_MAX = 1_000
+"""Channels that one entry compacts."""
 TTL_MAX = 10 * 365 * 24 * 3600 * SECOND
 """Longest time to live of a message, by a policy or by its publisher."""
 TTL_UNITS = 3_600

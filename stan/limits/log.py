@@ -29,6 +29,13 @@ MARK_BYTES = 64 * KiB
 """Distance of the remembered entries of a segment: walking to any other entry reads no more than this."""
 CLEAN_BELOW_PERCENT = 25
 """A sealed segment that keeps less of its bytes than this is rewritten: at most a third as much is written as gets free."""
+COMPACTION_KEYS_MAX = 250_000
+"""Keys that one pass of a compaction has in memory, some 150 bytes each; a log with more new keys needs several passes."""
+COMPACTION_PAUSE = 240
+"""Looks, one with each flush of the state, for which a log rests after a pass of its compaction that failed: about a minute."""
+COMPACTION_DIRTY_PERCENT = 50
+"""A channel is compacted once the bytes that were not are this much of those that were: what is read and written for it stays in
+proportion to what was published."""
 
 # --- SQL store -----------------------------------------------------------------------------------------------------
 SQL_BUSY_TIMEOUT = 30 * SECOND

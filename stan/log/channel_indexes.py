@@ -4,9 +4,11 @@ Every log has one; pure. It tells the log's SpaceAccounting which batches are ke
 knows which of its bytes are dead.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
+from stan.core.base.compaction import Compaction
 from stan.invariant import broken
 from stan.limits import CHANGES_BYTES_MAX
 from stan.log.index import BatchIndex, Removed, Tail
@@ -91,6 +93,13 @@ class ChannelIndexes:
         """The batch went from one segment to *row*'s place in another; False if it is not kept any more."""
         channel = self.by_uid.get(row.uid)
         return channel is not None and channel.move(row.base_sequence, source, target, row.position)
+
+    def replace(
+        self, uid: ChannelUid, source: int, target: int, span: tuple[Sequence, Sequence], rows: list[BatchRow]
+    ) -> list[BatchRow]:
+        """A channel's batches of one segment went to another one, some with fewer messages; see BatchIndex.replace."""
+        channel = self.by_uid.get(uid)
+        return [] if channel is None else channel.replace(source, target, span, rows)
 
     def _trim(self, channel: BatchIndex, first: Sequence) -> None:
         tail = channel.tail
@@ -180,6 +189,9 @@ class Visible:
         """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
         if first_sequence > self._channels.by_uid[uid].floor:
             self._channels.trim(uid, first_sequence)
+
+    def compact(self, marks: Mapping[ChannelUid, Compaction]) -> None:
+        """Of these channels messages may be left out, as *marks* say. Only logs in files do it, in `clean`."""
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment. A batch that is committed later makes the channel anew."""

@@ -7,10 +7,11 @@ Modelled on Kafka's offset and time index, with columns instead of files.
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Container
 from itertools import groupby
 from typing import NamedTuple, Self
 
-from stan.invariant import invariant
+from stan.invariant import broken, invariant
 from stan.log.types import BatchRef, BatchRow
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
@@ -222,6 +223,72 @@ class BatchIndex:
         rows.segment[row] = target
         rows.position[row] = position
         return True
+
+    def replace(self, source: int, target: int, span: tuple[int, int], rows: list[BatchRow]) -> list[BatchRow]:
+        """The batches between the sequences *span* went from segment *source* to *target*, some without messages that they had:
+        *rows* is what they are there. Returns those of *rows* that are kept and hold messages, or are the channel's tail.
+
+        Cost: O(rows in front of them, and theirs)."""
+        if self.tail is not None:
+            found = [row for row in rows if (row.base_sequence, source) == self.tail[:2]]
+            if found:
+                self.tail = Tail(found[0].base_sequence, target, found[0].position)
+            return found
+        columns = self._rows
+        if columns is None:
+            return []
+        begin = max(columns.head, bisect_left(columns.base, span[0], columns.head))
+        end = bisect_right(columns.base, span[1], begin)
+        if columns.head < begin < end and columns.segment[begin] not in (source, GAP):
+            raise broken("a segment's batches are together", uid=self.uid, source=source, span=span)
+        if begin == end:
+            return []
+        first = max(columns.base[begin], self.floor)
+        kept = [row for row in rows if row.length and row.base_sequence + row.count > first]
+        behind = columns.base[end] if end < len(columns.base) else self._written + 1
+        before = columns.size_before[begin]
+        gone = (columns.size_before[end] if end < len(columns.base) else self._size) - before
+        gone -= sum(row.length + self._beside * row.count for row in kept)
+        made, size, at = _Rows(), before + gone, columns.base[begin]
+        for row in kept:
+            base = row.base_sequence
+            if base > at and (made.base or begin > columns.head):
+                made.append(at, row.timestamp, size, GAP, 0, 0)
+            made.append(base, row.timestamp, size, target, row.position, row.length)
+            size, at = size + row.length + self._beside * row.count, base + row.count
+        if at < behind and (made.base or begin > columns.head):
+            made.append(at, columns.timestamp[end - 1], size, GAP, 0, 0)
+        made.size_before = array("Q", (before + gone for before in columns.size_before[:begin])) + made.size_before
+        columns.size_before[:end] = made.size_before
+        for name in ("base", "timestamp", "segment", "position", "length"):
+            getattr(columns, name)[begin:end] = getattr(made, name)
+        self._drop_gaps(columns)
+        return kept
+
+    def _drop_gaps(self, columns: "_Rows") -> None:
+        """The oldest row holds messages."""
+        while columns.head < len(columns.base) and not columns.length[columns.head]:
+            columns.head += 1
+        if columns.head == len(columns.base):
+            self._rows, self.first_sequence = None, Sequence(self.last_sequence + 1)
+        else:
+            self.first_sequence = max(self.first_sequence, Sequence(columns.base[columns.head]))
+
+    def bytes_up_to(self, sequence: int) -> int:
+        """Accounted bytes of the kept batches that begin at *sequence* or before."""
+        rows = self._rows
+        if rows is None:
+            return 0
+        row = bisect_right(rows.base, sequence, rows.head)
+        return (rows.size_before[row] if row < len(rows.base) else self._size) - rows.size_before[rows.head]
+
+    def last_outside(self, segments: Container[int]) -> Sequence:
+        """The last sequence of the batches in front of *segments*, the numbers of the newest ones of the log; 0: none."""
+        rows = self._rows
+        if rows is None:
+            return Sequence(0)
+        row = bisect_left(rows.segment, 1, rows.head, key=segments.__contains__)
+        return Sequence((rows.base[row] if row < len(rows.base) else self._written + 1) - 1)
 
     # --- what readers ask ------------------------------------------------------------------------------------------
     @property

@@ -4,9 +4,11 @@ The Raft log of a group *is* its message log: an entry of kind RECORDS carries t
 index into it. Modelled on Liftbridge's commitlog interface: the whole log on one page.
 """
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
+from stan.core.base.compaction import Compaction
 from stan.core.base.ready import Index
 from stan.errors import NotNow
 from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
@@ -139,6 +141,9 @@ class GroupLog(Protocol):
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
         """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""
 
+    def compact(self, marks: Mapping[ChannelUid, Compaction]) -> None:
+        """Of these channels messages may be left out (a committed decision that durable state covers); `clean` does it."""
+
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment."""
 
@@ -147,8 +152,8 @@ class GroupLog(Protocol):
         above *index* are deleted."""
 
     def clean(self) -> str | None:
-        """Rewrite one sealed, released segment that is mostly removed messages; says what it did. Blocking, for a worker;
-        the next commit() or release() takes the new file into use."""
+        """Rewrite one sealed, released segment that is mostly removed messages, or has some that compaction leaves out; says what
+        it did. Blocking, for a worker; the next commit() or release() takes the new file into use."""
 
     def channels(self) -> list[ChannelUid]:
         """Channels that have an index. After a start, the owner must drop() those that the registry does not know anymore."""

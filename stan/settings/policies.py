@@ -60,6 +60,9 @@ class PoliciesReader:
             case Form.DURATIONS:
                 return self._durations(node, key)
             case Form.WORD:
+                word = self._word(node, key, option.words)
+                return None if word is None else bool(word)
+            case Form.CHOICE:
                 return self._word(node, key, option.words)
             case Form.CHANNEL:
                 return self._channel(node, key)
@@ -103,12 +106,12 @@ class PoliciesReader:
         self._complain(node, f'expected {name} to be a duration such as "10s" or "1h30m"')
         return None
 
-    def _word(self, node: ConfNode, name: str, words: tuple[str, str]) -> bool | None:
+    def _word(self, node: ConfNode, name: str, words: tuple[str, ...]) -> int | None:
         word = node.data.lower() if isinstance(node.data, str) else ""
         if word not in words:
             self._complain(node, f"expected {name} to be {' or '.join(reversed(words))}")
             return None
-        return word == words[True]
+        return words.index(word)
 
     def _channel(self, node: ConfNode, name: str) -> str | None:
         if isinstance(node.data, str):

@@ -17,6 +17,7 @@ def format_in_force(policy: pb.DeliveryPolicy) -> str:
     """What of the policy in force is not as it is without any, in a line."""
     told = options_of(policy)
     idle = {"dead_letter_rate"} if not policy.dead_letter else set()
+    idle |= {"min_age", "tombstone_max"} if not policy.compact else set()
     shown = [option for option in POLICY_OPTIONS if told.get(option.field) and option.field not in idle]
     return ", ".join(_told(option, told[option.field]) for option in shown) or "-"
 
@@ -37,7 +38,7 @@ def format_option(option: PolicyOption, value: Any) -> str:
             return go_duration(value) if value else ""
         case Form.DURATIONS:
             return " ".join(map(go_duration, value))
-        case Form.WORD:
-            return option.words[value]
+        case Form.WORD | Form.CHOICE:
+            return str(option.words[value])
         case Form.CHANNEL:
             return str(value)

@@ -28,12 +28,16 @@ HELP: Final = {
     "--target": "Where delayed messages go in the end: a channel, or none.",
     "--max-late": "Delayed messages that are later than this are given up; 0s: none is.",
     "--ttl": "Messages of the channel are gone so long after they were stored; 0s: as its limits say.",
+    "--compact": "last: of each key of the channel the newest message stays, others go in time; first: the oldest; or none.",
+    "--min-age": "Messages younger than this are not compacted; 0s: they may be.",
+    "--tombstone-max": "A tombstone goes after this, even if a position has not passed it; 0s: at once.",
 }
 METAVARS: Final = {
     Form.NUMBER: "NUMBER",
     Form.DURATION: "DURATION",
     Form.DURATIONS: "DURATIONS",
     Form.WORD: "WORD",
+    Form.CHOICE: "WORD",
     Form.CHANNEL: "CHANNEL",
 }
 
@@ -82,10 +86,11 @@ def _value(flag: str, text: str) -> Any:
         case Form.DURATIONS:
             pauses = tuple(parsed(flag, units.duration_ns, pause.strip()) for pause in text.split(","))
             return pauses if any(pauses) else ()
-        case Form.WORD:
+        case Form.WORD | Form.CHOICE:
             if text not in option.words:
                 raise CliError(f"{flag}: {text!r} is neither {' nor '.join(reversed(option.words))}.", EXIT_USAGE)
-            return text == option.words[True]
+            place = option.words.index(text)
+            return place if option.form is Form.CHOICE else bool(place)
         case Form.CHANNEL:
             return "" if text == "none" else text
 

@@ -7,7 +7,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import LEVEL_TOO_LOW
 from stan.core.state.policies import row_of, shown_policy
-from stan.level import DELIVERY
+from stan.level import DELIVERY, SCALE
 from stan.patterns import valid_name
 from stan.policies import PolicyRule, options_of
 from stan.protocol.proto import admin_pb2 as pb
@@ -44,7 +44,7 @@ class PolicyRequests:
             accepted.refuse(f"stan: {'; '.join(complaints[: limits.POLICY_COMPLAINTS_MAX])}")
         elif self.context.meta.info is None:
             accepted.busy()
-        elif self.context.meta.level < DELIVERY:
+        elif self.context.meta.level < (SCALE if rule.of_compaction else DELIVERY):
             accepted.refuse(LEVEL_TOO_LOW)
         else:
             accepted.change_meta(lambda result: result.policies_changed, set_policy=row_of(rule))

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from typing import Final
 
-from stan.types import Nanos
+from stan.types import SECOND, Nanos
 
 NONE: Final = Nanos(0)
+KEEP_LAST, KEEP_FIRST = 1, 2
+MIN_AGE: Final = Nanos(10 * 60 * SECOND)
+TOMBSTONE_MAX: Final = Nanos(7 * 24 * 3600 * SECOND)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +30,9 @@ class DeliveryPolicy:
     target: str = ""
     max_late: Nanos = NONE  # a delayed message that is later than this is given up; 0: it never is
     ttl: Nanos = NONE  # messages are gone so long after they were stored; 0: as the channel's limits say
+    compact: int = 0  # KEEP_LAST: of each key the newest message stays; KEEP_FIRST: the oldest; 0: all
+    min_age: Nanos = MIN_AGE  # younger messages are not compacted
+    tombstone_max: Nanos = TOMBSTONE_MAX  # for so long a tombstone waits for positions to pass it
 
     def target_of(self, channel: bytes) -> bytes:
         """The channel in which the delayed messages of *channel* are stored once they are due; b"": none is told."""

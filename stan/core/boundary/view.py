@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from stan.config import Config
+from stan.core.base.compaction import Compaction
 from stan.core.base.partition import Partition
 from stan.core.base.ready import Index
 from stan.core.base.runs import Runs
 from stan.core.context import Authorizer, BrokerContext
 from stan.core.leader.cursors import LiveCursor
 from stan.core.publishing.publishing import Publishing
+from stan.core.state.compactions import Compactions
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.protocol.channels import Subjects
-from stan.types import ChannelUid, GroupId, Nanos
+from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
 
 
 class GroupView(Protocol):
@@ -158,6 +160,11 @@ class BrokerView:
     def deleted(self, group: GroupId, uid: ChannelUid) -> Runs | None:
         """Sequences of a channel that were deleted one by one; None if there are none."""
         return self._context.deleted(group, uid)
+
+    def compactions(self, group: GroupId, index: RaftIndex) -> Mapping[ChannelUid, Compaction]:
+        """How far the channels of a group are compacted, as its entries up to *index* say."""
+        found = self._context.groups.get(group)
+        return {} if found is None else found.machine.part(Compactions).up_to(index)
 
     def is_held(self, group: GroupId, uid: ChannelUid) -> bool:
         """True if nothing of a channel may be sent until what has expired in it is removed."""

@@ -163,6 +163,7 @@ class Broker:
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
         self.parts.channels.expire()
         self.parts.staging.expire()
+        self.parts.timed.compacting.look(now)
         self.context.reports.complaints.sum_up(now)
 
     # --- events -------------------------------------------------------------------------------------------------------

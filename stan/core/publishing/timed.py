@@ -1,4 +1,5 @@
-"""Messages with a time at which they come into their channel or go from it: the parts of a broker that look at the clock."""
+"""Messages with a time at which they come into their channel or go from it, or from which on they may go by their key: the parts
+of a broker that look at the clock."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -6,6 +7,7 @@ from typing import Final
 from stan.core.context import BrokerContext
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.compacting import Compacting
 from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.delaying import Delaying
 from stan.core.publishing.expiring import Expiring
@@ -28,6 +30,7 @@ class TimedMessages:
     delaying: Delaying
     deferring: Deferring
     expiring: Expiring
+    compacting: Compacting
 
     def lead(self, number: GroupId, leadership: Leadership) -> None:
         """This node leads a group from now on."""
@@ -57,4 +60,5 @@ def make_timed(
         Delaying(context, channels, publishing, stored_reads),
         Deferring(context, channels, publishing, stored_reads),
         Expiring(context, channels),
+        Compacting(context, channels),
     )

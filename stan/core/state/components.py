@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
 
 from stan.core.state.bookmarks import Bookmarks
+from stan.core.state.compactions import Compactions
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
@@ -55,4 +56,5 @@ def make_components() -> list[StateComponent]:
         RestoreStates(),
         Deferred(),
         Expiries(),
+        Compactions(),
     ]

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
+from stan.core.state.compactions import Compactions
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deferred import Deferred
@@ -677,6 +678,12 @@ class GroupMachine:
                         self.dirty.subscriptions.add(member.subscription_id)
         return expired
 
+    def _compact(self, change: pb.Compacted, index: RaftIndex) -> str:
+        """Channels are compacted further; those that are gone meanwhile are left out."""
+        kept = [one for one in change.channels if one.uid not in self.dropped]
+        self.part(Compactions).apply("compacted", pb.Compacted(channels=kept), index)
+        return ""
+
     def _restore(self, change: pb.Restore, index: RaftIndex) -> str:
         """Begin or end a restore; after its end the channel is like any other. Returns why that is refused, or ""."""
         uid = ChannelUid(change.uid)
@@ -732,6 +739,7 @@ class GroupMachine:
 _WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
     "removal": GroupMachine._remove,  # noqa: SLF001 - its own
     "expiring": GroupMachine._list_expiring,  # noqa: SLF001
+    "compacted": GroupMachine._compact,  # noqa: SLF001
     "restore": GroupMachine._restore,  # noqa: SLF001
     "restored_cursor": GroupMachine._put_cursor,  # noqa: SLF001
 }

@@ -125,6 +125,8 @@ class Policies:
         found: dict[str, Any] = {}
         for rule in self.concerning(channel, name):
             found |= {option: getattr(rule, option) for option in OPTIONS if getattr(rule, option) is not None}
+        if self.info is None or self.info.level < level.SCALE:
+            found.pop("compact", None)  # older versions do not know the entries
         if self.is_dead_letter_channel(channel):  # its messages are dead letters already: they end nowhere else
             found["dead_letter"] = ""
         return replace(DEFAULT, **found)

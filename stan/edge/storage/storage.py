@@ -497,6 +497,7 @@ class Storage:
             if newest.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
                 await self._snapshot(broker, number)
             elif log.sealed_index:
+                log.compact(broker.view.compactions(number, flushed))
                 await self._offload(log.clean)
             if self.logs.get(number) is log:
                 log.release(min(flushed, newest[number]))

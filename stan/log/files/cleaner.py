@@ -1,18 +1,21 @@
-"""Rewriting of a sealed segment that is mostly removed messages: what is kept moves to a small file of the same name.
+"""Rewriting of a sealed segment that is mostly removed messages, or has some that compaction leaves out: what is kept moves to a
+smaller file of the same name.
 
 Promises: a crash at any point leaves the old file or the new one, each complete; entries keep index and term; until the
 new file is taken into use, which the event loop does, every place in the old one stays readable.
 Modelled on Kafka's log cleaner, with "is it kept" in place of its key map.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
+from stan.core.base.compaction import Compaction
 from stan.errors import Damage
 from stan.limits import SCAN_BYTES
 from stan.log.channel_indexes import ChannelIndexes
+from stan.log.files.compactor import Compactor, EntryOf, Shrunk, Spans
 from stan.log.files.descriptors import Pin
 from stan.log.files.disk import Files
 from stan.log.files.recovery import REWRITE
@@ -20,7 +23,7 @@ from stan.log.files.segment import EntryInSegment, ReadWindow, Segment, SegmentS
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.files.segments import Segments
 from stan.log.types import BatchRow
-from stan.types import RaftIndex
+from stan.types import ChannelUid, RaftIndex
 
 
 @dataclass(slots=True)
@@ -31,6 +34,7 @@ class Rewritten:
     new: Segment
     rows: list[BatchRow]  # batches of the new file
     pin: Pin  # keeps the old file open, as places in it are still given out
+    spans: Spans = field(default_factory=dict)  # of channels of which messages were left out
 
 
 class Cleaner:
@@ -39,11 +43,14 @@ class Cleaner:
     Everything runs on the event loop, except `clean`, which may run in one worker thread beside it.
     """
 
-    def __init__(self, files: Files, directory: str, segments: Segments, channels: ChannelIndexes) -> None:
+    def __init__(
+        self, files: Files, directory: str, segments: Segments, channels: ChannelIndexes, compactor: Compactor
+    ) -> None:
         self._files = files
         self._directory = directory
         self._segments = segments
         self._channels = channels
+        self._compactor = compactor
         self._released = RaftIndex(0)
         self.lock = Lock()  # held while a segment is chosen to be cleaned or deleted, not while it is rewritten
         # Held while a segment is rewritten: a closed log touches no file, as another log may own the names by then.
@@ -74,12 +81,48 @@ class Cleaner:
             worth = (s for s in sealed if s.kept.mostly_dead(s.end) and self._is_covered(s, committed))
             segment = self.segment = next(worth, None)
         if segment is None:
+            return self._compact(committed)
+        return self._rewrite(segment, self._kept_at, {})
+
+    def _kept_at(self, found: EntryInSegment, position: int) -> EntryInSegment | None:
+        return _at(found, position) if any(map(self._channels.is_kept, found.rows)) else None
+
+    def _compact(self, committed: RaftIndex) -> str | None:
+        """Go on with the compaction: rewrite the next segment that has messages to leave out."""
+        compactor = self._compactor
+        if compactor.under_way is None:
             return None
+        with self.lock:
+            covered = [segment for segment in self._segments.sealed() if self._is_covered(segment, committed)]
+        try:
+            self._files.sync_directory(self._directory)  # no power cut brings back what the tombstones behind it delete
+            shrunk: Shrunk | None = compactor.next_rewrite(covered)
+        except (OSError, Damage) as error:
+            compactor.give_up()
+            return f"{self._directory}: not compacted: {error}"
+        if shrunk is None:
+            return None
+        with self.lock:
+            if shrunk.segment not in self._segments.all:
+                return None  # deleted meanwhile
+            self.segment = shrunk.segment
+        told = self._rewrite(shrunk.segment, shrunk.entry, shrunk.spans)
+        if self.rewritten is None:
+            compactor.give_up()
+        return told
+
+    def prepare(self, marks: Mapping[ChannelUid, Compaction], committed: RaftIndex) -> None:
+        """Begin a pass of the compaction, if one pays."""
+        sealed = self._segments.sealed()
+        covered = [segment for segment in sealed if self._is_covered(segment, committed)]
+        self._compactor.prepare(marks, covered, self._segments.all[len(covered) :])
+
+    def _rewrite(self, segment: Segment, entry: EntryOf, spans: Spans) -> str:
         descriptors = self._segments.descriptors
         try:
             pin = descriptors.pin(segment.number, segment.path)
             try:
-                done = rewrite(self._files, pin, segment, self._segments.next_number(), self._channels.is_kept)
+                done = rewrite(self._files, pin, segment, self._segments.next_number(), entry, spans)
             except BaseException:
                 descriptors.unpin(pin)
                 raise
@@ -101,8 +144,14 @@ class Cleaner:
         old, new = done.old, done.new
         self._segments.by_number[new.number] = new
         for row in done.rows:
-            if self._channels.move(row, old.number, new.number):
+            if row.uid not in done.spans and self._channels.move(row, old.number, new.number):
                 self._segments.kept(new.number, row)
+        for uid, span in done.spans.items():
+            rows = [row for row in done.rows if row.uid == uid]
+            for row in self._channels.replace(uid, old.number, new.number, span, rows):
+                self._segments.kept(new.number, row)
+        if done.spans:
+            self._compactor.rewritten(old, new)
         new.kept.defer_cleaning()
         self._segments.replace(old, new)
         self._segments.descriptors.unpin(done.pin)
@@ -114,15 +163,16 @@ class Cleaner:
             self.closed = True
 
 
-def rewrite(files: Files, pin: Pin, old: Segment, number: int, is_kept: Callable[[BatchRow], bool]) -> Rewritten:
-    """Write the entries of *old* that hold a kept batch to a new file and let it take the name of the old one. Blocking.
+def rewrite(files: Files, pin: Pin, old: Segment, number: int, entry: EntryOf, spans: Spans) -> Rewritten:
+    """Write what is kept of the entries of *old* to a new file and let it take the name of the old one. Blocking.
 
     Args:
         files: where it happens.
         pin: of the old file; the caller holds it until nobody asks for places in it any more.
         old: a sealed segment.
         number: of the new segment.
-        is_kept: whether a batch still holds a message; it may lag behind, towards yes.
+        entry: what is kept of an entry.
+        spans: of channels of which messages are left out.
 
     Raises:
         Damage: the old file is not what was written; nothing was changed.
@@ -134,7 +184,7 @@ def rewrite(files: Files, pin: Pin, old: Segment, number: int, is_kept: Callable
     index_file = IndexFileWriter(files, index_file_path(old.path))
     copy = files.create(target)
     try:
-        rows = _copy(files, pin.descriptor, copy, old, new, index_file, is_kept)
+        rows = _copy(files, pin.descriptor, copy, old, new, index_file, entry)
         files.fdatasync(copy)
         files.rename(target, old.path)
     except BaseException:
@@ -145,7 +195,7 @@ def rewrite(files: Files, pin: Pin, old: Segment, number: int, is_kept: Callable
     finally:
         files.close(copy)
     index_file.seal(new)
-    return Rewritten(old, new, rows, pin)
+    return Rewritten(old, new, rows, pin, spans)
 
 
 def _copy(
@@ -155,7 +205,7 @@ def _copy(
     old: Segment,
     new: Segment,
     index_file: IndexFileWriter,
-    is_kept: Callable[[BatchRow], bool],
+    entry: EntryOf,
 ) -> list[BatchRow]:
     """Write header and kept entries; returns the batches that were written."""
     rows: list[BatchRow] = []
@@ -163,13 +213,13 @@ def _copy(
     written = 0
     scan = SegmentScan(ReadWindow(files, source, old.end), old.header)
     for found in scan:
-        if not any(map(is_kept, found.rows)):
+        moved = entry(found, new.end)
+        if moved is None:
             continue
-        moved = _at(found, new.end)
         new.note(moved)
         index_file.add(moved.outline)
         rows += moved.rows
-        buffers += (found.outline[0], found.entry.body)
+        buffers += (moved.outline[0], moved.entry.body)
         if new.end - written > SCAN_BYTES:
             files.pwritev(target, buffers, written)
             written = new.end

@@ -16,18 +16,20 @@ Modelled on Liftbridge's commitlog; segment and index as in Kafka.
 """
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Self
 
 from stan import limits
 from stan.alias import alias
+from stan.core.base.compaction import Compaction
 from stan.errors import Damage, Frozen, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.encryption import Encryptor, LogCipher
 from stan.log.files.cleaner import Cleaner
+from stan.log.files.compactor import CompactionTotals, Compactor
 from stan.log.files.disk import Files, OsFiles
 from stan.log.files.recovery import LogIdentity, Quarantine, Recovery, RecoveryReport
 from stan.log.files.segment import ENTRY_HEADER_SIZE
@@ -37,7 +39,7 @@ from stan.log.tail import TailCache
 from stan.log.types import BatchRef, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import ENCRYPTION_BYTES
-from stan.types import GroupId, RaftIndex, Term
+from stan.types import ChannelUid, GroupId, RaftIndex, Term
 
 FILE_MESSAGE_OVERHEAD = 40
 """Bytes that a file store accounts per message on top of its encoding (STAN-SPEC 7.1)."""
@@ -64,7 +66,11 @@ class FileLog(Visible):
         self._segments = Segments(files, directory, recovery.segments[:-1], recovery.numbers, cipher)
         self._writer = SegmentWriter(files, directory, self._segments, recovery, segment_bytes_max)
         self._channels = ChannelIndexes(self._segments, overhead)
-        self._cleaner = Cleaner(files, directory, self._segments, self._channels)
+        segments = self._segments
+        self._compactor = Compactor(
+            files, self._channels, lambda segment: segments.descriptors.using(segment.number, segment.path), cipher
+        )
+        self._cleaner = Cleaner(files, directory, segments, self._channels, self._compactor)
         self._uncommitted = UncommittedEntries(self._segments.placed(recovery.active.outlines), self.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
         self._committed = RaftIndex(0)
@@ -311,8 +317,20 @@ class FileLog(Visible):
         self._cleaner.release(index, self._committed)
         self._first_index = self._segments.first_index()
 
+    def compact(self, marks: Mapping[ChannelUid, Compaction]) -> None:
+        """Of these channels messages may be left out; `clean` does it, as soon as it pays."""
+        if marks and not self._cleaner.closed:
+            self._swap()
+            self._cleaner.prepare(marks, self._committed)
+
+    @property
+    def compaction(self) -> CompactionTotals:
+        """What compaction has done since the log was opened."""
+        return self._compactor.totals
+
     def clean(self) -> str | None:
-        """Rewrite one sealed, released segment that is mostly dead; returns a line about it, or None if there is none. Blocking.
+        """Rewrite one sealed, released segment that is mostly dead, or has messages that compaction leaves out; returns a line
+        about it, or None if there is none. Blocking.
 
         The old file stays readable until the next `commit`, `release` or `export` takes the new one into use."""
         return self._cleaner.clean(self._committed)

@@ -47,7 +47,7 @@ class ChannelsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ChannelStatus(_message.Message):
-    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "ttl")
+    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "ttl", "compacted_until", "tombstones_until", "compact", "compacted_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -66,6 +66,10 @@ class ChannelStatus(_message.Message):
     DELAY_FAULT_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    COMPACT_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     group: int
@@ -84,7 +88,11 @@ class ChannelStatus(_message.Message):
     delay_fault: bytes
     pinned: bool
     ttl: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., ttl: _Optional[int] = ...) -> None: ...
+    compacted_until: int
+    tombstones_until: int
+    compact: int
+    compacted_bytes: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., compacted_bytes: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")
@@ -283,7 +291,7 @@ class CursorStatus(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., exhausted: _Optional[int] = ..., counted_runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., delayed: _Optional[int] = ..., held_back: _Optional[int] = ..., rejected: _Optional[int] = ..., dead_letters: _Optional[int] = ..., dead_letter_channel: _Optional[bytes] = ..., dead_letter_fault: _Optional[bytes] = ..., pause_reason: _Optional[bytes] = ...) -> None: ...
 
 class DeliveryPolicy(_message.Message):
-    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl")
+    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max")
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
     MAX_HOLD_FIELD_NUMBER: _ClassVar[int]
@@ -296,6 +304,9 @@ class DeliveryPolicy(_message.Message):
     TARGET_FIELD_NUMBER: _ClassVar[int]
     MAX_LATE_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    COMPACT_FIELD_NUMBER: _ClassVar[int]
+    MIN_AGE_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONE_MAX_FIELD_NUMBER: _ClassVar[int]
     max_deliver: int
     backoff: Backoff
     max_hold: int
@@ -308,7 +319,10 @@ class DeliveryPolicy(_message.Message):
     target: bytes
     max_late: int
     ttl: int
-    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ...) -> None: ...
+    compact: int
+    min_age: int
+    tombstone_max: int
+    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ...) -> None: ...
 
 class Backoff(_message.Message):
     __slots__ = ("pauses",)
@@ -651,7 +665,7 @@ class Option(_message.Message):
     def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[str] = ...) -> None: ...
 
 class VerifyRequest(_message.Message):
-    __slots__ = ("version", "node", "channel", "uid", "to", "crc")
+    __slots__ = ("version", "node", "channel", "uid", "to", "crc", "compared_from")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
@@ -659,13 +673,15 @@ class VerifyRequest(_message.Message):
     FROM_FIELD_NUMBER: _ClassVar[int]
     TO_FIELD_NUMBER: _ClassVar[int]
     CRC_FIELD_NUMBER: _ClassVar[int]
+    COMPARED_FROM_FIELD_NUMBER: _ClassVar[int]
     version: int
     node: str
     channel: bytes
     uid: int
     to: int
     crc: int
-    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., channel: _Optional[bytes] = ..., uid: _Optional[int] = ..., to: _Optional[int] = ..., crc: _Optional[int] = ..., **kwargs) -> None: ...
+    compared_from: int
+    def __init__(self, version: _Optional[int] = ..., node: _Optional[str] = ..., channel: _Optional[bytes] = ..., uid: _Optional[int] = ..., to: _Optional[int] = ..., crc: _Optional[int] = ..., compared_from: _Optional[int] = ..., **kwargs) -> None: ...
 
 class VerifyResponse(_message.Message):
     __slots__ = ("error", "retry", "node", "group", "uid", "first_sequence", "last_sequence", "messages", "bytes", "crc", "next_sequence", "damaged")

@@ -175,7 +175,7 @@ class Pin(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl")
+    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max")
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
@@ -190,6 +190,9 @@ class Policy(_message.Message):
     TARGET_FIELD_NUMBER: _ClassVar[int]
     MAX_LATE_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
+    COMPACT_FIELD_NUMBER: _ClassVar[int]
+    MIN_AGE_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONE_MAX_FIELD_NUMBER: _ClassVar[int]
     pattern: bytes
     name: bytes
     max_deliver: int
@@ -204,7 +207,10 @@ class Policy(_message.Message):
     target: bytes
     max_late: int
     ttl: int
-    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ...) -> None: ...
+    compact: int
+    min_age: int
+    tombstone_max: int
+    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ...) -> None: ...
 
 class Pauses(_message.Message):
     __slots__ = ("pauses",)
@@ -281,7 +287,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "at", "node")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -309,6 +315,7 @@ class GroupChange(_message.Message):
     DEFERRED_GONE_FIELD_NUMBER: _ClassVar[int]
     EXPIRING_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
@@ -338,9 +345,10 @@ class GroupChange(_message.Message):
     deferred_gone: DeferredGone
     expiring: Expiring
     expired: Expired
+    compacted: Compacted
     at: int
     node: bytes
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "ack_key", "ack_prefix", "sent_before")
@@ -853,3 +861,23 @@ class Expired(_message.Message):
     until: int
     channels: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, until: _Optional[int] = ..., channels: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Compacted(_message.Message):
+    __slots__ = ("channels",)
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    channels: _containers.RepeatedCompositeFieldContainer[CompactedChannel]
+    def __init__(self, channels: _Optional[_Iterable[_Union[CompactedChannel, _Mapping]]] = ...) -> None: ...
+
+class CompactedChannel(_message.Message):
+    __slots__ = ("uid", "until", "tombstones_until", "keep_first", "index")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIRST_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    until: int
+    tombstones_until: int
+    keep_first: bool
+    index: int
+    def __init__(self, uid: _Optional[int] = ..., until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., keep_first: bool = ..., index: _Optional[int] = ...) -> None: ...

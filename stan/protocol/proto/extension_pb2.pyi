@@ -7,11 +7,12 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FetchRequest(_message.Message):
-    __slots__ = ("channel", "from_sequence", "from_time", "newest", "last", "max_messages", "max_bytes")
+    __slots__ = ("channel", "from_sequence", "from_time", "newest", "newest_of_key", "last", "max_messages", "max_bytes")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     FROM_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FROM_TIME_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_OF_KEY_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -19,13 +20,14 @@ class FetchRequest(_message.Message):
     from_sequence: int
     from_time: int
     newest: int
+    newest_of_key: bytes
     last: int
     max_messages: int
     max_bytes: int
-    def __init__(self, channel: _Optional[bytes] = ..., from_sequence: _Optional[int] = ..., from_time: _Optional[int] = ..., newest: _Optional[int] = ..., last: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    def __init__(self, channel: _Optional[bytes] = ..., from_sequence: _Optional[int] = ..., from_time: _Optional[int] = ..., newest: _Optional[int] = ..., newest_of_key: _Optional[bytes] = ..., last: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
 
 class FetchResponse(_message.Message):
-    __slots__ = ("error", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "records")
+    __slots__ = ("error", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "records", "tombstones_until", "searched_from")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -34,6 +36,8 @@ class FetchResponse(_message.Message):
     NEXT_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     RECORDS_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
+    SEARCHED_FROM_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
     uid: int
@@ -42,7 +46,9 @@ class FetchResponse(_message.Message):
     next_sequence: int
     runs: _containers.RepeatedCompositeFieldContainer[Run]
     records: bytes
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., records: _Optional[bytes] = ...) -> None: ...
+    tombstones_until: int
+    searched_from: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
     __slots__ = ("first_sequence", "count", "timestamp", "position")

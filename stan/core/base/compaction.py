@@ -1,0 +1,15 @@
+"""What the log of a group may leave out of a channel that is compacted by key."""
+
+from typing import NamedTuple
+
+from stan.types import RaftIndex, Sequence
+
+
+class Compaction(NamedTuple):
+    """A committed decision: of the messages up to `until` with the same key one is kept, the others may be left out. A node
+    leaves them out when it rewrites its segments, so until then they may be read."""
+
+    until: Sequence
+    tombstones_until: Sequence = Sequence(0)  # up to here also the tombstone that is its key's newest message
+    keep_first: bool = False  # the oldest message of a key is kept, else the newest
+    index: RaftIndex = RaftIndex(0)  # type: ignore[assignment] # hides tuple.index; of the entry that decided it

@@ -1,0 +1,52 @@
+"""Compactions: up to where the channels of a group are compacted by key. What that means for a log: stan.core.base.compaction.
+
+A component of the group's machine (see components.py), fed by committed entries alone. Promises: `until` and `tombstones_until`
+never go back, and tombstones go only where their channel is compacted. Which messages have gone is not kept: it follows from what
+is stored, so the state of a channel stays a few bytes however many messages it has lost.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from stan.core.base.compaction import Compaction
+from stan.core.state.per_channel import PerChannel
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import ChannelUid, RaftIndex, Sequence
+
+NEVER = Compaction(Sequence(0))
+"""Of a channel that was never compacted."""
+
+
+@dataclass(slots=True)
+class Compactions(PerChannel[Compaction]):
+    """The compaction of each channel that has one. A row is a CompactedChannel without uid."""
+
+    KIND: ClassVar[str] = "compaction"
+    CHANGES: ClassVar[tuple[str, ...]] = ("compacted",)
+
+    def of(self, uid: ChannelUid) -> Compaction:
+        """How far a channel is compacted."""
+        return self.by_channel.get(uid, NEVER)
+
+    def up_to(self, index: RaftIndex) -> Mapping[ChannelUid, Compaction]:
+        """The compactions that entries up to *index* have decided."""
+        return {uid: known for uid, known in self.by_channel.items() if known.index <= index}
+
+    def apply(self, _name: str, change: pb.Compacted, index: RaftIndex) -> None:
+        """Compact channels further."""
+        for one in change.channels:
+            uid = ChannelUid(one.uid)
+            known = self.of(uid)
+            until = max(known.until, one.until)
+            tombstones = max(known.tombstones_until, min(one.tombstones_until, until))
+            self.put(uid, Compaction(Sequence(until), Sequence(tombstones), one.keep_first, index))
+
+    def encode(self, state: Compaction) -> bytes:
+        """The row of a channel's compaction."""
+        return pb.CompactedChannel(**state._asdict()).SerializeToString()
+
+    def decode(self, row: bytes) -> Compaction:
+        """The compaction that a row holds."""
+        one = pb.CompactedChannel.FromString(row)
+        return Compaction(Sequence(one.until), Sequence(one.tombstones_until), one.keep_first, RaftIndex(one.index))

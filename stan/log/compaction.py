@@ -1,0 +1,133 @@
+"""Which messages of a channel compaction leaves out: the rule, for whoever keeps the log. Pure.
+
+Promises, for the messages up to `until` of one channel: of those with the same key one stays, the newest (or, as the policy says,
+the oldest); messages without a key stay; a tombstone goes only if it is its key's newest message, lies below the last message
+that the pass has seen, and everything older of its key has gone before. So whoever folds what is left by key gets what the fold
+of all gives.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from stan.core.base.compaction import Compaction
+from stan.limits import COMPACTION_KEYS_MAX
+from stan.log.types import BatchRow
+from stan.protocol.compaction import keyed
+from stan.types import ChannelUid, Sequence
+
+NOTHING: Final = Sequence(0)
+DIGEST_BYTES: Final = 16
+"""Keys of this length or more are remembered by their hash; shorter ones as they are, so that none can pass for a hash."""
+
+
+class KeptPart(NamedTuple):
+    """Consecutive messages of a batch: those that stay, or a gap of those that do not."""
+
+    first: Sequence
+    count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a part
+    start: int  # of their records in those of the batch; equal to `end`: they do not stay
+    end: int
+
+
+@dataclass(slots=True)
+class CompactedRange:
+    """One channel in a pass."""
+
+    mark: Compaction
+    clean_until: Sequence  # up to here an earlier pass has left one message of each key
+    until: Sequence = NOTHING  # the last message that this pass has seen, at most mark.until
+    newest_tombstone: Sequence = NOTHING  # that has stayed
+
+
+@dataclass(slots=True)
+class KeyMap:
+    """Where the message of each key is that stays, of the keys that are new in one pass."""
+
+    targets: Mapping[ChannelUid, CompactedRange]
+    places: dict[bytes, int] = field(default_factory=dict)
+    keys_max: int = COMPACTION_KEYS_MAX
+
+    @property
+    def full(self) -> bool:
+        """True if no further batch should be learned."""
+        return len(self.places) >= self.keys_max
+
+    def learn(self, row: BatchRow, records: bytes | memoryview) -> None:
+        """Take in the keys of a batch that no earlier pass has seen. Batches come in order."""
+        target, places = self.targets[row.uid], self.places
+        if not row.length or row.base_sequence > target.mark.until:
+            return
+        last = min(row.base_sequence + row.count - 1, target.mark.until)
+        target.until = max(target.until, Sequence(last))
+        if last <= target.clean_until:
+            return
+        for sequence, key in enumerate(keyed(records, row.count).keys, row.base_sequence):
+            if key and target.clean_until < sequence <= last:
+                name = _name(row.uid, key)
+                if target.mark.keep_first:
+                    places.setdefault(name, sequence)
+                else:
+                    places[name] = sequence
+
+    def look_back(self, row: BatchRow, records: bytes | memoryview) -> None:
+        """Learn which of the known keys have an older message, in a batch that an earlier pass has seen; of these it stays."""
+        target, places = self.targets[row.uid], self.places
+        if not target.mark.keep_first or not row.length or row.base_sequence > target.clean_until:
+            return
+        for sequence, key in enumerate(keyed(records, row.count).keys, row.base_sequence):
+            if key and sequence <= target.clean_until:
+                name = _name(row.uid, key)
+                if places.get(name, 0) > sequence:
+                    places[name] = sequence
+
+    def parts(self, row: BatchRow, records: bytes | memoryview) -> list[KeptPart]:
+        """What of a batch stays, in order and without holes; one part that is the whole batch if all of it does."""
+        target = self.targets[row.uid]
+        whole = [KeptPart(row.base_sequence, row.count, 0, len(records))]
+        if not row.length or row.base_sequence > target.until:
+            return whole
+        keys, ends, tombstones = keyed(records, row.count)
+        gone = list(self._gone(row, target, keys, tombstones))
+        if not gone:
+            return whole
+        found: list[KeptPart] = []
+        at = start = 0
+        for place in [*gone, row.count]:
+            if place > at:
+                found.append(KeptPart(Sequence(row.base_sequence + at), place - at, start, ends[place - 1]))
+            if place == row.count:
+                break
+            start, at = ends[place], place + 1
+            if found and found[-1].start == found[-1].end:
+                found[-1] = found[-1]._replace(count=found[-1].count + 1, start=start, end=start)
+            else:
+                found.append(KeptPart(Sequence(row.base_sequence + place), 1, start, start))
+        return found
+
+    def _gone(
+        self, row: BatchRow, target: CompactedRange, keys: list[bytes], tombstones: frozenset[int]
+    ) -> Iterator[int]:
+        """The places in a batch of the messages that do not stay."""
+        places, mark = self.places, target.mark
+        last = target.until
+        for place, key in enumerate(keys):
+            sequence = row.base_sequence + place
+            if sequence > last:
+                return
+            if not key:
+                continue
+            kept = places.get(_name(row.uid, key))
+            if kept is not None and (sequence > kept if mark.keep_first else sequence < kept):
+                yield place
+            elif place in tombstones and not mark.keep_first:
+                if sequence <= mark.tombstones_until and sequence < last:
+                    yield place
+                else:
+                    target.newest_tombstone = max(target.newest_tombstone, Sequence(sequence))
+
+
+def _name(uid: ChannelUid, key: bytes) -> bytes:
+    short = key if len(key) < DIGEST_BYTES else blake2b(key, digest_size=DIGEST_BYTES).digest()
+    return uid.to_bytes(4, "little") + short

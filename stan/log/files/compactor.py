@@ -1,0 +1,276 @@
+"""Compaction by key of a log in files: passes over the sealed segments, each rewritten without the messages that may go.
+
+    what may go (a committed decision) ─► pass: learn the keys that are new ─► rewrite the segments, oldest first ─► next pass
+
+Promises: what a pass leaves out is what `stan.log.compaction` says, whenever the process ends amid it: a segment is the old file
+or the new one, each complete, and a tombstone goes only when the segments in front of its own are done. A pass that fails is
+begun again. Memory is bounded by COMPACTION_KEYS_MAX. Which messages are clean is not kept over a start: the first pass looks
+at all.
+
+`prepare` runs on the event loop, everything else in the worker thread that cleans. Modelled on Kafka's log cleaner.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Sequence as Seq
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stan.core.base.compaction import Compaction
+from stan.errors import Damage
+from stan.limits import COMPACTION_DIRTY_PERCENT, COMPACTION_KEYS_MAX, COMPACTION_PAUSE
+from stan.log.channel_indexes import ChannelIndexes
+from stan.log.compaction import CompactedRange, KeyMap
+from stan.log.encryption import Encryptor, LogCipher
+from stan.log.files.disk import Files
+from stan.log.files.segment import (
+    EntryInSegment,
+    ReadWindow,
+    Segment,
+    SegmentScan,
+    encode_entry_header,
+    entry_at,
+)
+from stan.log.types import BatchRow, Entry
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG, Kind, encode_batch
+from stan.types import ChannelUid, RaftIndex, Sequence
+
+Spans = dict[ChannelUid, tuple[Sequence, Sequence]]
+"""Of each compacted channel in a segment: the base sequences of its first and its last batch there."""
+
+EntryOf = Callable[[EntryInSegment, int], EntryInSegment | None]
+"""An entry of a segment as it is written at a position of another one; None: it is left out."""
+
+
+class Shrunk(NamedTuple):
+    """How a segment is to be rewritten."""
+
+    segment: Segment
+    spans: Spans
+    entry: EntryOf
+
+
+class Clean(NamedTuple):
+    """What the last pass over a channel has left."""
+
+    until: Sequence  # up to here there is one message of each key
+    seen: Sequence  # the last sequence in a sealed segment then
+    keep_first: bool
+    newest_tombstone: Sequence
+    tombstones_until: Sequence
+
+
+@dataclass(slots=True)
+class CompactionPass:
+    """One pass over the sealed segments."""
+
+    map: KeyMap
+    seen: dict[ChannelUid, Sequence]
+    until: RaftIndex  # the last entry of the segments that it is about
+    learned: bool = False
+    done: int = 0  # everything up to here is rewritten
+
+
+@dataclass(slots=True)
+class CompactionTotals:
+    """What compaction has done in a log since it was opened."""
+
+    passes: int = 0
+    saved_bytes: int = 0  # of files
+
+
+@dataclass(slots=True)
+class Compactor:
+    """Compacts the channels of one log."""
+
+    files: Files
+    channels: ChannelIndexes
+    pinned: Callable[[Segment], AbstractContextManager[int]]  # its descriptor
+    cipher: LogCipher | None
+    keys_max: int = COMPACTION_KEYS_MAX
+    totals: CompactionTotals = field(default_factory=CompactionTotals)
+    clean: dict[ChannelUid, Clean] = field(default_factory=dict)
+    under_way: CompactionPass | None = None
+    encryptor: Encryptor | None = None
+    pause: int = 0  # looks that are left out after a pass that failed
+
+    # --- on the event loop --------------------------------------------------------------------------------------------
+
+    def prepare(self, marks: Mapping[ChannelUid, Compaction], covered: Seq[Segment], rest: Seq[Segment]) -> None:
+        """Begin a pass if one pays; *covered*: the segments that may be rewritten, *rest*: the newer ones."""
+        if self.under_way is not None or not covered:
+            return
+        if self.pause:
+            self.pause -= 1
+            return
+        newer = {segment.number for segment in rest}
+        targets: dict[ChannelUid, CompactedRange] = {}
+        seen: dict[ChannelUid, Sequence] = {}
+        for uid, mark in marks.items():
+            index = self.channels.by_uid.get(uid)
+            if index is None or not index.first_sequence:
+                continue
+            reached = min(index.last_outside(newer), mark.until)
+            clean = self.clean.get(uid)
+            if clean is not None and clean.keep_first != mark.keep_first:
+                clean = None
+            known = Sequence(0) if clean is None else clean.until
+            if reached > known:
+                behind, total = index.bytes_up_to(known), index.bytes_up_to(reached)
+                pays = (total - behind) * 100 >= behind * COMPACTION_DIRTY_PERCENT
+                pays = pays and (clean is None or reached > clean.seen or clean.until < clean.seen)
+            else:
+                pays = False
+            if clean is not None and not pays:  # all the tombstones that have stayed may go now
+                pays = clean.tombstones_until < clean.newest_tombstone <= mark.tombstones_until
+            if pays:
+                targets[uid] = CompactedRange(mark, known)
+                seen[uid] = Sequence(reached)
+        if targets:
+            until = RaftIndex(covered[-1].last_index)
+            self.under_way = CompactionPass(KeyMap(targets, keys_max=self.keys_max), seen, until)
+
+    # --- in the worker ------------------------------------------------------------------------------------------------
+
+    def next_rewrite(self, covered: Seq[Segment]) -> Shrunk | None:
+        """The next segment of the pass that is under way that has messages to leave out; None: there is none, the pass is over.
+
+        Raises Damage, OSError: give the pass up."""
+        going = self.under_way
+        if going is None:
+            return None
+        segments = [segment for segment in covered if segment.last_index <= going.until]
+        if not going.learned:
+            self._learn(going, segments)
+        for segment in segments:
+            if segment.last_index > going.done:
+                shrunk = self._shrunk(going, segment)
+                going.done = segment.last_index
+                if shrunk is not None:
+                    return shrunk
+        self._finish(going)
+        return None
+
+    def rewritten(self, old: Segment, new: Segment) -> None:
+        """A segment has been rewritten."""
+        self.totals.saved_bytes += max(0, old.end - new.end)
+
+    def give_up(self) -> None:
+        """A segment cannot be read or rewritten: those behind it stay as they are, and so do their tombstones."""
+        self.under_way, self.pause = None, COMPACTION_PAUSE
+
+    def _finish(self, going: CompactionPass) -> None:
+        self.under_way = None
+        self.totals.passes += 1
+        for uid, target in going.map.targets.items():
+            mark = target.mark
+            self.clean[uid] = Clean(
+                target.until, going.seen[uid], mark.keep_first, target.newest_tombstone, mark.tombstones_until
+            )
+
+    def _learn(self, going: CompactionPass, segments: list[Segment]) -> None:
+        """Take in the new keys, as many as there is room for, and where older ones of them are."""
+        keys = going.map
+        for segment in segments:
+            for found in self._entries(segment):
+                if keys.full:
+                    break
+                for row, records in self._batches(found, keys.targets):
+                    keys.learn(row, records)
+        if any(target.mark.keep_first for target in keys.targets.values()):
+            for segment in segments:
+                for found in self._entries(segment):
+                    for row, records in self._batches(found, keys.targets):
+                        keys.look_back(row, records)
+        going.learned = True
+
+    def _shrunk(self, going: CompactionPass, segment: Segment) -> Shrunk | None:
+        """How a segment is to be rewritten; None: all of it stays."""
+        targets, less, beside = going.map.targets, False, False
+        spans: Spans = {}
+        for found in self._entries(segment):
+            for row, records in self._batches(found, targets):
+                first, _ = spans.get(row.uid, (row.base_sequence, row.base_sequence))
+                spans[row.uid] = first, row.base_sequence
+                less = less or any(part.start == part.end for part in going.map.parts(row, records) if row.length)
+            beside = beside or any(row.uid not in targets and self.channels.is_kept(row) for row in found.rows)
+        if not less:
+            return None
+
+        def entry(found: EntryInSegment, position: int) -> EntryInSegment | None:
+            return self._rewritten_entry(going.map, found, position, changes=beside)
+
+        return Shrunk(segment, spans, entry)
+
+    def _rewritten_entry(
+        self, keys: KeyMap, found: EntryInSegment, position: int, *, changes: bool
+    ) -> EntryInSegment | None:
+        """An entry without the messages that may go; None if nothing of it is kept. *changes*: those of the state are."""
+        entry = self._opened(found.entry)
+        if entry.kind != Kind.RECORDS:
+            return _at(entry, position) if changes and entry.kind == Kind.CHANGE else None
+        parts: list[bytes | memoryview] = []
+        kept = False
+        for header, records in _split(entry.body):
+            uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
+            if uid == BESIDE_UID:
+                if flags == CHANGE_FLAG and changes:
+                    parts += (header, records)
+                    kept = True
+                continue
+            row = BatchRow(uid, base, count, timestamp, first, 0, length)
+            kept_here = self.channels.is_kept(row)
+            if uid not in keys.targets or not kept_here:
+                kept = kept or kept_here
+                parts += (header, records)
+                continue
+            for part in keys.parts(row, records):
+                kept = kept or part.end > part.start
+                parts += encode_batch(
+                    uid, part.first, part.count, timestamp, first, bytes(records[part.start : part.end])
+                )
+        if not kept:
+            return None
+        made = entry._replace(body=b"".join(parts))
+        return _at(made if self.encryptor is None else self.encryptor.encrypted(made), position)
+
+    def _entries(self, segment: Segment) -> Iterator[EntryInSegment]:
+        """The entries of a segment. Raises Damage."""
+        with self.pinned(segment) as descriptor:
+            scan = SegmentScan(ReadWindow(self.files, descriptor, segment.end), segment.header)
+            yield from scan
+        if scan.fault:
+            raise Damage(f"{segment.path}: position {scan.position}: {scan.fault}")
+
+    def _batches(
+        self, found: EntryInSegment, targets: Mapping[ChannelUid, CompactedRange]
+    ) -> Iterator[tuple[BatchRow, memoryview]]:
+        """The batches of an entry that are of the channels in the pass, with their records in clear."""
+        if not any(row.uid in targets for row in found.rows):
+            return
+        for header, records in _split(self._opened(found.entry).body):
+            uid, base, count, timestamp, first, length, _, _ = BATCH_HEADER.unpack(header)
+            if uid in targets:
+                yield BatchRow(uid, base, count, timestamp, first, 0, length), records
+
+    def _opened(self, entry: Entry) -> Entry:
+        """An entry in clear."""
+        if self.cipher is None:
+            return entry
+        if self.encryptor is None:
+            self.encryptor = Encryptor(self.cipher)
+        return self.cipher.decrypted(entry)
+
+
+def _split(body: bytes) -> Iterator[tuple[memoryview, memoryview]]:
+    """Header and records of each batch of an entry."""
+    view, at = memoryview(body), 0
+    while at < len(view):
+        start = at + BATCH_HEADER.size
+        header = view[at:start]
+        at = start + BATCH_HEADER.unpack(header)[5]
+        yield header, view[start:at]
+
+
+def _at(entry: Entry, position: int) -> EntryInSegment:
+    return entry_at(position, encode_entry_header(entry), entry)
