@@ -28,6 +28,7 @@ class ClusterWorld(Scene):
     """One run."""
 
     changes_nodes = False
+    drain_s = 40  # in peace, until all backlogs are done
 
     def __init__(self, seed, *, calm=False):
         """A *calm* one is for a test that makes the faults itself."""
@@ -102,7 +103,7 @@ class ClusterWorld(Scene):
         return found
 
     def _expect_progress(self):
-        self._expect(40, lambda: not self._open_ends(), self._open_ends)
+        self._expect(self.drain_s, lambda: not self._open_ends(), self._open_ends)
 
     def _expect(self, seconds, met, describe):
         end = self.loop.now + seconds * SECOND

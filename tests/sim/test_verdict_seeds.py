@@ -27,6 +27,11 @@ def test_verdicts_leave_nothing_to_complain_about(kind, name):
     assert said[Working] > 20, "the runs did something"
 
 
+def test_a_member_with_one_message_at_a_time_has_the_time_to_fail_with_all():
+    """Of 267 messages one in nine, five times each, with pauses of 0.4 s: that is longer than other worlds wait."""
+    assert ClusterVerdicts(300086).run() == []
+
+
 def forgets_counts(monkeypatch):
     monkeypatch.setattr(group, "counted_runs", lambda flat, _counts: iter(Runs(_uncounted(flat))))
 

@@ -92,3 +92,5 @@ class NodeVerdicts(_Verdicts, World):
 
 class ClusterVerdicts(_Verdicts, ClusterWorld):
     """A cluster."""
+
+    drain_s = 180
