@@ -60,6 +60,7 @@ POLICY_OPTIONS: Final = (
     PolicyOption("dead_letter_rate", "dead_letter_rate", "dead letter rate", Form.NUMBER, DEAD_LETTER_RATE_MAX),
     PolicyOption("failover", "mode", "mode", Form.WORD, words=("shared", "failover")),
     PolicyOption("ordered_by_key", "order", "order", Form.WORD, words=("any", "key")),
+    PolicyOption("from_replica", "served_by", "served by", Form.WORD, words=("leader", "replica")),
     PolicyOption("delay", "delay", "delay", Form.DURATION, DELAY_MAX, zero="none", of_channel=True),
     PolicyOption("target", "target", "target", Form.CHANNEL, zero="none", of_channel=True),
     PolicyOption("max_late", "max_late", "max late", Form.DURATION, DELAY_MAX, of_channel=True),
@@ -88,6 +89,7 @@ class PolicyRule:
     dead_letter_rate: int | None = None  # a minute
     failover: bool | None = None
     ordered_by_key: bool | None = None
+    from_replica: bool | None = None
     delay: int | None = None  # ns
     target: str | None = None
     max_late: int | None = None  # ns

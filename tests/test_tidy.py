@@ -91,7 +91,7 @@ COMPOSED = {
     "stan.core.broker.parts": 26,
     "stan.core.broker.broker": 15,
     "stan.server.compose": 27,
-    "stan.edge.cluster.node": 21,
+    "stan.edge.cluster.node": 22,
     "stan.edge.storage.storage": 15,
     "stan.server.main": 15,
 }

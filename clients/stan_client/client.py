@@ -603,6 +603,7 @@ class Client(Connected):
         manual_acks: bool = False,
         batch: bool = False,
         on_error: OnError = "wait",
+        replica: str = "",
         timeout_s: float | None = None,
     ) -> Subscription:
         """Subscribe to a channel; iterate over the result, or give a callback.
@@ -623,6 +624,9 @@ class Client(Connected):
                 "wait": they are not acked, and come again after the ack wait; "nak": they come again after the pause of the
                 operator's delivery policy, or else about at once; "reject": they never come again. The server is told the
                 error's text. A server that knows no negative acks is told nothing: "wait" then.
+            replica: which other node of the cluster than the channel's leader may send the messages, which spares the leader:
+                "any", "zone=east", or a node's name; if there is none, or the subscription has a durable name or a queue, or
+                the server does not know this, the leader does.
             timeout_s: seconds that the whole call takes at most. None: for the answer the client's `connect_timeout_s`.
 
         Raises:
@@ -640,6 +644,7 @@ class Client(Connected):
             manual_acks=manual_acks,
             batch=batch,
             on_error=on_error,
+            replica=replica,
         )
         if self._chain and callback is not None and not batch:
             callback = self._in_chain(cast("Callback", callback))

@@ -194,3 +194,4 @@ class SubscriptionOptions:
     manual_acks: bool = False
     batch: bool = False  # the callback takes the list of messages that arrived together
     on_error: OnError = "wait"  # what happens to messages whose callback has failed
+    replica: str = ""  # the node that may serve it: "any", "zone=...", a name; "": the leader

@@ -148,6 +148,7 @@ class Subscription(AsyncIterator[Message]):
             start_position=start.position,
             start_sequence=start.sequence,
             start_time_delta=start.start_time_delta(),
+            replica=self.options.replica.encode(),
         ).SerializeToString()
 
     def _start(self) -> Start:

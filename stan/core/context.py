@@ -29,7 +29,7 @@ from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.user_subjects import user_of
+from stan.protocol.user_subjects import ACK_GROUPS, user_of
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 META_GROUP = GroupId(0)
@@ -189,6 +189,22 @@ class NatsState:
 
 
 @dataclass(slots=True)
+class ServingState:
+    """What of groups that other nodes lead this node serves, and whose acks it takes (stan.core.state.serving)."""
+
+    groups: tuple[tuple[GroupId, ChannelGroup], ...] = ()  # that this node does not lead, with cursors that it serves
+    leases: dict[GroupId, Nanos] = field(default_factory=dict)  # until when it may do so; of groups that it has served
+    acks: frozenset[int] = (
+        frozenset()
+    )  # groups, ACK_GROUPS added, of whose subscriptions with a wish this node serves some
+    told: list[Callable[[], None]] = field(default_factory=list)  # called when `acks` has changed
+
+    def lapsed(self, groups: Iterable[GroupId], now: Nanos) -> set[GroupId]:
+        """Those of *groups*, which other nodes lead, that this node has served and may not serve now."""
+        return {number for number in groups if self.leases.get(number, now + 1) <= now}
+
+
+@dataclass(slots=True)
 class LeadingState:
     """What this node leads, and what keeps it from doing so."""
 
@@ -202,6 +218,7 @@ class LeadingState:
     faulty: dict[GroupId, str] = field(default_factory=dict)  # groups frozen until a restart, and why
     policies: Policies = field(default_factory=Policies)  # see BrokerContext.policies
     placed: list[Callable[[], None]] = field(default_factory=list)  # see BrokerContext.placement_changed
+    serving: ServingState = field(default_factory=ServingState)
 
 
 @dataclass(slots=True)
@@ -303,6 +320,26 @@ class BrokerContext:
         self.leading.led = tuple(
             (number, group) for number, group in self.groups.items() if group.leadership is not None
         )
+
+    def stop_serving(self, number: GroupId) -> None:
+        """What this node has served of a group is another's now; what is on its way does not leave."""
+        leases = self.leading.serving.leases
+        if number in leases:
+            leases[number] = Nanos(0)
+            self.forget(number)
+        self.serving_changed()
+
+    def serving_changed(self) -> None:
+        """Look again which groups have cursors that this node serves, and whose acks it takes."""
+        serving = self.leading.serving
+        serving.groups = tuple(
+            (number, group) for number, group in self.groups.items() if group.dispatch.cursors.by_id and not group.leads
+        )
+        acks = frozenset(number + ACK_GROUPS for number, group in self.groups.items() if group.dispatch.cursors.wishes)
+        if acks != serving.acks:
+            serving.acks = acks
+            for call in serving.told:
+                call()
 
     def kept(self, number: GroupId, kind: type[Kept]) -> Kept:
         """The state of class *kind* that a part of the broker keeps while this node leads the group
@@ -407,6 +444,11 @@ class BrokerContext:
         """Ask the leader of the metadata to propose a change. There is no answer: the change shows in the metadata, or never."""
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.outgoing.responses.append(publication(self.nats.subjects.meta.encode(), body))
+
+    def propose(self, group: GroupId, kind: Kind, body: bytes, done: Done) -> None:
+        """Propose an entry that is encoded already; unreported progress of the group is written before it."""
+        ticket = self.proposals.ticket(done)
+        self.proposals.changes.append(Proposal(group, kind, body, urgent=True, ticket=ticket))
 
     def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
         """Propose one CHANGE of a channel group; unreported progress of the group is written before it."""

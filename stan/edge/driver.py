@@ -258,7 +258,12 @@ class Driver:
         if not groups:
             return groups
         silent = self.faults.still_frozen()
-        return silent if self.leaderships is None else silent | self.leaderships.lapsed(groups)
+        if self.leaderships is None:
+            return silent
+        serving = self.broker.view.serving
+        if serving.leases:
+            silent = silent | serving.lapsed(groups - self.leaderships.led.keys(), self.runtime.now())
+        return silent | self.leaderships.lapsed(groups)
 
     def _propose_all(self, proposals: list[Proposal]) -> None:
         """Write the proposals to their groups' logs.

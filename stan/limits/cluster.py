@@ -60,6 +60,24 @@ CLUSTER_PEERS_MAX = 64
 RAFT_GROUPS_MAX = 1024
 """Groups of channels; each has files, timers and a leader of its own."""
 
+# --- subscriptions that other nodes serve than the leader --------------------------------------------------------------
+SERVING_REPORT_INTERVAL = SECOND // 2
+"""A node that serves subscriptions tells the leader this often how far it is, and that it is there."""
+SERVING_ANSWER_WAIT = 1 * SECOND
+"""A report without an answer counts as lost after this."""
+SERVING_LEASE = 2 * SECOND
+"""How long a node may serve behind a report that the leader has taken."""
+SERVING_TAKEN_BACK = 2 * SECOND + SECOND // 2
+"""The leader takes the subscriptions of a node back that has not reported for this long: clocks may run differently."""
+SERVING_LAG_MAX = 5 * SECOND
+"""A node that has not applied what the leader had applied so long ago may not serve."""
+SERVING_RETRY = 10 * SECOND
+"""A node from which subscriptions were taken back is given none for this long."""
+SERVING_BYTES_MAX = 256 * KiB
+"""Progress in one report, about."""
+SERVING_CURSORS_MAX = 1000
+"""Subscriptions in one entry that gives them to a node, or takes them back."""
+
 # --- who is there (ROSTER, BALANCE) --------------------------------------------------------------------------------
 HELLO_INTERVAL = 1 * SECOND
 """A node sends its hello this often, and at once if something about it has changed."""

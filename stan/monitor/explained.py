@@ -11,6 +11,8 @@ CAUSES: Final = {
     "negative ack": "again, as the client had failed with it (negative ack)",
     "member gone": "again, as the member that had it has left",
     "leader changed": "as a possible repeat: the leader before may have sent it, and no entry tells whether it has",
+    "server changed": "as a possible repeat: the node that served the subscription before may have sent it, and no entry tells "
+    "whether it has",
     "resumed": "again, as it was not acked when the last member left",
     "moved": "again, as an operator had moved the position back, or asked for it to be sent again",
     "not sent": "once more, as the delivery before never left the server",

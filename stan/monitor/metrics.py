@@ -140,6 +140,11 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _counter("out_bytes", "Their bytes", state.out_bytes)
     yield _counter("expired_messages", "Messages removed because their time to live was over", state.expired_messages)
     yield _counter("late_messages", "Delayed messages given up, later than max_late", state.late_messages)
+    yield _gauge(
+        "served_subscriptions",
+        "Subscriptions that this node serves although another one leads their group",
+        state.served_subscriptions,
+    )
     yield _counter("redelivered_messages", "Messages sent again, flagged", state.redelivered_messages)
     yield _gauge("unsealed_bytes", "Received, and not on their way into the log yet", state.unsealed_bytes)
     yield _gauge("uncommitted_bytes", "On their way into the log", state.uncommitted_bytes)

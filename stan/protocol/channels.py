@@ -55,6 +55,7 @@ class Subjects:
     node: str  # prefix of the subjects between nodes
     hello: str
     meta: str
+    serving: str  # reports of nodes that serve subscriptions
     node_add: str
     node_remove: str
     extension: str  # prefix of the requests that the original does not have
@@ -76,6 +77,7 @@ class Subjects:
             node=node,
             hello=f"{node}.hello",
             meta=f"{node}.meta",
+            serving=f"{node}.serving",
             node_add=f"_STAN.raft.{cluster_id}.node.add",
             node_remove=f"_STAN.raft.{cluster_id}.node.remove",
             extension=extension,

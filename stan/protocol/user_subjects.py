@@ -22,6 +22,9 @@ BROKER = RESERVED
 """Name of the broker's account and of its user; nodes ask each other under it."""
 FROM = "_STAN.from"
 TO = "_STAN.to"
+ACK_GROUPS = 1 << 16
+"""Added to the number of the group in ack inboxes of subscriptions that another node than the leader may serve: who serves none
+of these skips their acks unread."""
 _FROM, _TO = f"{FROM}.".encode(), f"{TO}.".encode()
 _ACKS = (b"_STAN.ack.", _FROM)
 

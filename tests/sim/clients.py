@@ -216,6 +216,7 @@ class Subscriber(SimClient):
         self.in_flight, self.start_position = in_flight, start
         self.restless = restless  # how often it closes and comes back, per delivery
         self.ack_wait_s = 1
+        self.replica = b""  # which node it wants to be served by
         self.epoch = 0  # of a durable: it begins anew when it is unsubscribed
         self.sub = None
         self.ack_inbox = ""
@@ -282,6 +283,7 @@ class Subscriber(SimClient):
             max_in_flight=self.in_flight,
             ack_wait_s=self.ack_wait_s,
             start_position=START[self.start_position],
+            replica=self.replica,
         )
 
         def answer(payload):

@@ -16,6 +16,7 @@ from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.labels import NO_LABELS
 from stan.protocol.placement import channel_group
+from stan.protocol.user_subjects import ACK_GROUPS
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
 from tests.sim.cluster_node import HANDED_OVER_IN_VAIN, HANDS_OVER, LEADS, LEADS_NO_MORE, SimulatedNode, values_of
 from tests.sim.history import Reset, complaints
@@ -175,7 +176,7 @@ class ClusterWorld(Scene):
     def cursor_of(self, ack_inbox):
         *_, group, key = ack_inbox.decode().split(".")
         for node in self.nodes.values():
-            held = node.running and node.cluster_node.broker.context.groups.get(GroupId(int(group)))
+            held = node.running and node.cluster_node.broker.context.groups.get(GroupId(int(group) % ACK_GROUPS))
             for sub in held.machine.subscriptions.by_id.values() if held else ():
                 if sub.ack_key == int(key):
                     return sub.cursor_id

@@ -171,6 +171,7 @@ class History:
         self.tells_causes = False  # the broker records why it sends what it sends
         self.changes = {}  # (group, index) -> [changes of the entry], and the wall time of their leader when the run began
         self.cursors = {}  # (group, cursor id) -> Cursor, of those that a progress entry tells of
+        self.taken_back = defaultdict(list)  # group -> when subscriptions of it were taken back from a node
         self._leading = {}  # group -> node
         self._batches = {}  # (channel, base) -> records: the same on every node
 
@@ -908,15 +909,15 @@ def check_causes(history):
             members = [holder] if holder else history.members[consumer]
             gone = any(since - NOTICED <= ended.get(member, -FOREVER) <= event.at for member in members)
             published = history.publishes[event.value].asked_at
+            led_anew = any(published <= reset.at <= event.at and reset.group in (None, group) for reset in resets)
             true = {
                 "ack wait over": event.at - since >= event.sub.ack_wait - SLACK or faulty,
                 # Who leads next hears once more what clients said to the leader before; a member's link may keep what it says.
                 "negative ack": failed[consumer, event.sequence] >= (1 if faulty or late else since - CROSSING),
                 "member gone": gone,
                 "resumed": gone,
-                "leader changed": any(
-                    published <= reset.at <= event.at and reset.group in (None, group) for reset in resets
-                ),
+                "leader changed": led_anew,
+                "server changed": led_anew or any(published <= at <= event.at for at in history.taken_back[group]),
                 "moved": history.operated(consumer, 0, event.at),
                 "not sent": faulty,
             }

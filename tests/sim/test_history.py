@@ -423,6 +423,12 @@ def a_repeat_of_one_delivery_stands_for_two(story):
     story.deliver(story.durable, MESSAGES, count=1, at=story.tick(SECOND))
 
 
+@spoils("check_causes")
+def a_repeat_is_blamed_on_a_node_from_which_nothing_was_taken_back(story):
+    story.history.taken_back[1].append(story.tick() + 10 * SECOND)
+    a_repeat(story, Cause.SERVER_CHANGED)
+
+
 # --- what looks wrong and is right ------------------------------------------------------------------------------------------
 
 

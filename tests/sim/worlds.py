@@ -13,6 +13,7 @@ WORLDS = {
     "rescue": ("tests.sim.rescue_world", "RescueWorld"),
     "labels": ("tests.sim.label_world", "LabelWorld"),
     "pins": ("tests.sim.pin_world", "PinWorld"),
+    "replica-push": ("tests.sim.serving_world", "ReplicaPushWorld"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),

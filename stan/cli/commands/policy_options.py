@@ -24,6 +24,7 @@ HELP: Final = {
     "--dead-letter-rate": "Most dead letters a minute before the position pauses; 0: no limit.",
     "--mode": "Of queue groups: failover: the first member gets all, while it is there; or shared.",
     "--order": "Of queue groups: key: messages of one key in order, to one member at a time; or any.",
+    "--served-by": "Of plain subscriptions: replica: another node than the leader serves them; or leader.",
     "--delay": "Messages published to the channel are stored in that of --target so much later; 0s: no delay.",
     "--target": "Where delayed messages go in the end: a channel, or none.",
     "--max-late": "Delayed messages that are later than this are given up; 0s: none is.",

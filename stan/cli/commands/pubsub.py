@@ -288,6 +288,7 @@ class Listening:
     idle_s: float
     as_json: bool
     unsubscribe: bool
+    replica: str
 
 
 def parse_start(text: str) -> stan_client.Start:
@@ -328,6 +329,9 @@ def sub(
     idle: Annotated[float, typer.Option(min=0, help="With --until-end: seconds of silence that mean the end.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,  # noqa: FBT002
     unsubscribe: Annotated[bool, typer.Option("--unsubscribe", help="Forget the durable on exit.")] = False,  # noqa: FBT002
+    replica: Annotated[
+        str, typer.Option(help="Be served by another node than the leader: any, zone=Z, or its name.")
+    ] = "",
     client_id: ClientId = "",
     *,
     target: Target,
@@ -349,6 +353,7 @@ def sub(
         idle_s=idle,
         as_json=as_json,
         unsubscribe=unsubscribe,
+        replica=replica,
     )
     run(_listen(target, job))
 
@@ -366,6 +371,7 @@ async def _listen(target: Target, job: Listening) -> int:
             max_in_flight=job.in_flight,
             ack_wait_s=job.ack_wait_s,
             manual_acks=True,  # acked below, once written
+            replica=job.replica,
         )
         try:
             await _show(subscription, job, stop, end)

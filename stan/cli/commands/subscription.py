@@ -55,11 +55,12 @@ def members_table(found: list[pb.CursorStatus], client: str, now_ns: int) -> Tab
             state_of(cursor, now_ns),
             f"{cursor.waiting:,}",
             f"{member.pending:,}/{member.max_in_flight:,}",
+            text_of(cursor.served_by) or "-",
         )
         for cursor, member in online
     ]
     return Table(
-        columns=("channel", ">number", "client", "kind", "name or inbox", "state", ">waiting", ">unacked"),
+        columns=("channel", ">number", "client", "kind", "name or inbox", "state", ">waiting", ">unacked", "served by"),
         rows=rows,
         document={"cursors": [cursor_document(cursor, now_ns) for cursor in found if cursor.members]},
         names=[str(member.subscription_id) for _, member in online],

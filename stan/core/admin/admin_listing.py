@@ -258,12 +258,14 @@ class AdminListing:
         return sorted(found, key=lambda cursor: cursor.cursor_id)
 
     def cursor(self, info: ChannelInfo, cursor: Cursor) -> pb.CursorStatus:
-        """The status of one cursor, in a group that this node leads."""
+        """The status of one cursor, in a group that this node leads; of one that another node serves, as that has reported it."""
         group = self.context.group_of(info)
         index = self.context.indexes(info.group, info.uid)
         live = group.dispatch.cursors.by_id.get(cursor.cursor_id)
         last_sent, owed = (cursor.last_sent, cursor.to_redeliver) if live is None else (live.last_sent, live.owed)
-        windows = [] if live is None else [member.window for member in live.members]
+        windows = (
+            [sub.pending for sub in cursor.members] if live is None else [member.window for member in live.members]
+        )
         lowest = min((runs.first for runs in (owed, *windows) if runs), default=last_sent + 1)
         durable_name, queue_group = names(cursor)
         held_back = 0 if live is None else live.held_back
@@ -295,6 +297,7 @@ class AdminListing:
             last_sequence=index.last_sequence,
             inbox=settings.inbox,
             policy=self.context.policies.shown(info.name, cursor.name),
+            served_by=cursor.server or (self.context.reports.events.node.encode() if cursor.members else b""),
         )
         override, policy = cursor.override, self.context.policies.of(info.name, cursor.name)
         shown.dead_letter_channel = policy.dead_letters_of(info.name)
@@ -302,6 +305,8 @@ class AdminListing:
         self._add_runs(shown, owed, windows)
         if live is not None:
             self._add_live(shown, live)
+        elif cursor.server:
+            shown.members.append(_served(cursor))
         return shown
 
     def _add_live(self, shown: pb.CursorStatus, live: LiveCursor) -> None:
@@ -357,6 +362,22 @@ class AdminListing:
         flat, counts = counted_of(again)
         shown.counted_runs.extend(flat[:room])
         shown.counts.extend(counts[: room // 2])
+
+
+def _served(cursor: Cursor) -> pb.MemberStatus:
+    """The member of a cursor that another node serves."""
+    sub = cursor.members[0]
+    return pb.MemberStatus(
+        client_id=sub.client_id,
+        subscription_id=sub.subscription_id,
+        inbox=sub.settings.inbox,
+        max_in_flight=sub.settings.max_in_flight,
+        window_now=sub.settings.max_in_flight,
+        ack_wait_s=sub.settings.ack_wait_s,
+        pending=len(sub.pending),
+        last_sent=cursor.last_sent,
+        stalled=len(sub.pending) >= sub.settings.max_in_flight,
+    )
 
 
 def shown_limits(in_force: ChannelLimits) -> pb.Limits:

@@ -141,9 +141,11 @@ class CursorAdmin:
     def applied(self, number: GroupId, result: GroupResult) -> None:
         """An operator's change was applied: the leader's live view of the cursor follows."""
         group = self.context.groups[number]
-        if not group.leads or result.cursor is None:
+        if result.cursor is None:
             return
         group.dispatch.cursor_changed(result)
+        if not group.leads:
+            return
         channel = self.channels.by_uid.get(result.cursor.uid)
         if result.ended and channel is not None:
             self.channels.watch_idle(channel)

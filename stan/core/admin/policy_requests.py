@@ -1,5 +1,7 @@
 """Requests about policies of delivery, answered by the leader of the metadata: set one, list them, tell what is in force."""
 
+from typing import Final
+
 from stan import errors, limits
 from stan.core.context import BrokerContext, raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
@@ -27,6 +29,9 @@ def _status(rule: PolicyRule) -> pb.PolicyStatus:
     )
 
 
+SERVED_BY_TOO_EARLY: Final = f"stan: served_by needs level {SCALE} of the cluster; see stan node level"
+
+
 class PolicyRequests:
     """Handles operators' requests about policies."""
 
@@ -46,6 +51,8 @@ class PolicyRequests:
             accepted.busy()
         elif self.context.meta.level < (SCALE if rule.of_compaction else DELIVERY):
             accepted.refuse(LEVEL_TOO_LOW)
+        elif rule.from_replica is not None and self.context.meta.level < SCALE:
+            accepted.refuse(SERVED_BY_TOO_EARLY)
         else:
             accepted.change_meta(lambda result: result.policies_changed, set_policy=row_of(rule))
 

@@ -27,3 +27,5 @@ class Cause(IntEnum):
     """The delivery before never left the server."""
     OWED = 8
     """It was to be sent again when this leader began; what the log tells before that is the cause."""
+    SERVER_CHANGED = 9
+    """Another node has served the subscription before, or another leader, and may have sent it; no entry tells whether it has."""

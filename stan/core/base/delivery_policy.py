@@ -25,6 +25,7 @@ class DeliveryPolicy:
     dead_letter_rate: int = 100  # dead letters a minute before the position pauses; 0: no limit
     failover: bool = False  # of queue groups: the member that joined first gets all messages
     ordered_by_key: bool = False  # of queue groups: messages of one key are delivered in order, to one member at a time
+    from_replica: bool = False  # plain subscriptions are served by other nodes than the leader, if there are any
     # Of whole channels:
     delay: Nanos = NONE  # messages are stored in `target` so long after they were published; 0: as they come
     target: str = ""

@@ -12,7 +12,7 @@ from stan.core.base.compaction import Compaction
 from stan.core.base.partition import Partition
 from stan.core.base.ready import Index
 from stan.core.base.runs import Runs
-from stan.core.context import Authorizer, BrokerContext
+from stan.core.context import Authorizer, BrokerContext, ServingState
 from stan.core.leader.cursors import LiveCursor
 from stan.core.publishing.publishing import Publishing
 from stan.core.state.compactions import Compactions
@@ -133,6 +133,15 @@ class BrokerView:
         """Call *call* whenever names of channels may belong to other groups than before."""
         self._context.leading.placed.append(call)
 
+    @property
+    def serving(self) -> ServingState:
+        """What this node serves of groups that others lead."""
+        return self._context.leading.serving
+
+    def when_serving(self, call: Callable[[], None]) -> None:
+        """Call *call* whenever this node takes acks of other subscriptions with a wish than before."""
+        self._context.leading.serving.told.append(call)
+
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel."""
         return self._context.group_number(channel)
@@ -212,6 +221,11 @@ class BrokerView:
     def redelivered_messages(self) -> int:
         """Messages sent again, flagged."""
         return sum(group.dispatch.totals.redelivered_messages for group in self._context.groups.values())
+
+    @property
+    def served_subscriptions(self) -> int:
+        """Subscriptions that this node serves although another one leads their group."""
+        return sum(len(group.dispatch.cursors.by_id) for _, group in self.serving.groups)
 
     @property
     def unsealed_bytes(self) -> int:

@@ -6,7 +6,7 @@ request leaves before its first message; a publisher's ack leaves after its mess
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -28,12 +28,11 @@ from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
-from stan.labels import Labels
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.user_subjects import acker
+from stan.protocol.user_subjects import ACK_GROUPS, acker
 from stan.types import SECOND, GroupId, Nanos, RaftIndex, WallNanos
 
 Numbers = Iterable[GroupId] | None
@@ -69,18 +68,10 @@ class Broker:
         """Return the function that takes the frames of the request *name* for *handler*, which may be one outside the core."""
         return self.router.receiver(REQUESTS[name], handler, send)
 
-    def join_cluster(
-        self,
-        node: str,
-        founders: tuple[str, ...],
-        under_way: Callable[[], str],
-        levels: Callable[[], Mapping[str, int]],
-        labels: Callable[[], Mapping[str, Labels]] = dict,
-    ) -> None:
-        """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none; the others: as in
-        HeardNodes."""
+    def join_cluster(self, node: str, founders: tuple[str, ...], heard: HeardNodes) -> None:
+        """Set this node's name in the cluster. *founders*: the nodes to assume while the metadata lists none."""
         self.context.reports.events.node = node
-        self.parts.nodes.founders, self.parts.nodes.heard = founders, HeardNodes(under_way, levels, labels)
+        self.parts.nodes.founders, self.parts.nodes.heard = founders, heard
 
     def follow_labels(self) -> None:
         """Take the labels of live nodes into the metadata if they are others; call now and then."""
@@ -89,11 +80,13 @@ class Broker:
     def reset(self, number: GroupId) -> None:
         """Forget a group's state, which is about to be loaded again; this node does not lead the group."""
         loading.reset(self.context, number)
+        self.context.stop_serving(number)
 
     def drop(self, number: GroupId) -> None:
         """Forget a channel group that this node no longer holds; this node does not lead the group."""
         self.context.groups.pop(number, None)
         self.context.groups_changed()
+        self.context.stop_serving(number)
 
     def restore(self, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
         """Load a snapshot into a group that is new, or was reset. *anew*: all of the state counts as changed."""
@@ -191,9 +184,9 @@ class Broker:
         context = self.context
         groups, authorizer, clock = context.groups, context.access.authorizer, context.clock
         for acks in batches:
-            number = GroupId(acks.group)
+            number = GroupId(acks.group if acks.group < ACK_GROUPS else acks.group - ACK_GROUPS)
             group = groups.get(number)
-            if group is None or group.leadership is None:
+            if group is None:
                 continue
             dispatch = group.dispatch
             if authorizer is not None:
@@ -212,9 +205,9 @@ class Broker:
         authorizer, clock = context.access.authorizer, context.clock
         for frame in frames:
             user, in_group, key = acker(frame.subject, users=authorizer is not None and authorizer.with_users)
-            number = GroupId(in_group)
+            number = GroupId(in_group if in_group < ACK_GROUPS else in_group - ACK_GROUPS)
             group = context.groups.get(number)
-            found = None if group is None or not group.leads else group.dispatch.cursors.by_ack_key.get(key)
+            found = None if group is None else group.dispatch.cursors.by_ack_key.get(key)
             if group is None or found is None or (authorizer and not authorizer.may_ack(user, found[1].sub)):
                 continue
             if replayed and group.dispatch.is_outdated(key, clock.wall):
@@ -253,6 +246,11 @@ class Broker:
     def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """An entry is committed, and its record batches are indexed. On every node, in index order."""
         proposals = self.context.proposals
+        held = self.context.groups.get(group)
+        if held is not None:
+            if not held.applied:
+                held.begun = index - 1
+            held.applied = index
         ticket = proposals.by_index.pop((group, index), None)
         result = self.committed.apply(group, index, kind, body)
         waiting = proposals.waiting.pop(ticket, None) if ticket is not None else None
@@ -388,8 +386,8 @@ class Broker:
             goes_on = goes_on or dispatch.cursors.given_up or group.machine.transactions.under_way
         if progress or context.proposals.changes:
             self._propose_changes(ready)
-        if goes_on or outgoing.fetches:
-            self._go_on(ready)
+        if goes_on or outgoing.fetches or context.leading.serving.groups:
+            self._go_on(ready, room)
         if outgoing.pub_acks:
             ready.sends += outgoing.pub_acks
             outgoing.pub_acks = []
@@ -426,8 +424,9 @@ class Broker:
                     context.fail(number, error)
         ready.proposals += changes
 
-    def _go_on(self, ready: Ready) -> None:
-        """Continue commits, and moves into dead letter channels."""
+    def _go_on(self, ready: Ready, room: int) -> None:
+        """Deliver what this node serves for other leaders; continue commits, and moves into dead letter channels."""
+        self.parts.serving.node.deliver(ready, room)
         self.parts.dead_letters.pump()
         outgoing = self.context.outgoing
         ready.fetches += outgoing.fetches
@@ -459,7 +458,7 @@ class Broker:
             if change.group not in context.leading.write_blocked:
                 return True
         commits = False
-        for _, group in context.leading.led:
+        for _, group in context.leading.serving.groups + context.leading.led:
             dispatch = group.dispatch
             if dispatch.scheduled and dispatch.has_work:
                 return True
@@ -498,7 +497,7 @@ class Broker:
 
     def not_sent(self, deliveries: list[Delivery]) -> None:
         """Deliveries of a Ready did not leave: the log could not record them, or another node may lead their groups."""
-        for number, group in self.context.leading.led:
+        for number, group in (*self.context.leading.led, *self.context.leading.serving.groups):
             group.dispatch.not_sent([lost for lost in deliveries if lost.group == number])
 
     def freeze(self, number: GroupId) -> None:

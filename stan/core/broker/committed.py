@@ -66,6 +66,8 @@ class CommittedEntries:
         floor = machine.transactions.floor
         applied = machine.apply(change, index)
         self.parts.subscribing.applied(number, applied)
+        if applied.served:
+            self.parts.serving.applied(number, applied.served, leads=self.context.leads(number))
         if applied.operator_change is not None:
             self.parts.cursor_admin.applied(number, applied)
         if machine.transactions.floor > floor:

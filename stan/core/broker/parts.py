@@ -14,6 +14,7 @@ from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import RestoreRequests
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
+from stan.core.clients.serving import Serving, make_serving
 from stan.core.clients.subscribing import Subscribing
 from stan.core.context import BrokerContext
 from stan.core.publishing.batching import Batching
@@ -45,6 +46,7 @@ class BrokerParts:
     timed: TimedMessages
     clients: Clients
     subscribing: Subscribing
+    serving: Serving
     nodes: NodeRequests
     long_poll: LongPoll
     channel_queries: ChannelQueries
@@ -69,6 +71,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     long_poll = LongPoll(context)
     stored_reads = StoredReads(context)
     lookup = ChannelLookup(context, read_index)
+    serving = make_serving(context, nodes)
     return BrokerParts(
         read_index=read_index,
         arrival_order=arrival_order,
@@ -81,7 +84,8 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         dead_letters=DeadLetters(context, channels, publishing, stored_reads),
         timed=make_timed(context, channels, publishing, stored_reads),
         clients=clients,
-        subscribing=Subscribing(context, channels, clients, read_index, arrival_order),
+        subscribing=Subscribing(context, channels, clients, read_index, arrival_order, serving.leader),
+        serving=serving,
         nodes=nodes,
         long_poll=long_poll,
         channel_queries=ChannelQueries(context, channels, lookup, long_poll),

@@ -55,6 +55,11 @@ class GroupRoles:
         records."""
         context = self.context
         group = context.groups[number]
+        unreported = []
+        if number in context.leading.serving.leases:
+            unreported = self.parts.serving.node.take_unreported(number)
+            group.dispatch.follow()
+            context.stop_serving(number)
         leadership = group.lead()
         context.groups_changed()
         self.parts.channels.lead(number)
@@ -66,6 +71,7 @@ class GroupRoles:
         self.parts.clients.lead_group(number)
         self.parts.subscribing.lead_group(number)
         self.parts.channels.lead_live(number)
+        self.parts.serving.leader.lead(number, unreported)
 
     def follow_meta(self) -> None:
         """This node no longer leads the metadata: requests whose entries are on their way stay unanswered."""
@@ -84,4 +90,5 @@ class GroupRoles:
         self.parts.publishing.follow(number)
         self.parts.channels.follow(number)
         context.groups[number].dispatch.follow()
+        context.serving_changed()
         self.parts.long_poll.follow(number)

@@ -334,7 +334,7 @@ class Clients:
         if result.connected is not None and self.context.leading.leads_meta:
             self.watch(result.connected)
         if result.beaten is not None:
-            for _, group in self.context.leading.led:
+            for _, group in (*self.context.leading.led, *self.context.leading.serving.groups):
                 group.dispatch.set_failed_heartbeat(result.beaten.incarnation, failed=result.beaten.failing)
 
     def _tell(self, result: MetaResult) -> None:

@@ -17,7 +17,7 @@ from stan.labels import Labels, place_rows, places_of
 from stan.limits import LABELS_SETTLE
 from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import Nanos
+from stan.types import GroupId, Nanos
 
 OK = b"+OK"
 INVALID = "invalid node ID"
@@ -29,6 +29,13 @@ Told = Callable[[str, bool], None]
 """Called with the reason why the change is refused ("" if it is made), and True if the reason passes."""
 
 
+class CopyHolder(NamedTuple):
+    """A live node with a copy of a group."""
+
+    replica: bool  # a read replica
+    instance: int  # of its process
+
+
 class HeardNodes(NamedTuple):
     """What the nodes of the cluster tell each other; the defaults are those of a server that runs alone."""
 
@@ -38,6 +45,10 @@ class HeardNodes(NamedTuple):
     """Returns the highest level that each live node knows, this one and read replicas included, by name."""
     labels: Callable[[], Mapping[str, Labels]] = dict
     """Returns the labels that each live node's settings tell, by name; nodes without labels are in it, too."""
+    holders: Callable[[GroupId], Mapping[str, CopyHolder]] = lambda _number: {}
+    """Returns the live nodes that have a copy of a group, this one included, by name."""
+    instance: Callable[[], int] = int
+    """Returns the instance of this process."""
 
 
 class NodeRequests:

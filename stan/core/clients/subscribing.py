@@ -6,6 +6,7 @@ from google.protobuf.message import DecodeError
 
 from stan import errors, limits
 from stan.core.clients.clients import Clients
+from stan.core.clients.serving_leader import ServingLeader
 from stan.core.context import META_GROUP, BrokerContext, shown, text
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import ChannelGroup
@@ -35,12 +36,14 @@ class Subscribing:
         clients: Clients,
         read_index: ReadIndex,
         arrival_order: ArrivalOrder,
+        serving: ServingLeader,
     ) -> None:
         self.context = context
         self.channels = channels
         self.clients = clients
         self.read_index = read_index
         self.arrival_order = arrival_order
+        self.serving = serving
 
     # --- subscribe ----------------------------------------------------------------------------------------------------
 
@@ -148,6 +151,7 @@ class Subscribing:
             nuid=self.context.nuid,
             reply=reply if self.context.clustered else b"",
             ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
+            replica=self.serving.wish(request),
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.context.change_group(channel.info.group, done, subscribe=subscribe)
@@ -197,6 +201,8 @@ class Subscribing:
             return
         self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString())
         self.context.note("DBG", _describe(request, sub, start))
+        if sub.served.wish:
+            self.serving.joined(channel.info.group, sub)
 
     def _refuse(self, reply: bytes, error: str) -> None:
         self.context.respond(reply, wire.SubscriptionResponse(error=error.encode()).SerializeToString())
@@ -286,6 +292,9 @@ class Subscribing:
         """Find a member by its ack inbox, else by its message inbox; members that leave already are passed over."""
         live = self.context.group_of(channel.info).dispatch.cursors.by_channel.get(channel.info.uid, {})
         members = [member for cursor in live.values() for member in cursor.members if not member.leaving]
+        known = self.context.group_of(channel.info).machine.channels.get(channel.info.uid)
+        if known is not None:  # those that other nodes serve
+            members += [LiveMember(cursor.members[0]) for cursor in known.cursors.values() if cursor.server]
         by_ack = next((m for m in members if m.sub.settings.ack_inbox == inbox), None)
         return by_ack or next((m for m in members if m.sub.settings.inbox == inbox), None)
 
@@ -305,6 +314,9 @@ class Subscribing:
         if result.joined is not None and self.context.clustered:
             self._remember(part, result.joined)
         if not part.leads:
+            if result.left is not None and part.dispatch.cursors.by_id:
+                part.dispatch.leave(result.left, gone=True)
+                self.context.serving_changed()
             return
         self._tell(group, result)
         dispatch = part.dispatch
@@ -317,6 +329,8 @@ class Subscribing:
             channel = self.channels.by_uid.get(result.cursor.uid)
             if channel is not None:
                 self.channels.watch_idle(channel)
+        if result.joined is not None and result.joined.served.wish:
+            self.context.serving_changed()
 
     def _tell(self, group: GroupId, result: GroupResult) -> None:
         """Publish the admin event that a subscription has begun or ended."""

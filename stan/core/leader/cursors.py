@@ -31,12 +31,13 @@ class LiveMember:
     timer_at: int = 0  # Nanos of the armed ack timer; 0 = none
     failed_heartbeat: bool = False
     leaving: bool = False  # the subscription's end is proposed: nothing more is sent
+    handed_over: bool = False  # another node is to serve it: nothing more is sent
     adaptive: AdaptiveWindow | None = None  # None: the window is always as large as max in flight
 
     @property
     def open_slots(self) -> int:
         """Messages that may be sent now; 0 means stalled."""
-        if self.leaving:
+        if self.leaving or self.handed_over:
             return 0
         adaptive = self.adaptive
         if adaptive is not None:
@@ -344,7 +345,7 @@ def _without(touched: list[tuple[int, int]], held: list[tuple[int, int]]) -> lis
 class LiveCursors:
     """The live cursors of one group and their members, by the keys under which events name them."""
 
-    __slots__ = ("by_ack_key", "by_channel", "by_id", "by_subscription", "given_up", "moves")
+    __slots__ = ("by_ack_key", "by_channel", "by_id", "by_subscription", "given_up", "moves", "wishes")
 
     def __init__(self) -> None:
         self.by_id: dict[int, LiveCursor] = {}
@@ -353,6 +354,7 @@ class LiveCursors:
         self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
         self.given_up: dict[int, None] = {}  # cursors that may have messages to be moved into a dead letter channel
         self.moves: dict[int, Moves] = {}  # of cursors that had any
+        self.wishes: set[int] = set()  # subscriptions that another node than the leader may serve
 
     def add(self, live: LiveCursor) -> None:
         """Add a cursor, which has no members yet."""
@@ -379,16 +381,20 @@ class LiveCursors:
         member.follow(live.policy)
         live.members.append(member)
         self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
+        if sub.served.wish:
+            self.wishes.add(sub.subscription_id)
 
     def remove_member(self, live: LiveCursor, member: LiveMember) -> None:
         """Remove one member; the cursor stays."""
         del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
+        self.wishes.discard(member.sub.subscription_id)
         live.members.remove(member)
 
     def remove(self, live: LiveCursor) -> None:
         """Remove a cursor with all its members."""
         for member in live.members:
             del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
+            self.wishes.discard(member.sub.subscription_id)
         live.members.clear()
         self.given_up.pop(live.cursor.cursor_id, None)
         if live.retries.moves is not None and not live.retries.moves.busy and not live.cursor.kind.durable:
@@ -405,3 +411,4 @@ class LiveCursors:
             live.members.clear()
         for found in (self.by_id, self.by_channel, self.by_ack_key, self.by_subscription, self.given_up, self.moves):
             found.clear()
+        self.wishes.clear()

@@ -94,19 +94,40 @@ class Dispatch:
         time of delivery is not replicated (STAN-SPEC 6.10).
         """
         for cursor in self.machine.cursors.values():
-            for sub in cursor.members:
-                self.join(cursor, sub)
+            if not cursor.server:
+                for sub in cursor.members:
+                    self.join(cursor, sub)
         for live in self.cursors.by_id.values():
-            live.retries.causes.clear()  # the leader before has reported why it took them back
-            age = max(0, wall - self._index(live).last_timestamp)
-            for member in live.members:
-                deadline = max(now, now + member.ack_wait_ns - age)
-                for run in member.sub.pending:
-                    member.window.add(Run(run.first, run.last, deadline, run.count))
-                if member.adaptive is not None:
-                    member.adaptive.led(now)
-                self._arm(live, member)
+            self._take_up(live, now, wall)
         self.look_at_offline(self.machine.cursors.values())
+
+    def _take_up(self, live: LiveCursor, now: Nanos, wall: WallNanos) -> None:
+        """Go on where another node has delivered before."""
+        live.retries.causes.clear()  # the node before has reported why it took them back
+        age = max(0, wall - self._index(live).last_timestamp)
+        for member in live.members:
+            deadline = max(now, now + member.ack_wait_ns - age)
+            for run in member.sub.pending:
+                member.window.add(Run(run.first, run.last, deadline, run.count))
+            if member.adaptive is not None:
+                member.adaptive.led(now)
+            self._arm(live, member)
+
+    def serve(self, cursor: Cursor, now: Nanos, wall: WallNanos, *, unconfirmed: bool) -> None:
+        """Deliver the messages of a cursor that another node has served. *unconfirmed*: more may have been sent than the log
+        tells."""
+        for sub in cursor.members:
+            self.join(cursor, sub)
+        live = self.cursors.by_id[cursor.cursor_id]
+        self._take_up(live, now, wall)
+        if unconfirmed:
+            self._mark_unconfirmed(live)
+
+    def release(self, cursor_id: int) -> None:
+        """Another node serves a cursor from now on."""
+        live = self.cursors.by_id.get(cursor_id)
+        if live is not None:
+            self._drop_cursor(live)
 
     def follow(self) -> None:
         """Leadership ended: forget the live view."""
@@ -122,10 +143,13 @@ class Dispatch:
         are flagged from now on. Offline cursors cannot be ahead: they report before they leave.
         """
         for live in self.cursors.by_id.values():
-            until = self._index(live).last_sequence
-            if until > live.last_sent:
-                live.ahead.maybe_sent_until = max(live.ahead.maybe_sent_until, until)
-                self.reports.unconfirmed += (live.cursor.cursor_id, until)
+            self._mark_unconfirmed(live)
+
+    def _mark_unconfirmed(self, live: LiveCursor) -> None:
+        until = self._index(live).last_sequence
+        if until > live.last_sent:
+            live.ahead.maybe_sent_until = max(live.ahead.maybe_sent_until, until)
+            self.reports.unconfirmed += (live.cursor.cursor_id, until)
 
     def join(self, cursor: Cursor, sub: Subscription) -> None:
         """A subscription came online; `pump` sends to it once the response to its request is on the way."""
@@ -554,7 +578,8 @@ class Dispatch:
         """Send the beginning of the new messages [first, last], as far as all of it is flagged or none of it."""
         ahead, count, cause = live.ahead, 0, 0
         if first <= ahead.maybe_sent_until:  # the unconfirmed part is flagged, the rest is not
-            last, count, cause = min(last, ahead.maybe_sent_until), 1, Cause.LEADER_CHANGED
+            last, count = min(last, ahead.maybe_sent_until), 1
+            cause = Cause.SERVER_CHANGED if member.sub.served.wish else Cause.LEADER_CHANGED
         if ahead.resend.size:
             moved = first in ahead.resend
             _, last, _, count = ahead.sent_before(Run(first, last), flagged=bool(count))

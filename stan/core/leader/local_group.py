@@ -22,6 +22,8 @@ class ChannelGroup:
     reported_deliveries: int = 0  # `dispatch.totals.out_messages` at the last progress entry
     loaded: int = 0  # RaftIndex: newest entry that the log had when this node began to receive publishes
     leadership_epoch: int = 0  # how often this node began to lead the group
+    applied: int = 0  # RaftIndex: newest entry that was stepped
+    begun: int = 0  # RaftIndex: entries behind it were stepped; those before only loaded, if any
     joined: dict[tuple[bytes, bytes], tuple[Nanos, int]] = field(default_factory=dict)
     """Recent subscriptions: (client id, inbox) -> (time, subscription id); oldest first."""
 
@@ -37,5 +39,6 @@ class ChannelGroup:
         return self.leadership
 
     def live(self, cursor_id: int) -> LiveCursor | None:
-        """The leader's view of a cursor; None on a follower, and while the cursor has no online member."""
-        return self.dispatch.cursors.by_id.get(cursor_id) if self.leads else None
+        """The live view of a cursor on the node that serves it, which is the leader as a rule; None on all others, and while the
+        cursor has no online member."""
+        return self.dispatch.cursors.by_id.get(cursor_id)

@@ -441,10 +441,13 @@ class LiveChannels:
         self.context.timers.at(at, partial(self._idle, channel, at))
 
     def _active(self, channel: LiveChannel) -> bool:
-        return bool(
-            channel.pending_subscribes
-            or self.context.group_of(channel.info).dispatch.cursors.by_channel.get(channel.info.uid)
-        )
+        if channel.pending_subscribes:
+            return True
+        group, uid = self.context.group_of(channel.info), channel.info.uid
+        if group.dispatch.cursors.by_channel.get(uid):
+            return True
+        known = group.machine.channels.get(uid)  # other nodes may serve subscriptions
+        return known is not None and any(cursor.server for cursor in known.cursors.values())
 
     def _idle(self, channel: LiveChannel, at: int, now: Nanos) -> None:
         if channel.idle_at != at:

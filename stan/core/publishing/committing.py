@@ -178,10 +178,10 @@ class Committing:
         """A commit is complete, or given up; called on every node that holds the group."""
         group = self.context.groups[number]
         channel = self.channels.by_uid.get(ended.uid)
+        group.dispatch.uncovered(ended.uid)
         if not group.leads or channel is None:
             return
         self._of(number).carriers.pop(ended.uid, None)
-        group.dispatch.uncovered(ended.uid)
         if ended.uid in self.context.outgoing.watched:
             self.context.outgoing.news.add(ended.uid)
         self.publishing.release(channel)

@@ -227,6 +227,7 @@ ORIGINAL: Final = {
     "node_add": Scope.METADATA,
     "node_remove": Scope.METADATA,
     "meta": Scope.METADATA,
+    "serving": Scope.GROUP,
     "sub": Scope.CHANNEL,
     "unsub": Scope.CHANNEL,
     "sub_close": Scope.CHANNEL,

@@ -6,7 +6,7 @@ with the sequences it was sent and has not acked. The sequences in a cursor's `t
 holds them now.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -21,6 +21,7 @@ from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.restore_state import RestoreStates
+from stan.core.state.serving import LEADER, ServedBy
 from stan.core.state.tombstones import Tombstones, behind
 from stan.core.state.transactions import Transactions
 from stan.errors import (
@@ -37,6 +38,7 @@ from stan.errors import (
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.user_subjects import ACK_GROUPS
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 PartKind = TypeVar("PartKind")
@@ -98,6 +100,7 @@ class Subscription:
     pending: Runs = field(default_factory=Runs)
     reply: bytes = b""  # reply subject of its SubscriptionRequest
     joined: int = 0  # RaftIndex of its Subscribe entry; 0: the ack key is this index
+    served: ServedBy = LEADER  # who sends its messages
 
     @property
     def joined_at(self) -> int:
@@ -161,6 +164,11 @@ class Cursor:
         return self.override is not None and self.override.paused
 
     @property
+    def server(self) -> bytes:
+        """The node that serves the cursor; b"": the leader."""
+        return self.members[0].served.node if self.kind is CursorKind.PLAIN and self.members else b""
+
+    @property
     def settings(self) -> SubscriptionSettings:
         """Settings of the newest online member; while there is none, of the last one."""
         return self.members[-1].settings if self.members else self.last_member.settings
@@ -208,6 +216,7 @@ class GroupResult:
     replaced: Subscription | None = None  # a durable's earlier member, which `joined` took the place of
     of_part: object = None  # the result of the component that applied the change
     operator_change: OperatorChange | None = None  # what an operator has changed about `cursor`
+    served: list[Cursor] = field(default_factory=list)  # these are served by another node than before
 
 
 @dataclass(slots=True)
@@ -273,7 +282,7 @@ class GroupMachine:
 
     def apply(self, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
         """Apply one committed CHANGE entry."""
-        for progress in change.progress:
+        for progress in self._still_served(change) if change.served_since else change.progress:
             self._progress(progress)
         match change.WhichOneof("change"):
             case "subscribe":
@@ -294,6 +303,8 @@ class GroupMachine:
         return GroupResult()
 
     def _of_part(self, name: str, change: Any, index: RaftIndex) -> GroupResult:
+        if name == "serve":
+            return self._serve(change, index)
         if name == "expired":
             return GroupResult(of_part=self._expire(change))
         if name in _WIDER:
@@ -349,13 +360,19 @@ class GroupMachine:
             incarnation=request.incarnation,
             settings=SubscriptionSettings(
                 inbox=request.inbox,
-                ack_inbox=b"%b.%d.%d" % (request.ack_prefix or b"_INBOX." + request.nuid, self.group, ack_key),
+                ack_inbox=b"%b.%d.%d"
+                % (
+                    request.ack_prefix or b"_INBOX." + request.nuid,
+                    self.group + ACK_GROUPS if request.replica else self.group,
+                    ack_key,
+                ),
                 max_in_flight=request.max_in_flight,
                 ack_wait_s=request.ack_wait_s,
             ),
             ack_key=ack_key,
             joined=index if request.ack_key else 0,
             reply=request.reply,
+            served=ServedBy(request.replica) if request.replica else LEADER,
         )
         self._index_member(cursor, member)
         cursor.client_id = request.client_id
@@ -374,6 +391,26 @@ class GroupMachine:
         if ended:
             self._remove_cursor(cursor)
         return GroupResult(left=member, cursor=cursor, ended=ended)
+
+    def _serve(self, change: pb.Serve, index: RaftIndex) -> GroupResult:
+        """Plain subscriptions get another node that serves them, or none: then the leader does."""
+        result = GroupResult()
+        for cursor_id in change.cursor_ids:
+            cursor = self.cursors.get(cursor_id)
+            if cursor is None or cursor.kind is not CursorKind.PLAIN or not cursor.members:
+                continue
+            member = cursor.members[0]
+            member.served = ServedBy(member.served.wish, change.node, index if change.node else 0, change.instance)
+            self.dirty.subscriptions.add(member.subscription_id)
+            result.served.append(cursor)
+        return result
+
+    def _still_served(self, change: pb.GroupChange) -> Iterator[pb.Progress]:
+        """Progress that a node tells which is not the leader: of what it serves still."""
+        for progress, since in zip(change.progress, change.served_since, strict=False):
+            cursor = self.cursors.get(progress.cursor_id)
+            if since and cursor is not None and cursor.members and cursor.members[0].served.since == since:
+                yield progress
 
     def _progress(self, progress: pb.Progress) -> None:
         cursor = self.cursors.get(progress.cursor_id)

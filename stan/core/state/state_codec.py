@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from stan.core.base.runs import from_flat, pairs
 from stan.core.state.cursor_override import of_row
 from stan.core.state.group import Cursor, CursorKind, GroupMachine, LastMember, Subscription, SubscriptionSettings
+from stan.core.state.serving import LEADER, ServedBy
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid
 
@@ -54,6 +55,10 @@ def subscription_row(member: Subscription) -> pb.Subscription:
         last_sent=member.last_sent,
         reply=member.reply,
         joined=member.joined,
+        replica=member.served.wish,
+        served_by=member.served.node,
+        served_since=member.served.since,
+        server_instance=member.served.instance,
     )
 
 
@@ -89,6 +94,9 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
                 reply=member.reply,
                 joined=member.joined,
                 pending=from_flat(member.pending, member.counts),
+                served=ServedBy(member.replica, member.served_by, member.served_since, member.server_instance)
+                if member.replica
+                else LEADER,
             ),
         )
         machine.next_id = max(machine.next_id, member.subscription_id + 1)

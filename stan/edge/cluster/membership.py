@@ -148,6 +148,10 @@ class Membership:
         """Live nodes, this one included, that hold a copy of a group; sorted."""
         return sorted(hello.node for hello in self._hellos(now) if group in hello.held)
 
+    def copies(self, group: GroupId, now: Nanos) -> list[NodeHello]:
+        """The hellos of live nodes that have a copy of a group and are not about to stop."""
+        return [hello for hello in self._hellos(now) if group in hello.held and not hello.draining]
+
     def in_transfer_cooldown(self, now: Nanos) -> set[GroupId]:
         """Groups that an operator had some live node hand over recently: no node moves them for balance's sake."""
         return {GroupId(number) for hello in self._hellos(now) for number in hello.resting}

@@ -14,6 +14,7 @@ import stan
 from stan import limits
 from stan.config import ClusterConfig, Config
 from stan.core.broker.broker import Broker
+from stan.core.clients.nodes import CopyHolder, HeardNodes
 from stan.core.context import META_GROUP
 from stan.edge.cluster.balance import Balance
 from stan.edge.cluster.copies import GroupCopies
@@ -74,7 +75,8 @@ class ClusterNode:
         names = self.reconfiguration.names
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), reply_prefix, channel_groups)
-        self.broker.join_cluster(me, names, self.reconfiguration.under_way, self._levels, self._labels)
+        heard = HeardNodes(self.reconfiguration.under_way, self._levels, self._labels, self._holders, self._instance)
+        self.broker.join_cluster(me, names, heard)
         self.broker.step_epoch(storage.epoch)
         self.gateway = Gateway(self.broker, "", environment.note)
         turns = Turns(environment.runtime, environment.crashed)
@@ -131,6 +133,13 @@ class ClusterNode:
 
     def _labels(self) -> dict[str, Labels]:
         return self.membership.labels(self.environment.runtime.now())
+
+    def _holders(self, number: GroupId) -> dict[str, CopyHolder]:
+        found = self.membership.copies(number, self.environment.runtime.now())
+        return {hello.node: CopyHolder(hello.replica, hello.instance) for hello in found}
+
+    def _instance(self) -> int:
+        return self.membership.me.instance
 
     def _hello(self, config: Config, cluster: ClusterConfig) -> NodeHello:
         return NodeHello(

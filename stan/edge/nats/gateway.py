@@ -29,7 +29,7 @@ from stan.errors import fault
 from stan.protocol.channels import publication
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.kernel import server as kernel
-from stan.protocol.user_subjects import published
+from stan.protocol.user_subjects import ACK_GROUPS, published
 from stan.types import GroupId, MiB, Nanos
 
 PENDING_BYTES_MAX = 128 * MiB
@@ -281,7 +281,12 @@ class Gateway:
         if self.replay_buffer is None:
             return
         view = self.broker.view
-        scope, keyed, take, led = self.scope, True, GroupFilter(group, view.group_number), frozenset((group,))
+        scope, keyed, take, led = (
+            self.scope,
+            True,
+            GroupFilter(group, view.group_number),
+            frozenset((group, group + ACK_GROUPS)),
+        )
         steps: list[Publishes | Acks | Verdicts | Frame] = []
         forgotten, recent = self.replay_buffer.forgotten(group), Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
         for arrived_at, data in self.replay_buffer.joined(forgotten, recent):

@@ -23,12 +23,17 @@ class ScanScope:
         self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
         if isinstance(self.channel_filter, ChannelFilter):
             view.when_placed(self.channel_filter.clear)
+            view.when_serving(self._acks_changed)
 
     def roles_changed(self) -> None:
         """The set of groups that this node leads has changed."""
         if self.channel_filter is not None:
             self.channel_filter.clear()
-            self.led = frozenset(self._view.led())
+            self._acks_changed()
+
+    def _acks_changed(self) -> None:
+        """This node takes acks of other groups than before."""
+        self.led = self._view.serving.acks.union(self._view.led())
 
     def identity_known(self) -> None:
         """The metadata has the identity of the cluster, which acks' inboxes begin with: no client may have it as its own."""

@@ -215,7 +215,7 @@ class SubscriptionsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[CursorStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class CursorStatus(_message.Message):
-    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut", "policy", "exhausted", "counted_runs", "counts", "delayed", "held_back", "rejected", "dead_letters", "dead_letter_channel", "dead_letter_fault", "pause_reason")
+    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut", "policy", "served_by", "exhausted", "counted_runs", "counts", "delayed", "held_back", "rejected", "dead_letters", "dead_letter_channel", "dead_letter_fault", "pause_reason")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -242,6 +242,7 @@ class CursorStatus(_message.Message):
     INBOX_FIELD_NUMBER: _ClassVar[int]
     RUNS_CUT_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
+    SERVED_BY_FIELD_NUMBER: _ClassVar[int]
     EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
     COUNTED_RUNS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
@@ -278,6 +279,7 @@ class CursorStatus(_message.Message):
     inbox: bytes
     runs_cut: bool
     policy: DeliveryPolicy
+    served_by: bytes
     exhausted: int
     counted_runs: _containers.RepeatedScalarFieldContainer[int]
     counts: _containers.RepeatedScalarFieldContainer[int]
@@ -288,10 +290,10 @@ class CursorStatus(_message.Message):
     dead_letter_channel: bytes
     dead_letter_fault: bytes
     pause_reason: bytes
-    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., exhausted: _Optional[int] = ..., counted_runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., delayed: _Optional[int] = ..., held_back: _Optional[int] = ..., rejected: _Optional[int] = ..., dead_letters: _Optional[int] = ..., dead_letter_channel: _Optional[bytes] = ..., dead_letter_fault: _Optional[bytes] = ..., pause_reason: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., served_by: _Optional[bytes] = ..., exhausted: _Optional[int] = ..., counted_runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., delayed: _Optional[int] = ..., held_back: _Optional[int] = ..., rejected: _Optional[int] = ..., dead_letters: _Optional[int] = ..., dead_letter_channel: _Optional[bytes] = ..., dead_letter_fault: _Optional[bytes] = ..., pause_reason: _Optional[bytes] = ...) -> None: ...
 
 class DeliveryPolicy(_message.Message):
-    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max")
+    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica")
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
     MAX_HOLD_FIELD_NUMBER: _ClassVar[int]
@@ -307,6 +309,7 @@ class DeliveryPolicy(_message.Message):
     COMPACT_FIELD_NUMBER: _ClassVar[int]
     MIN_AGE_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_MAX_FIELD_NUMBER: _ClassVar[int]
+    FROM_REPLICA_FIELD_NUMBER: _ClassVar[int]
     max_deliver: int
     backoff: Backoff
     max_hold: int
@@ -322,7 +325,8 @@ class DeliveryPolicy(_message.Message):
     compact: int
     min_age: int
     tombstone_max: int
-    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ...) -> None: ...
+    from_replica: bool
+    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ...) -> None: ...
 
 class Backoff(_message.Message):
     __slots__ = ("pauses",)

@@ -91,7 +91,7 @@ class CursorOverride(_message.Message):
     def __init__(self, paused: bool = ..., epoch: _Optional[int] = ..., moved_at: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., resend: _Optional[_Iterable[int]] = ..., unsent: _Optional[_Iterable[int]] = ..., reason: _Optional[bytes] = ...) -> None: ...
 
 class Subscription(_message.Message):
-    __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent", "reply", "joined", "counts")
+    __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent", "reply", "joined", "counts", "replica", "served_by", "served_since", "server_instance")
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -106,6 +106,10 @@ class Subscription(_message.Message):
     REPLY_FIELD_NUMBER: _ClassVar[int]
     JOINED_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    SERVED_BY_FIELD_NUMBER: _ClassVar[int]
+    SERVED_SINCE_FIELD_NUMBER: _ClassVar[int]
+    SERVER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
     subscription_id: int
     cursor_id: int
     client_id: bytes
@@ -120,7 +124,11 @@ class Subscription(_message.Message):
     reply: bytes
     joined: int
     counts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
+    replica: bytes
+    served_by: bytes
+    served_since: int
+    server_instance: int
+    def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
     __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel")
@@ -175,7 +183,7 @@ class Pin(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max")
+    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica")
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
@@ -193,6 +201,7 @@ class Policy(_message.Message):
     COMPACT_FIELD_NUMBER: _ClassVar[int]
     MIN_AGE_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_MAX_FIELD_NUMBER: _ClassVar[int]
+    FROM_REPLICA_FIELD_NUMBER: _ClassVar[int]
     pattern: bytes
     name: bytes
     max_deliver: int
@@ -210,7 +219,8 @@ class Policy(_message.Message):
     compact: int
     min_age: int
     tombstone_max: int
-    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ...) -> None: ...
+    from_replica: bool
+    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ...) -> None: ...
 
 class Pauses(_message.Message):
     __slots__ = ("pauses",)
@@ -287,7 +297,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "at", "node")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "serve", "served_since", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -316,6 +326,8 @@ class GroupChange(_message.Message):
     EXPIRING_FIELD_NUMBER: _ClassVar[int]
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_FIELD_NUMBER: _ClassVar[int]
+    SERVE_FIELD_NUMBER: _ClassVar[int]
+    SERVED_SINCE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
     progress: _containers.RepeatedCompositeFieldContainer[Progress]
@@ -346,12 +358,14 @@ class GroupChange(_message.Message):
     expiring: Expiring
     expired: Expired
     compacted: Compacted
+    serve: Serve
+    served_since: _containers.RepeatedScalarFieldContainer[int]
     at: int
     node: bytes
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "ack_key", "ack_prefix", "sent_before")
+    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "ack_key", "ack_prefix", "sent_before", "replica")
     UID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -368,6 +382,7 @@ class Subscribe(_message.Message):
     ACK_KEY_FIELD_NUMBER: _ClassVar[int]
     ACK_PREFIX_FIELD_NUMBER: _ClassVar[int]
     SENT_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     uid: int
     client_id: bytes
     incarnation: int
@@ -384,7 +399,18 @@ class Subscribe(_message.Message):
     ack_key: int
     ack_prefix: bytes
     sent_before: bool
-    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ..., nuid: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., ack_prefix: _Optional[bytes] = ..., sent_before: bool = ...) -> None: ...
+    replica: bytes
+    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ..., nuid: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., ack_prefix: _Optional[bytes] = ..., sent_before: bool = ..., replica: _Optional[bytes] = ...) -> None: ...
+
+class Serve(_message.Message):
+    __slots__ = ("node", "cursor_ids", "instance")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_IDS_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    node: bytes
+    cursor_ids: _containers.RepeatedScalarFieldContainer[int]
+    instance: int
+    def __init__(self, node: _Optional[bytes] = ..., cursor_ids: _Optional[_Iterable[int]] = ..., instance: _Optional[int] = ...) -> None: ...
 
 class Leave(_message.Message):
     __slots__ = ("uid", "subscription_id", "unsubscribe")

@@ -92,3 +92,27 @@ class StateHash(_message.Message):
     index: int
     hash: int
     def __init__(self, group: _Optional[int] = ..., index: _Optional[int] = ..., hash: _Optional[int] = ...) -> None: ...
+
+class ServingReport(_message.Message):
+    __slots__ = ("node", "group", "begun", "applied", "instance", "progress")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    BEGUN_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    group: int
+    begun: int
+    applied: int
+    instance: int
+    progress: bytes
+    def __init__(self, node: _Optional[str] = ..., group: _Optional[int] = ..., begun: _Optional[int] = ..., applied: _Optional[int] = ..., instance: _Optional[int] = ..., progress: _Optional[bytes] = ...) -> None: ...
+
+class ServingAnswer(_message.Message):
+    __slots__ = ("granted", "taken")
+    GRANTED_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
+    granted: bool
+    taken: bool
+    def __init__(self, granted: bool = ..., taken: bool = ...) -> None: ...

@@ -169,7 +169,7 @@ class PingResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ...) -> None: ...
 
 class SubscriptionRequest(_message.Message):
-    __slots__ = ("client_id", "subject", "queue_group", "inbox", "max_in_flight", "ack_wait_s", "durable_name", "start_position", "start_sequence", "start_time_delta")
+    __slots__ = ("client_id", "subject", "queue_group", "inbox", "max_in_flight", "ack_wait_s", "durable_name", "start_position", "start_sequence", "start_time_delta", "replica")
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     QUEUE_GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -180,6 +180,7 @@ class SubscriptionRequest(_message.Message):
     START_POSITION_FIELD_NUMBER: _ClassVar[int]
     START_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     START_TIME_DELTA_FIELD_NUMBER: _ClassVar[int]
+    REPLICA_FIELD_NUMBER: _ClassVar[int]
     client_id: bytes
     subject: bytes
     queue_group: bytes
@@ -190,7 +191,8 @@ class SubscriptionRequest(_message.Message):
     start_position: int
     start_sequence: int
     start_time_delta: int
-    def __init__(self, client_id: _Optional[bytes] = ..., subject: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., durable_name: _Optional[bytes] = ..., start_position: _Optional[int] = ..., start_sequence: _Optional[int] = ..., start_time_delta: _Optional[int] = ...) -> None: ...
+    replica: bytes
+    def __init__(self, client_id: _Optional[bytes] = ..., subject: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., durable_name: _Optional[bytes] = ..., start_position: _Optional[int] = ..., start_sequence: _Optional[int] = ..., start_time_delta: _Optional[int] = ..., replica: _Optional[bytes] = ...) -> None: ...
 
 class SubscriptionResponse(_message.Message):
     __slots__ = ("ack_inbox", "error")

@@ -13,7 +13,7 @@ from tests.kit.core_harness import CoreHarness
 
 CARRIED = {"rows", "ids", "data", "sha256"}
 INBOXES = {"inbox": limits.INBOX_BYTES_MAX, "heartbeat_inbox": limits.INBOX_BYTES_MAX}
-SHORT = dict.fromkeys(("client_id", "conn_id", "durable_name", "queue_group"), limits.NAME_BYTES_MAX)
+SHORT = dict.fromkeys(("client_id", "conn_id", "durable_name", "queue_group", "replica"), limits.NAME_BYTES_MAX)
 KINDS = [
     kind
     for module in (wire_pb2, extension_pb2, admin_pb2)

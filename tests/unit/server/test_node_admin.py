@@ -8,6 +8,7 @@ import pytest
 
 from stan import errors, level, limits
 from stan.config import Config, Setting, StoreConfig
+from stan.core.clients.nodes import HeardNodes
 from stan.core.requests.table import REQUESTS
 from stan.labels import Labels, places_of
 from stan.monitor.view import NodeView
@@ -66,7 +67,7 @@ class Rig:
         self.rests = []
         self.groups = {0: FakeGroup(0), 1: FakeGroup(1)}
         if clustered:
-            self.harness.broker.join_cluster("n1", (), str, lambda: {"n1": level.KNOWN})
+            self.harness.broker.join_cluster("n1", (), HeardNodes(levels=lambda: {"n1": level.KNOWN}))
         gateway = SimpleNamespace(serve=self.serve, serve_early=self.serve)
         self.node = SimpleNamespace(
             broker=self.harness.broker,

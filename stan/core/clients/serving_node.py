@@ -1,0 +1,142 @@
+"""Subscriptions that this node serves although another one leads their group: delivery, and reports to the leader.
+
+    Serve entry ─► live view ─► report ─► answer of the leader: a lease ─► deliveries ─► report with progress ─► ...
+
+The live view is that of a leader (stan.core.leader.dispatch), over this node's copy of the group; what a leader writes into
+progress entries, this node reports to it. Promises: nothing is sent without a lease, which counts from before its report was
+sent; what was given to an earlier life of this node, or before it had loaded its copy, is not served, and the report says so.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from google.protobuf.message import DecodeError
+
+from stan import limits
+from stan.core.base.ready import Ready
+from stan.core.clients.nodes import NodeRequests
+from stan.core.context import BrokerContext
+from stan.core.leader.local_group import ChannelGroup
+from stan.core.state.group import Cursor
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
+from stan.types import GroupId, Nanos
+
+
+class ServingNode:
+    """What this node serves of groups that other nodes lead."""
+
+    def __init__(self, context: BrokerContext, nodes: NodeRequests) -> None:
+        self.context = context
+        self.nodes = nodes
+        self._reporting: dict[GroupId, ChannelGroup] = {}  # of which reports are sent now and then
+        self._unanswered: dict[
+            GroupId, list[pb.GroupChange | None]
+        ] = {}  # progress in reports under way; None: they have none
+
+    def applied(self, number: GroupId, cursors: Iterable[Cursor]) -> None:
+        """A Serve entry of a group that another node leads was applied."""
+        context = self.context
+        group, clock, me = context.groups[number], context.clock, context.reports.events.node.encode()
+        instance = self.nodes.heard.instance()
+        for cursor in cursors:
+            group.dispatch.release(cursor.cursor_id)
+            if cursor.server != me or cursor.members[0].served.instance != instance:
+                continue
+            context.leading.serving.leases.setdefault(number, Nanos(0))
+            group.dispatch.serve(cursor, clock.now, clock.wall, unconfirmed=False)
+            client = context.meta.clients.get(cursor.client_id)
+            if client is not None and client.failing:
+                group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
+        context.serving_changed()
+        if group.dispatch.cursors.by_id and self._reporting.get(number) is not group:
+            self._reporting[number] = group
+            self._unanswered[number] = []
+            self._look(number, group, clock.now)
+
+    def deliver(self, ready: Ready, room: int) -> None:
+        """Add deliveries to *ready*, of about *room* bytes."""
+        context = self.context
+        now = context.clock.now
+        for number, group in context.leading.serving.groups:
+            dispatch = group.dispatch
+            dispatch.stops.lease_lapsed = context.leading.serving.leases.get(number, 0) <= now
+            if dispatch.scheduled:
+                try:
+                    room = dispatch.pump(ready, now, room)
+                except Exception as error:  # noqa: BLE001 - the border of the group
+                    context.fail(number, error)
+
+    def take_unreported(self, number: GroupId) -> list[pb.GroupChange]:
+        """This node is to lead a group of which it has served subscriptions: what the leader before may not know."""
+        group = self.context.groups[number]
+        under_way = self._unanswered.pop(number, []) if self._reporting.pop(number, None) is group else []
+        return [*(change for change in under_way if change is not None), *self._progress(group)]
+
+    # --- reports --------------------------------------------------------------------------------------------------------
+
+    def _look(self, number: GroupId, group: ChannelGroup, now: Nanos) -> None:
+        """Report, and look again later, as long as something is served."""
+        if self._reporting.get(number) is not group:
+            return
+        if self.context.groups.get(number) is not group or group.leads or not group.dispatch.cursors.by_id:
+            del self._reporting[number]
+            return
+        self.context.timers.at(now + limits.SERVING_REPORT_INTERVAL, partial(self._look, number, group))
+        stops = group.dispatch.stops
+        if not (self._unanswered[number] or stops.frozen or stops.disconnected):
+            self.context.within(number, self._report, number, group)
+
+    def _report(self, number: GroupId, group: ChannelGroup) -> None:
+        context = self.context
+        changes: list[pb.GroupChange | None] = list(self._progress(group))
+        for change in changes or [None]:
+            report = ServingReport(
+                node=context.reports.events.node,
+                group=number,
+                begun=group.begun,
+                instance=self.nodes.heard.instance(),
+                applied=group.applied,
+                progress=b"" if change is None else change.SerializeToString(),
+            )
+            answered = partial(self._answered, number, group, context.clock.now, change)
+            self._unanswered[number].append(change)
+            subject = context.nats.subjects.serving.encode()
+            context.request(subject, limits.SERVING_ANSWER_WAIT, answered, report.SerializeToString())
+
+    def _progress(self, group: ChannelGroup) -> Iterator[pb.GroupChange]:
+        """What changed since the last report, in parts of about SERVING_BYTES_MAX."""
+        by_id = group.dispatch.cursors.by_id
+        for taken in group.dispatch.reports.take(self.context.report_moment):
+            part, size = pb.GroupChange(at=taken.at, node=taken.node), 0
+            for progress in taken.progress:
+                live = by_id.get(progress.cursor_id)
+                part.progress.append(progress)
+                part.served_since.append(live.members[0].sub.served.since if live and live.members else 0)
+                size += progress.ByteSize()
+                if size >= limits.SERVING_BYTES_MAX:
+                    yield part
+                    part, size = pb.GroupChange(at=taken.at, node=taken.node), 0
+            if part.progress:
+                yield part
+
+    def _answered(
+        self, number: GroupId, group: ChannelGroup, sent_at: Nanos, change: pb.GroupChange | None, answer: bytes | None
+    ) -> None:
+        context = self.context
+        if self._reporting.get(number) is not group:
+            return
+        self._unanswered[number] = [one for one in self._unanswered[number] if one is not change]
+        if context.groups.get(number) is not group or group.leads:
+            return
+        told = ServingAnswer()
+        try:
+            told = ServingAnswer.FromString(answer or b"")
+        except DecodeError:
+            context.complain("WRN", f"group {number}: an answer about served subscriptions cannot be read")
+        if told.granted:
+            leases = context.leading.serving.leases
+            leases[number] = max(leases.get(number, Nanos(0)), Nanos(sent_at + limits.SERVING_LEASE))
+        if change is not None and not told.taken:  # it is not in the log, or that is unknown
+            dispatch, clock = group.dispatch, context.clock
+            dispatch.reports.lost(change, dispatch.cursors, Nanos(clock.now - (clock.wall - change.at)))
