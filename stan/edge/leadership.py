@@ -216,6 +216,7 @@ class Leaderships:
         to = group.best_successor()
         if to is not None:
             self._trouble(number, f"{error}; {to} is to lead")
+            self._broker.step_handover(number, under_way=True)  # until this leadership ends, whoever leads then
             group.transfer(to, partial(self._transfer_ended, number, group.term))
         elif number not in self._waiting:
             self._waiting.add(number)

@@ -2,8 +2,10 @@
 
 import pytest
 
+from stan import limits
 from stan.types import MILLISECOND, SECOND
 from tests.sim.member_world import MemberWorld
+from tests.sim.test_cluster_faults import sending_group
 
 
 class Calm(MemberWorld):
@@ -67,3 +69,23 @@ def test_nothing_is_handed_over_while_its_voters_change(world):
     leader.run(leader.cluster_node.handovers.hand_over, 1, other.name)
     world.loop.run_until(world.loop.now + 50 * MILLISECOND)
     assert world.leader(1) is leader
+
+
+def test_who_leads_behind_a_change_of_voters_knows_of_all_that_was_sent(world, monkeypatch):
+    monkeypatch.setattr(limits, "PROGRESS_INTERVAL", 2 * SECOND)
+    world.run_for(1)
+    number, old, group = sending_group(world)
+    raft = old.cluster_node.groups[number]
+    gone = min(set(raft.members) - {old.name})
+    old.run(old.cluster_node.reconfiguration._change, raft, frozenset(raft.members) - {gone})
+    sent = {cursor_id: live.last_sent for cursor_id, live in group.dispatch.cursors.by_id.items()}
+    messages = group.dispatch.totals.out_messages
+    while group.leads:
+        world.run_for(0.001)
+    assert group.dispatch.totals.out_messages == messages
+    while world.leader(number) is None:
+        world.run_for(0.001)
+    assert world.leader(number) is not old
+    cursors = world.leader(number).cluster_node.broker.context.groups[number].machine.cursors
+    assert {cursor_id: cursors[cursor_id].last_sent for cursor_id in sent} == sent
+    assert world.finish() == []

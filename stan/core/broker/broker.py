@@ -331,8 +331,8 @@ class Broker:
             context.leading.saturated = context.leading.saturated ^ {number}
 
     def step_handover(self, number: GroupId, *, under_way: bool) -> None:
-        """This node is about to hand a group over that it leads, or that has ended. The next `ready` writes the group's progress,
-        and nothing more of it is sent meanwhile: the next leader knows of all that was sent."""
+        """This node is about to hand a group over that it leads, or that has come to nothing. The next `ready` writes the group's
+        progress, and nothing more of it is sent meanwhile: the next leader knows of all that was sent."""
         if number in self.context.groups:
             self.context.groups[number].dispatch.stops.handed_over = under_way
 

@@ -207,6 +207,9 @@ class Reconfiguration:
 
     def _change(self, group: RaftGroup, voters: frozenset[str]) -> None:
         group.change(sorted(voters))
+        # Once this is committed the group is handed over, and takes no progress entry before.
+        self._node.broker.step_handover(group.group, under_way=True)
+        self._node.driver.turns.wake()
         self._node.environment.note("INF", f"group {group.group}: its voters become {', '.join(sorted(voters))}")
 
     # --- groups that this node holds ------------------------------------------------------------------------------------------

@@ -247,6 +247,7 @@ def test_a_leader_that_can_write_nothing_lets_another_one_lead(rig):
     group.successor = "other"
     assert rig.leaderships.is_left_open(1, DiskFull("full"))
     assert group.transferring == "other"
+    assert rig.context.groups[1].dispatch.stops.mute, "the log could not tell of what is sent now"
     assert rig.leaderships.is_left_open(1, NotNow("leadership is being handed over"))
 
 
@@ -260,6 +261,7 @@ def test_what_was_left_to_the_next_leader_is_taken_by_this_one_if_nobody_took_ov
     node.in_doubt = group.transferring = False
     group.handed_over(False)  # noqa: FBT003 - an answer
     rig.turn()
+    assert not rig.context.groups[1].dispatch.stops.mute
     node.publish("foo", b"c")
     assert node.stored() == [b"a", b"b", b"c"]
     assert [base for base, *_ in node.indexes[1, 1].batches] == [1, 3]

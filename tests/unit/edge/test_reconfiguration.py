@@ -59,13 +59,18 @@ class FakeMember:
             directory=SimpleNamespace(manifest=Manifest("town", GROUPS, "ab" * 16), note_nodes=self.keep),
             logs=dict.fromkeys(held),
         )
-        self.broker = SimpleNamespace(view=SimpleNamespace(meta=MetaMachine()), follow_labels=lambda: None)
+        self.silenced = []  # groups that are about to be handed over
+        self.broker = SimpleNamespace(
+            view=SimpleNamespace(meta=MetaMachine()),
+            follow_labels=lambda: None,
+            step_handover=lambda number, *, under_way: self.silenced.append((number, under_way)),
+        )
         self.broker.view.meta.info = pb.ClusterInfo()
         runtime = SimpleNamespace(now=lambda: self.now, soon=lambda call: call())
         self.environment = SimpleNamespace(
             runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.leave, crashed=self.crash
         )
-        self.driver = SimpleNamespace(turns=SimpleNamespace(stopped=False))
+        self.driver = SimpleNamespace(turns=SimpleNamespace(stopped=False, wake=lambda: None))
         self.handovers = self.copies = self
         self.leaderships = SimpleNamespace(led=dict.fromkeys(led, 0))
         self.group_sync = SimpleNamespace(receives=lambda number: number == self.incoming)
@@ -145,6 +150,7 @@ def test_a_group_is_walked_to_where_the_nodes_want_it():
     for _ in range(3):
         member.tick()
     assert group.asked == [["a", "b", "c", "d"]]
+    assert (1, True) in member.silenced
     assert (1, member.reconfiguration.placement[1].voters[0]) in member.handed
     assert list(member.membership.me.walking) == [0, 1, 2, 3]
     assert member.reconfiguration.under_way()
