@@ -75,6 +75,16 @@ def matches(pattern: str, name: str) -> bool:
     return len(wanted) == len(tokens)
 
 
+def overlap(one: str, other: str) -> bool:
+    """Whether there is a name that both patterns cover."""
+    for ours, theirs in zip(one.split("."), other.split("."), strict=False):
+        if REST in (ours, theirs):
+            return True
+        if ours != theirs and ONE not in (ours, theirs):
+            return False
+    return one.count(".") == other.count(".")
+
+
 def width(pattern: str) -> tuple[int, ...]:
     """Sort key, widest first: at each token level `>` comes before `*`, and `*` before a literal token."""
     return tuple(0 if token == REST else 1 if token == ONE else 2 for token in pattern.split("."))

@@ -5,10 +5,11 @@ for a single durable or queue group; each sets what it sets, and the rest is inh
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Final
 
+from stan import level
 from stan.errors import go_quote
 from stan.limits import (
     BACKOFF_PAUSE_MAX,
@@ -46,9 +47,10 @@ class PolicyOption:
     label: str  # how it is called in a line of text
     form: Form
     most: int = 0  # of a number or a duration
-    words: tuple[str, ...] = ("", "")  # for False and True; of a choice for 0, 1, ...
+    words: tuple[str, ...] = ("", "")  # for False and True, or for 0, 1, ...
     zero: str = "no limit"  # what 0 and "" mean
     of_channel: bool = False  # True: about a whole channel, so that no policy of a single durable has it
+    since: int = level.DELIVERY  # level of the cluster from which on it may be set, and is in force
 
 
 POLICY_OPTIONS: Final = (
@@ -60,18 +62,42 @@ POLICY_OPTIONS: Final = (
     PolicyOption("dead_letter_rate", "dead_letter_rate", "dead letter rate", Form.NUMBER, DEAD_LETTER_RATE_MAX),
     PolicyOption("failover", "mode", "mode", Form.WORD, words=("shared", "failover")),
     PolicyOption("ordered_by_key", "order", "order", Form.WORD, words=("any", "key")),
-    PolicyOption("from_replica", "served_by", "served by", Form.WORD, words=("leader", "replica")),
+    PolicyOption("from_replica", "served_by", "served by", Form.WORD, words=("leader", "replica"), since=level.SCALE),
     PolicyOption("delay", "delay", "delay", Form.DURATION, DELAY_MAX, zero="none", of_channel=True),
     PolicyOption("target", "target", "target", Form.CHANNEL, zero="none", of_channel=True),
     PolicyOption("max_late", "max_late", "max late", Form.DURATION, DELAY_MAX, of_channel=True),
     PolicyOption("ttl", "ttl", "time to live", Form.DURATION, TTL_MAX, zero="none", of_channel=True),
-    PolicyOption("compact", "compact", "compact", Form.CHOICE, words=("none", "last", "first"), of_channel=True),
-    PolicyOption("min_age", "min_age", "min age", Form.DURATION, DELAY_MAX, zero="none", of_channel=True),
     PolicyOption(
-        "tombstone_max", "tombstone_max", "tombstone max", Form.DURATION, TTL_MAX, zero="none", of_channel=True
+        "compact",
+        "compact",
+        "compact",
+        Form.CHOICE,
+        words=("none", "last", "first"),
+        of_channel=True,
+        since=level.SCALE,
+    ),
+    PolicyOption(
+        "min_age", "min_age", "min age", Form.DURATION, DELAY_MAX, zero="none", of_channel=True, since=level.SCALE
+    ),
+    PolicyOption(
+        "tombstone_max",
+        "tombstone_max",
+        "tombstone max",
+        Form.DURATION,
+        TTL_MAX,
+        zero="none",
+        of_channel=True,
+        since=level.SCALE,
+    ),
+    PolicyOption(
+        "schema", "schema", "schema", Form.CHOICE, words=("off", "known", "valid"), of_channel=True, since=level.SCALE
     ),
 )
 """What a policy can set, in the order in which it is shown."""
+OFF, KNOWN, VALID = range(3)
+"""Of `schema`: messages are not checked; they say by which registered version they are written; they fit it."""
+RAISE_IT: Final = "; once all nodes run a version that knows it, raise it: stan node level --raise"
+LEVEL_TOO_LOW: Final = f"stan: policies need level {level.DELIVERY} of the cluster{RAISE_IT}"
 OPTIONS: Final = tuple(option.field for option in POLICY_OPTIONS)
 
 
@@ -97,17 +123,13 @@ class PolicyRule:
     compact: int | None = None  # 0: not, 1: the newest message of each key stays, 2: the oldest
     min_age: int | None = None  # ns
     tombstone_max: int | None = None  # ns
+    schema: int | None = None  # OFF, KNOWN, VALID
     where: str = ""  # file:line, of one that is configured
 
     @property
     def empty(self) -> bool:
         """True if it sets nothing."""
         return all(getattr(self, option) is None for option in OPTIONS)
-
-    @property
-    def of_compaction(self) -> bool:
-        """True if it sets something that versions before compaction do not know."""
-        return any(value is not None for value in (self.compact, self.min_age, self.tombstone_max))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -151,7 +173,7 @@ def option_complaints(option: PolicyOption, value: Any) -> list[str]:
                 if not 0 <= pause <= option.most
             ]
         case Form.CHOICE if not 0 <= value < len(option.words):
-            return [f"{option.key} must be between 0 and {len(option.words) - 1}, not {value}"]
+            return [f"{option.key} is one of {', '.join(option.words)}"]
         case Form.CHANNEL if value and not _is_name(value):
             return [f"{option.key}: invalid channel name {go_quote(value)}"]
     return []
@@ -196,6 +218,28 @@ def set_options(message: Any, policy: Any) -> None:
                 setattr(message, option.field, value.encode("utf-8", "surrogateescape"))
             case _:
                 setattr(message, option.field, value)
+
+
+def level_refusal(policy: Any, cluster_level: int) -> str:
+    """Why a policy (a protobuf message with the fields of the options) cannot be set in a cluster of that level; "" if it can."""
+    early = [option for option in POLICY_OPTIONS if option.since > cluster_level and policy.HasField(option.field)]
+    if not early:
+        return LEVEL_TOO_LOW if cluster_level < level.DELIVERY else ""
+    needed = max(option.since for option in early)
+    if needed == level.DELIVERY:
+        return LEVEL_TOO_LOW
+    keys = ", ".join(option.key for option in early if option.since == needed)
+    return f"stan: policies with {keys} need level {needed} of the cluster{RAISE_IT}"
+
+
+def at_level(rule: PolicyRule, cluster_level: int) -> PolicyRule:
+    """What of a policy is in force in a cluster of that level."""
+    early: dict[str, Any] = {
+        option.field: None
+        for option in POLICY_OPTIONS
+        if option.since > cluster_level and getattr(rule, option.field) is not None
+    }
+    return replace(rule, **early) if early else rule
 
 
 def in_order(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:

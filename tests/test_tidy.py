@@ -51,6 +51,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "features", "placement", "messages", "entries"),
         "dead_letters",
+        "schemas",
         *("retries", "kernel", "compaction", "requests", "user_subjects", "fetches"),
     ),
     "stan.core": (
@@ -137,6 +138,7 @@ THIRD_PARTY = {
     "cryptography": ("stan.log", "stan.migration.crypto"),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
     "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client"),
+    "jsonschema_rs": ("stan.protocol.schemas.json_data",),
     "_stan_kernel": ("stan.protocol.kernel.server",),
     "_stan_client_kernel": ("stan.protocol.kernel.client",),
     "_stan_rows_kernel": ("stan.protocol.kernel.rows",),

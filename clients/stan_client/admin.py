@@ -134,6 +134,34 @@ class Admin:
         request = pb.PinsRequest(version=1, max=page)
         return await self._listed("admin.pins", request, pb.PinsResponse, "pins", "channel")
 
+    async def schemas(
+        self,
+        channel: str = "",
+        *,
+        pattern: str = "",
+        version: int = 0,
+        texts: bool = True,
+        timeout_s: float | None = None,
+        page: int = 0,
+    ) -> list[pb.SchemaStatus]:
+        """The versions of schemas that are registered, by pattern and number: all, those in force for a *channel*, or those of
+        one *pattern*; of these only one *version*, if it is given. Without *texts* only their sizes are told."""
+        request = pb.SchemasRequest(
+            version=1,
+            channel=raw(channel),
+            pattern=raw(pattern),
+            schema_version=version,
+            without_texts=not texts,
+            max=page,
+        )
+        found: list[pb.SchemaStatus] = []
+        while True:
+            answer = await self._requester.ask("schemas", request, pb.SchemasResponse, patience_s=timeout_s)
+            found += answer.schemas
+            if not answer.more or not answer.schemas:
+                return found
+            request.after_pattern, request.after_version = found[-1].pattern, found[-1].schema_version
+
     async def delayed(self, channel: str, *, page: int = 0) -> list[pb.DelayedMessage]:
         """The messages that wait for the time which their publishers have told, by id."""
         request = pb.DelayedRequest(version=1, channel=raw(channel), max=page)
@@ -309,6 +337,63 @@ class Admin:
     async def pin_channel(self, channel: str, group: int) -> pb.ChangeResponse:
         """Have a channel made in a group, when it is made; one that exists must be there. *group* 0 takes the pin back."""
         return await self.change("pin_channel", pb.PinChannelRequest(version=1, channel=raw(channel), group=group))
+
+    async def add_schema(
+        self,
+        pattern: str,
+        text: bytes,
+        kind: pb.SchemaKind = pb.JSON_SCHEMA,
+        *,
+        message: str = "",
+        compatibility: pb.SchemaCompatibility | None = None,
+        version: int = 0,
+    ) -> pb.ChangeResponse:
+        """Register one more version of the schema of the channels that *pattern* covers.
+
+        Args:
+            pattern: of channels.
+            text: of the schema; for protobuf a serialized FileDescriptorSet.
+            kind: in which language.
+            message: with protobuf, the full name of the message.
+            compatibility: what the new version, and later ones, promise to those before; None: as before, backward at first.
+            version: its number, to put back one that was there, whatever it promises; 0: the next one.
+
+        Raises:
+            ServerError: refused; for a broken promise, with the first reason.
+
+        Returns: its number as `schema_version`; `changed` is 0 if it was there already.
+        """
+        request = pb.AddSchemaRequest(
+            version=1, pattern=raw(pattern), kind=kind, text=text, message=raw(message), schema_version=version
+        )
+        if compatibility is not None:
+            request.compatibility = compatibility
+        return await self.change("add_schema", request)
+
+    async def check_schema(
+        self,
+        pattern: str,
+        text: bytes,
+        kind: pb.SchemaKind = pb.JSON_SCHEMA,
+        *,
+        message: str = "",
+        compatibility: pb.SchemaCompatibility | None = None,
+    ) -> list[str]:
+        """Why `add_schema` would break its promise, each with version and path; empty: it would not. Arguments as there.
+
+        Raises:
+            ServerError: it would be refused for another reason.
+        """
+        request = pb.CheckSchemaRequest(version=1, pattern=raw(pattern), kind=kind, text=text, message=raw(message))
+        if compatibility is not None:
+            request.compatibility = compatibility
+        answer = await self._requester.ask("admin.check_schema", request, pb.CheckSchemaResponse)
+        return [one.decode("utf-8", "replace") for one in answer.complaints]
+
+    async def remove_schema(self, pattern: str, version: int = 0) -> pb.ChangeResponse:
+        """Remove one version of a schema, or the whole schema with *version* 0. Messages stay as they are."""
+        request = pb.RemoveSchemaRequest(version=1, pattern=raw(pattern), schema_version=version)
+        return await self.change("remove_schema", request)
 
     # --- restoring ----------------------------------------------------------------------------------------------------
 

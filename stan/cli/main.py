@@ -56,6 +56,7 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
     ),
     ("delayed", "commands.delayed:app", LOOK, "Messages that wait for their time: list, cancel."),
     ("policy", "commands.policy:app", LOOK, "Policies of delivery: list, show, set, unset."),
+    ("schema", "commands.schema:app", LOOK, "Schemas of messages: list, show, check, add, compare, remove."),
     ("dlq", "commands.dlq:app", LOOK, "Dead letters: list, show, put back, drop."),
     ("subscription", "commands.subscription:app", LOOK, "Subscriptions that are online: list, evict."),
     ("client", "commands.client:app", LOOK, "Clients: list, show, evict."),

@@ -106,6 +106,7 @@ class Totals:
     unanswered_messages: int = 0  # whose publishers want no ack
     late_messages: int = 0  # delayed ones that were given up
     expired_messages: int = 0  # those whose time to live was over
+    refused_by_schema: int = 0  # those that did not fit the schema of their channel
 
 
 @dataclass(slots=True)

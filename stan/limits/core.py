@@ -45,6 +45,21 @@ POLICIES_MAX = 1_000
 """Policies in a configuration, and as many in the metadata."""
 POLICY_COMPLAINTS_MAX = 5
 """Mistakes told in one answer about a policy."""
+SCHEMA_BYTES_MAX = 64 * KiB
+"""One version of a schema: its text, or its descriptors."""
+SCHEMA_VERSIONS_MAX = 32
+"""Versions of the schema of one pattern of channels: a new one is compared with all of them."""
+SCHEMA_PATTERNS_MAX = 256
+SCHEMAS_BYTES_MAX = 4 * MiB
+"""All versions of all schemas; each node keeps them in memory, and snapshots of the metadata have them."""
+SCHEMA_DEPTH_MAX = 64
+"""Levels of a schema, and of data that is checked against one."""
+SCHEMA_STEPS_MAX = 20_000
+"""Pairs of parts that are looked at when two versions of a schema are compared."""
+SCHEMA_COMPLAINTS_MAX = 10
+"""Reasons told in one answer about a schema."""
+SCHEMA_REFUSAL_BYTES_MAX = 400
+"""What is told of one message that does not fit its schema: its publisher made up the names of fields."""
 MAX_DELIVER_MAX = 1_000_000
 """Largest number of deliveries of a message that a policy can name."""
 BACKOFF_PAUSES_MAX = 32

@@ -139,6 +139,9 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", state.out_messages)
     yield _counter("out_bytes", "Their bytes", state.out_bytes)
     yield _counter("expired_messages", "Messages removed because their time to live was over", state.expired_messages)
+    yield _counter(
+        "schema_refused_messages", "Messages refused: they did not fit their channel's schema", state.refused_by_schema
+    )
     yield _counter("late_messages", "Delayed messages given up, later than max_late", state.late_messages)
     yield _gauge(
         "served_subscriptions",

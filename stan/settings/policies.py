@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from stan.config import Setting
 from stan.errors import go_quote
-from stan.policies import POLICY_OPTIONS, Form, PolicyOption, PolicyRule
+from stan.policies import POLICY_OPTIONS, VALID, Form, PolicyOption, PolicyRule
+from stan.protocol.schemas import json_data
 from stan.settings.nats_conf import ConfNode, Document
 from stan.units import go_duration, parse_duration
 
@@ -60,10 +61,13 @@ class PoliciesReader:
             case Form.DURATIONS:
                 return self._durations(node, key)
             case Form.WORD:
-                word = self._word(node, key, option.words)
-                return None if word is None else bool(word)
+                chosen = self._word(node, key, option.words)
+                return None if chosen is None else bool(chosen)
             case Form.CHOICE:
-                return self._word(node, key, option.words)
+                asked = self._word(node, key, option.words)
+                if option.field == "schema" and asked == VALID and not json_data.AVAILABLE:
+                    self._complain(node, f"{key}: {json_data.MISSING}")
+                return asked
             case Form.CHANNEL:
                 return self._channel(node, key)
 

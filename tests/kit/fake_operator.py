@@ -18,6 +18,8 @@ class FakeAdmin:
         self.all_cursors: list[pb.CursorStatus] = []
         self.all_clients: list[pb.ClientStatus] = []
         self.all_policies: list[pb.PolicyStatus] = []
+        self.all_schemas: list[pb.SchemaStatus] = []
+        self.complaints: list[str] = []
         self.all_pins: list[pb.PinStatus] = []
         self.all_delayed: list[pb.DelayedMessage] = []
         self.all_nodes = Nodes(
@@ -56,6 +58,25 @@ class FakeAdmin:
         self._fail()
         self.asked.append(("pin_channel", channel, group))
         return pb.ChangeResponse(changed=1)
+
+    async def schemas(self, _channel: str = "", *, pattern: str = "", **_: Any) -> list[pb.SchemaStatus]:
+        self._fail()
+        return [one for one in self.all_schemas if pattern in ("", one.pattern.decode())]
+
+    async def check_schema(self, *asked: Any, **more: Any) -> list[str]:
+        self._fail()
+        self.asked.append(("check_schema", *asked, *more.values()))
+        return self.complaints
+
+    async def add_schema(self, *asked: Any, **more: Any) -> pb.ChangeResponse:
+        self._fail()
+        self.asked.append(("add_schema", *asked, *more.values()))
+        return pb.ChangeResponse(schema_version=3, changed=1)
+
+    async def remove_schema(self, *asked: Any) -> pb.ChangeResponse:
+        self._fail()
+        self.asked.append(("remove_schema", *asked))
+        return pb.ChangeResponse(changed=2)
 
     async def pins(self) -> list[pb.PinStatus]:
         return self.all_pins

@@ -26,6 +26,8 @@ def _told(option: PolicyOption, value: Any) -> str:
     shown = format_option(option, value)
     if option.form is Form.WORD:
         return f"{shown} {option.label}"
+    if option.form is Form.CHOICE:
+        return f"{option.label} {shown}"
     return f"{option.label} {shown}" if shown else f"no {option.label}"
 
 
@@ -39,6 +41,6 @@ def format_option(option: PolicyOption, value: Any) -> str:
         case Form.DURATIONS:
             return " ".join(map(go_duration, value))
         case Form.WORD | Form.CHOICE:
-            return str(option.words[value])
+            return option.words[int(value)]
         case Form.CHANNEL:
             return str(value)

@@ -32,6 +32,7 @@ HELP: Final = {
     "--compact": "last: of each key of the channel the newest message stays, others go in time; first: the oldest; or none.",
     "--min-age": "Messages younger than this are not compacted; 0s: they may be.",
     "--tombstone-max": "A tombstone goes after this, even if a position has not passed it; 0s: at once.",
+    "--schema": "Published messages are checked: valid: they fit the channel's schema; known: they name a version of it; or off.",
 }
 METAVARS: Final = {
     Form.NUMBER: "NUMBER",
@@ -90,8 +91,11 @@ def _value(flag: str, text: str) -> Any:
         case Form.WORD | Form.CHOICE:
             if text not in option.words:
                 raise CliError(f"{flag}: {text!r} is neither {' nor '.join(reversed(option.words))}.", EXIT_USAGE)
-            place = option.words.index(text)
-            return place if option.form is Form.CHOICE else bool(place)
+            return text == option.words[True]
+        case Form.CHOICE:
+            if text not in option.words:
+                raise CliError(f"{flag}: {text!r} is none of {', '.join(option.words)}.", EXIT_USAGE)
+            return option.words.index(text)
         case Form.CHANNEL:
             return "" if text == "none" else text
 

@@ -1,11 +1,12 @@
 """Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed, the level raised,
-a policy set, a channel pinned."""
+a policy set, a channel pinned, a schema registered."""
 
 from functools import partial
 
 from stan import errors
 from stan.core.admin.pin_requests import PinRequests
 from stan.core.admin.policy_requests import PolicyRequests
+from stan.core.admin.schema_requests import SchemaRequests
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
 from stan.core.context import BrokerContext, text
@@ -23,6 +24,7 @@ class AdminMembers:
         self.clients = clients
         self.nodes = nodes
         self.policies = PolicyRequests(context)
+        self.schemas = SchemaRequests(context)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -33,6 +35,7 @@ class AdminMembers:
             "raise_level": self._raise_level,
             **self.policies.handlers(),
             **PinRequests(self.context).handlers(),
+            **self.schemas.handlers(),
         }
 
     def _evict_client(self, accepted: AcceptedRequest) -> None:

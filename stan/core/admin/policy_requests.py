@@ -7,12 +7,13 @@ from stan.core.context import BrokerContext, raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.meta import LEVEL_TOO_LOW
 from stan.core.state.policies import row_of, shown_policy
-from stan.level import DELIVERY, SCALE
 from stan.patterns import valid_name
-from stan.policies import PolicyRule, options_of
+from stan.policies import VALID, PolicyRule, level_refusal, options_of
 from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.schemas import json_data
+
+NO_LIBRARY = f"stan: schema: {json_data.MISSING}"
 
 
 def _rule_of(request: pb.SetPolicyRequest) -> PolicyRule:
@@ -27,9 +28,6 @@ def _status(rule: PolicyRule) -> pb.PolicyStatus:
         configured=bool(rule.where),
         where=raw(rule.where),
     )
-
-
-SERVED_BY_TOO_EARLY: Final = f"stan: served_by needs level {SCALE} of the cluster; see stan node level"
 
 
 class PolicyRequests:
@@ -49,10 +47,10 @@ class PolicyRequests:
             accepted.refuse(f"stan: {'; '.join(complaints[: limits.POLICY_COMPLAINTS_MAX])}")
         elif self.context.meta.info is None:
             accepted.busy()
-        elif self.context.meta.level < (SCALE if rule.of_compaction else DELIVERY):
-            accepted.refuse(LEVEL_TOO_LOW)
-        elif rule.from_replica is not None and self.context.meta.level < SCALE:
-            accepted.refuse(SERVED_BY_TOO_EARLY)
+        elif refused := level_refusal(accepted.request.policy, self.context.meta.level):
+            accepted.refuse(refused)
+        elif rule.schema == VALID and not json_data.AVAILABLE:
+            accepted.refuse(NO_LIBRARY)
         else:
             accepted.change_meta(lambda result: result.policies_changed, set_policy=row_of(rule))
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
+from stan.policies import OFF
 from stan.types import SECOND, Nanos
 
 NONE: Final = Nanos(0)
@@ -34,6 +35,7 @@ class DeliveryPolicy:
     compact: int = 0  # KEEP_LAST: of each key the newest message stays; KEEP_FIRST: the oldest; 0: all
     min_age: Nanos = MIN_AGE  # younger messages are not compacted
     tombstone_max: Nanos = TOMBSTONE_MAX  # for so long a tombstone waits for positions to pass it
+    schema: int = OFF  # whether published messages are checked: OFF, KNOWN or VALID
 
     def target_of(self, channel: bytes) -> bytes:
         """The channel in which the delayed messages of *channel* are stored once they are due; b"": none is told."""

@@ -37,7 +37,7 @@ def answerable(acks: bytes, payload_max: int) -> bytes:
     """Those of the prepared *acks* that are within *payload_max* with an error text: a guid may be as long as a message."""
     if len(acks) <= payload_max - ERROR_ROOM:
         return acks
-    return b"".join(frame for frame, size in _frames(acks) if size <= payload_max - ERROR_ROOM)
+    return b"".join(frame for frame, size in ack_frames(acks) if size <= payload_max - ERROR_ROOM)
 
 
 def deliverable(delivery: Delivery, payload_max: int) -> list[Delivery]:
@@ -64,7 +64,8 @@ def _sizes(bodies: bytes | memoryview) -> Iterator[int]:
         at += 4 + size
 
 
-def _frames(acks: bytes) -> Iterator[tuple[bytes, int]]:
+def ack_frames(acks: bytes) -> Iterator[tuple[bytes, int]]:
+    """The frames of prepared acks one by one, each with the size of its payload."""
     at = 0
     while at < len(acks):
         line = acks.index(b"\r\n", at)

@@ -188,6 +188,11 @@ class BrokerView:
         return self._context.reports.totals.late_messages
 
     @property
+    def refused_by_schema(self) -> int:
+        """Messages refused since the start because they did not fit the schema of their channel."""
+        return self._context.reports.totals.refused_by_schema
+
+    @property
     def expired_messages(self) -> int:
         """Messages that were removed because their time to live was over."""
         return self._context.reports.totals.expired_messages

@@ -22,6 +22,7 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.publishing.staging import Staging
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.publishing.timed import TimedMessages, make_timed
@@ -65,7 +66,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     read_index = ReadIndex(context)
     arrival_order = ArrivalOrder(context.nats.subjects.discover.encode(), context.nats.subjects.sub.encode())
     channels = LiveChannels(context)
-    publishing = Publishing(context, channels, read_index)
+    publishing = Publishing(context, channels, SchemaChecks(context, channels, read_index))
     clients = Clients(context)
     nodes = NodeRequests(context)
     long_poll = LongPoll(context)

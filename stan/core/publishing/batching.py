@@ -101,12 +101,18 @@ class Batching:
             self.context.reports.totals.in_messages += batch.number
             self.context.reports.totals.in_bytes += accepted.request.ByteSize()
             here.waiting += len(batch.rows)
-            self.channels.open(batch.channel, partial(self._opened, batch))
+            self.channels.open(batch.channel, partial(self._found, batch))
 
-    def _opened(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
+    def _found(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
+        if channel is None:
+            self._opened(batch, None, error, can_open_later(error))
+        else:
+            self.publishing.schemas.rows(channel, batch.rows, batch.number, partial(self._opened, batch))
+
+    def _opened(self, batch: _Batch, channel: LiveChannel | None, error: str, retry: bool) -> None:  # noqa: FBT001
         if channel is None:
             self._left(batch)
-            batch.refuse(error, retry=can_open_later(error))
+            batch.refuse(error, retry=retry)
         elif not batch.ids:
             self._left(batch)
             on_done = partial(self._stored, [(batch, batch.number)])

@@ -24,6 +24,7 @@ from stan.errors import (
     case_conflict,
     go_quote,
 )
+from stan.policies import OFF
 from stan.protocol.channels import folded
 from stan.protocol.frames import Publishes
 from stan.protocol.proto import entries_pb2 as pb
@@ -128,6 +129,9 @@ class LiveChannels:
         self.warned: set[ChannelUid] = set()
         self.delayed: dict[ChannelUid, Delay] = {}  # channels whose messages wait there for their time
         self.ttls: dict[ChannelUid, int] = {}  # ns: channels whose messages a policy lets expire
+        self.schemas: dict[
+            ChannelUid, tuple[int, bytes]
+        ] = {}  # what a policy asks of messages, and whose schema counts
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -394,12 +398,21 @@ class LiveChannels:
             self.ttls[info.uid] = policy.ttl
         else:
             self.ttls.pop(info.uid, None)
+        target = policy.target_of(info.name) if policy.delay else b""
+        self._note_schema(info, policy.schema, target)
         if not policy.delay:
             self.delayed.pop(info.uid, None)
             return found
-        target = policy.target_of(info.name)
         self.delayed[info.uid] = Delay(policy.delay, target, policy.max_late, policy.dead_letters_of(target), found)
         return replace(found, msgs=0, bytes=0, age_ns=0, inactivity_ns=0)
+
+    def _note_schema(self, info: ChannelInfo, asked: int, target: bytes) -> None:
+        """Note what is asked of messages of a channel; of one with a delay, what is asked of its target, if nothing of itself."""
+        later = self.context.policies.of(target, b"").schema if target and asked == OFF else OFF
+        if asked == OFF and later == OFF:
+            self.schemas.pop(info.uid, None)
+        else:
+            self.schemas[info.uid] = (asked, info.name) if asked != OFF else (later, target)
 
     def delay_refusal(self, channel: LiveChannel, count: int) -> str:
         """Why *count* messages more cannot be delayed in a channel; "" if they can, or if it has no delay."""
@@ -527,6 +540,7 @@ class LiveChannels:
         self.warned.discard(channel.info.uid)
         self.delayed.pop(channel.info.uid, None)
         self.ttls.pop(channel.info.uid, None)
+        self.schemas.pop(channel.info.uid, None)
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""

@@ -32,7 +32,7 @@ from stan.core.publishing.expiry_rows import (
     times_of,
 )
 from stan.core.publishing.row_batch import RowBatch, StoreResult
-from stan.core.requests.read_index import ReadIndex
+from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
 from stan.core.state.meta import ChannelInfo
@@ -82,10 +82,11 @@ class Sealed:
 class Publishing:
     """The publish path of the channels that this node leads."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, read_index: ReadIndex) -> None:
+    def __init__(self, context: BrokerContext, channels: LiveChannels, schemas: SchemaChecks) -> None:
         self.context = context
         self.channels = channels
-        self.read_index = read_index
+        self.schemas = schemas
+        self.read_index = schemas.read_index
         self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
         # Publishes of unknown clients, in order of arrival, until this copy of the metadata is known to be new enough.
         self.waiting_for_metadata: deque[tuple[GroupId, Publishes]] = deque()
@@ -176,10 +177,11 @@ class Publishing:
         else:
             self._refuse_for_now(refused, NO_METADATA)
         if kept is not None:
-            self._take_known(kept)
-        while self.waiting_for_metadata and all(
-            known(sender) is not None for sender in self.waiting_for_metadata[0][1].senders()
-        ):
+            self._take_known(kept, new)
+        while self.waiting_for_metadata:
+            ahead = self.waiting_for_metadata[0][1]
+            if self._is_objected(ahead) or not all(known(sender) is not None for sender in ahead.senders()):
+                return
             self._take_known(self._let_go())
 
     def _let_go(self) -> Publishes:
@@ -188,7 +190,14 @@ class Publishing:
         self.blocked_bytes[group] -= len(batch.bodies)
         return batch
 
-    def _take_known(self, batch: Publishes) -> None:
+    def _is_objected(self, batch: Publishes) -> bool:
+        """True if a message of a batch does not fit its schema, as far as this copy of the metadata knows."""
+        channel = self.channels.by_name.get(batch.channel)
+        return channel is not None and bool(self.schemas.objections(channel.info.uid, batch.bodies, batch.count))
+
+    def _take_known(self, batch: Publishes, known: bool | None = None) -> None:  # noqa: FBT001 - an answer
+        """Take publishes of known clients. *known*: this copy of the metadata is as new as the leader's, or could not be brought
+        up to it; None: nobody has asked."""
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
             return
@@ -209,15 +218,21 @@ class Publishing:
             batch = fitting
         channel = self.channels.by_name.get(batch.channel)
         if channel is not None and not channel.deleting and not channel.restoring:
-            timed = batch.times is not NO_TIMES or self.channels.delayed or self.channels.ttls
-            if timed or not self._queue(channel, batch):  # mostly neither: a call less for each publish
-                self._take_into(channel, batch)
+            channels = self.channels
+            special = batch.times is not NO_TIMES or channels.delayed or channels.ttls or channels.schemas
+            if special or not self._queue(channel, batch):  # mostly neither: a call less for each publish
+                self._take_into(channel, batch, known)
         elif not is_channel_name(batch.channel):
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
         else:
             self._open(batch)
 
-    def _take_into(self, channel: LiveChannel, batch: Publishes) -> None:
+    def _take_into(self, channel: LiveChannel, batch: Publishes, known: bool | None = None) -> None:  # noqa: FBT001
+        if channel.info.uid in self.channels.schemas:
+            fitting = self._fitting(channel, batch, known)
+            if fitting is None:
+                return
+            batch = fitting
         if batch.times.dues:
             self._defer(channel, batch)
         elif self.channels.delayed and (error := self.channels.delay_refusal(channel, batch.count)):
@@ -227,6 +242,24 @@ class Publishing:
         elif not self._queue(channel, batch):
             # Refused, as reading must not pause: it brings the majority's answers.
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
+
+    def _fitting(self, channel: LiveChannel, batch: Publishes, known: bool | None) -> Publishes | None:  # noqa: FBT001
+        """What of a batch fits the channel's schema (None if nothing does); the rest is refused, or all waits until it is known
+        whether this copy of the metadata has the newest schemas."""
+        objections = self.schemas.objections(channel.info.uid, batch.bodies, batch.count)
+        if not objections:
+            return batch
+        if known is None and self.context.clustered:
+            self._hold(batch)
+            return None
+        if known is False:
+            kept, acks = split(batch, [not objection for objection in objections])
+            self._refuse_for_now(acks, NO_METADATA)
+            return kept
+        kept, refusals, unjudged = self.schemas.part(batch, objections)
+        self.context.outgoing.pub_acks += refusals
+        self._refuse_for_now(unjudged, next(why for why in objections if why))
+        return kept
 
     def _defer(self, channel: LiveChannel, batch: Publishes) -> None:
         """Take publishes that are due later: they wait in the group's hidden channel."""

@@ -79,13 +79,26 @@ class Staging:
             accepted.busy()
         else:
             here.opening += 1
-            self.channels.open(request.channel, partial(self._opened, accepted))
+            self.channels.open(request.channel, partial(self._found, accepted))
 
-    def _opened(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
+    def _found(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
+        request = accepted.request
+        if channel is None:
+            self._opened(accepted, None, error, error in PASSING)
+        else:
+            self.publishing.schemas.rows(channel, request.rows, request.count, partial(self._opened, accepted))
+
+    def _opened(
+        self,
+        accepted: AcceptedRequest,
+        channel: LiveChannel | None,
+        error: str,
+        retry: bool,  # noqa: FBT001 - as the checks of schemas tell it
+    ) -> None:
         here = self._here(accepted.number)
         here.opening -= 1
         if channel is None:
-            accepted.refuse(error, retry=error in PASSING)
+            accepted.refuse(error, retry=retry)
             return
         request, known = accepted.request, accepted.group.machine.transactions
         part = pb.StagedPart(

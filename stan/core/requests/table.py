@@ -148,6 +148,14 @@ _ROWS: Final = (
         _READ,
         INVALID_CONSUMER,
     ),
+    RequestKind(
+        "schemas",
+        admin.SchemasRequest,
+        admin.SchemasResponse,
+        Scope.METADATA,
+        (Right.SUBSCRIBE, Right.PUBLISH, *_LOOK),
+        INVALID_QUESTION,
+    ),
     RequestKind("cursors", extension.CursorsRequest, extension.CursorsResponse, Scope.LEADERS, _READ, INVALID_QUESTION),
     RequestKind(
         "batch",
@@ -182,6 +190,7 @@ _ROWS: Final = (
     _looking("consumer_groups", admin.ConsumerGroupsRequest, admin.ConsumerGroupsResponse, Scope.METADATA),
     _looking("policies", admin.PoliciesRequest, admin.PoliciesResponse, Scope.METADATA),
     _looking("pins", admin.PinsRequest, admin.PinsResponse, Scope.METADATA),
+    _looking("check_schema", admin.CheckSchemaRequest, admin.CheckSchemaResponse, Scope.METADATA),
     _looking("nodes", admin.NodesRequest, admin.NodeStatus, Scope.EACH_NODE),
     _looking("options", admin.OptionsRequest, admin.OptionsResponse, Scope.EACH_NODE),
     _looking("verify", admin.VerifyRequest, admin.VerifyResponse, Scope.NAMED_NODE, rated=False),
@@ -211,6 +220,8 @@ _ROWS: Final = (
     _changing("raise_level", admin.RaiseLevelRequest, Scope.METADATA, event=False),
     _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA),
     _changing("pin_channel", admin.PinChannelRequest, Scope.METADATA),
+    _changing("add_schema", admin.AddSchemaRequest, Scope.METADATA),
+    _changing("remove_schema", admin.RemoveSchemaRequest, Scope.METADATA),
     _changing("step_down", admin.StepDownRequest, Scope.GROUP, placed_by=attrgetter("group"), event=False),
 )
 

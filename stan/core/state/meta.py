@@ -10,17 +10,15 @@ from typing import NamedTuple
 from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.policies import TOO_MANY, with_policy
+from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
 from stan.limits import PINS_MAX
+from stan.policies import level_refusal
 from stan.protocol.channels import folded
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 NODES_CHANGED = "the nodes were changed meanwhile"
-LEVEL_TOO_LOW = (
-    f"stan: policies need level {level.DELIVERY} of the cluster; once all nodes run a version that knows it, raise it: "
-    "stan node level --raise"
-)
 SCALE_NEEDED = (
     f"stan: consumer groups need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
     "stan node level --raise"
@@ -68,6 +66,7 @@ class MetaResult:
     raised: int = 0  # the cluster's level, if it is higher now
     policies_changed: bool = False
     pins_changed: bool = False
+    schemas_changed: bool = False
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
 
@@ -79,7 +78,7 @@ class MetaRows(NamedTuple):
     clients: list[tuple[bytes, pb.Client | None]]
     channels: list[tuple[int, pb.Channel | None]]
     next_uid: int
-    parts: list[tuple[str, bytes, bytes | None]]  # rows of consumer groups: kind, key, row
+    parts: list[tuple[str, bytes, bytes | None]]  # rows of consumer groups and schemas: kind, key, row
 
 
 @dataclass(slots=True)
@@ -110,6 +109,7 @@ class MetaMachine:
     applied: int = 0  # RaftIndex of the newest applied entry
     dirty: DirtyMeta = field(default_factory=DirtyMeta)
     consumer_groups: ConsumerGroups = field(default_factory=ConsumerGroups)
+    schemas: Schemas = field(default_factory=Schemas)
 
     def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
         """The client that a publish belongs to: by connection id if it has one, else by client id (STAN-SPEC 2.3)."""
@@ -132,6 +132,8 @@ class MetaMachine:
                 result = self._heartbeat(change.heartbeat)
             case "consumer_group":
                 result = MetaResult(error=self._change_group(change.consumer_group, index))
+            case "schema":
+                result = self._change_schema(change.schema, index)
             case "cluster_info" | "nodes" | "raise_level" | "set_policy" | "pin_channel" as kind:
                 result = self._change_info(kind, change)
         return result
@@ -172,8 +174,8 @@ class MetaMachine:
         return MetaResult(raised=to)
 
     def _set_policy(self, policy: pb.Policy) -> MetaResult:
-        if self.info is None or self.level < level.DELIVERY:
-            return MetaResult(error=LEVEL_TOO_LOW)
+        if refused := level_refusal(policy, self.level if self.info is not None else 0):
+            return MetaResult(error=refused)
         changed = with_policy(self.info, policy)
         if changed is None:
             return MetaResult(error=TOO_MANY)
@@ -219,6 +221,13 @@ class MetaMachine:
         if self.level < level.SCALE:
             return SCALE_NEEDED
         return self.consumer_groups.apply(change, index, self.by_uid)
+
+    def _change_schema(self, change: pb.SchemaChange, index: RaftIndex) -> MetaResult:
+        if self.level < level.SCALE:
+            return MetaResult(error=SCHEMA_LEVEL_TOO_LOW)
+        before = self.schemas.changes
+        error = self.schemas.apply(change, index)
+        return MetaResult(error=error, schemas_changed=self.schemas.changes != before)
 
     def _connect(self, connect: pb.Connect, index: RaftIndex) -> MetaResult:
         row = connect.client
@@ -336,7 +345,7 @@ class MetaMachine:
             [(client_id, self.client_row(client_id)) for client_id in sorted(self.dirty.clients)],
             [(uid, self.channel_row(ChannelUid(uid))) for uid in self.dirty.channels],
             self.next_uid,
-            self.consumer_groups.take_changed_rows(),
+            [*self.consumer_groups.take_changed_rows(), *self.schemas.take_changed_rows()],
         )
         self.dirty.info, self.dirty.clients, self.dirty.channels = False, set(), set()
         return rows
@@ -347,6 +356,7 @@ class MetaMachine:
         self.dirty.clients.update(self.clients)
         self.dirty.channels.update(self.by_uid)
         self.consumer_groups.dirty.update(self.consumer_groups.by_name)
+        self.schemas.touch_all()
 
     def snapshot(self, snapshot: pb.Snapshot) -> None:
         """Write the whole state into *snapshot*, in an order that depends on the state alone."""
@@ -356,6 +366,7 @@ class MetaMachine:
         snapshot.channels.extend(channel for uid in sorted(self.by_uid) if (channel := self.channel_row(uid)))
         snapshot.next_id = self.next_uid
         self.consumer_groups.snapshot(snapshot)
+        self.schemas.snapshot(snapshot)
 
     def restore(self, snapshot: pb.Snapshot) -> None:
         """Load the state of *snapshot*; call on a new machine."""
@@ -369,4 +380,6 @@ class MetaMachine:
         for row in snapshot.parts:
             if row.kind == ConsumerGroups.KIND:
                 self.consumer_groups.load(row.key, row.state)
+            elif row.kind == Schemas.KIND:
+                self.schemas.load(row.key, row.state)
         self.applied = snapshot.applied_index

@@ -10,7 +10,7 @@ from typing import Any
 from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
-from stan.policies import OPTIONS, PolicyRule, in_order, options_of, set_options
+from stan.policies import OPTIONS, PolicyRule, at_level, in_order, options_of, set_options
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
@@ -83,7 +83,8 @@ class Policies:
             if info is None or info.level < level.DELIVERY:
                 self.rules = ()
             else:
-                self.rules = in_order(configured) + in_order(map(rule_of, info.policies))
+                rules = in_order(configured) + in_order(map(rule_of, info.policies))
+                self.rules = tuple(at_level(rule, info.level) for rule in rules)
             self._known.clear()
             named = {raw(rule.dead_letter) for rule in self.rules if rule.dead_letter}
             self._dead_letter_suffixes = tuple(sorted(name for name in named if name.startswith(b".")))

@@ -13,10 +13,32 @@ class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DURABLE: _ClassVar[Kind]
     QUEUE: _ClassVar[Kind]
     DURABLE_QUEUE: _ClassVar[Kind]
+
+class SchemaKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ANY_SCHEMA_KIND: _ClassVar[SchemaKind]
+    JSON_SCHEMA: _ClassVar[SchemaKind]
+    AVRO_SCHEMA: _ClassVar[SchemaKind]
+    PROTOBUF_SCHEMA: _ClassVar[SchemaKind]
+
+class SchemaCompatibility(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BACKWARD: _ClassVar[SchemaCompatibility]
+    FORWARD: _ClassVar[SchemaCompatibility]
+    FULL: _ClassVar[SchemaCompatibility]
+    NONE: _ClassVar[SchemaCompatibility]
 PLAIN: Kind
 DURABLE: Kind
 QUEUE: Kind
 DURABLE_QUEUE: Kind
+ANY_SCHEMA_KIND: SchemaKind
+JSON_SCHEMA: SchemaKind
+AVRO_SCHEMA: SchemaKind
+PROTOBUF_SCHEMA: SchemaKind
+BACKWARD: SchemaCompatibility
+FORWARD: SchemaCompatibility
+FULL: SchemaCompatibility
+NONE: SchemaCompatibility
 
 class ChannelsRequest(_message.Message):
     __slots__ = ("version", "pattern", "after", "max")
@@ -293,7 +315,7 @@ class CursorStatus(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., served_by: _Optional[bytes] = ..., exhausted: _Optional[int] = ..., counted_runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., delayed: _Optional[int] = ..., held_back: _Optional[int] = ..., rejected: _Optional[int] = ..., dead_letters: _Optional[int] = ..., dead_letter_channel: _Optional[bytes] = ..., dead_letter_fault: _Optional[bytes] = ..., pause_reason: _Optional[bytes] = ...) -> None: ...
 
 class DeliveryPolicy(_message.Message):
-    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica")
+    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema")
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
     MAX_HOLD_FIELD_NUMBER: _ClassVar[int]
@@ -310,6 +332,7 @@ class DeliveryPolicy(_message.Message):
     MIN_AGE_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_MAX_FIELD_NUMBER: _ClassVar[int]
     FROM_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     max_deliver: int
     backoff: Backoff
     max_hold: int
@@ -326,7 +349,8 @@ class DeliveryPolicy(_message.Message):
     min_age: int
     tombstone_max: int
     from_replica: bool
-    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ...) -> None: ...
+    schema: int
+    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ..., schema: _Optional[int] = ...) -> None: ...
 
 class Backoff(_message.Message):
     __slots__ = ("pauses",)
@@ -805,20 +829,22 @@ class ExplainPlace(_message.Message):
     def __init__(self, index: _Optional[int] = ..., holder: _Optional[int] = ..., owed: _Optional[int] = ..., epoch: _Optional[int] = ..., known_epoch: bool = ..., settled: bool = ..., expires: _Optional[int] = ...) -> None: ...
 
 class ChangeResponse(_message.Message):
-    __slots__ = ("error", "retry", "changed", "first_sequence", "last_sequence", "redriven")
+    __slots__ = ("error", "retry", "changed", "first_sequence", "last_sequence", "redriven", "schema_version")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     REDRIVEN_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
     changed: int
     first_sequence: int
     last_sequence: int
     redriven: Redriven
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., changed: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., redriven: _Optional[_Union[Redriven, _Mapping]] = ...) -> None: ...
+    schema_version: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., changed: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., redriven: _Optional[_Union[Redriven, _Mapping]] = ..., schema_version: _Optional[int] = ...) -> None: ...
 
 class PurgeRequest(_message.Message):
     __slots__ = ("version", "channel", "up_to", "keep")
@@ -1177,3 +1203,113 @@ class Event(_message.Message):
     group: int
     cursor_id: int
     def __init__(self, time: _Optional[int] = ..., node: _Optional[str] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., channel: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., group: _Optional[int] = ..., cursor_id: _Optional[int] = ...) -> None: ...
+
+class AddSchemaRequest(_message.Message):
+    __slots__ = ("version", "pattern", "kind", "text", "message", "compatibility", "schema_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    pattern: bytes
+    kind: SchemaKind
+    text: bytes
+    message: bytes
+    compatibility: SchemaCompatibility
+    schema_version: int
+    def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., kind: _Optional[_Union[SchemaKind, str]] = ..., text: _Optional[bytes] = ..., message: _Optional[bytes] = ..., compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., schema_version: _Optional[int] = ...) -> None: ...
+
+class CheckSchemaRequest(_message.Message):
+    __slots__ = ("version", "pattern", "kind", "text", "message", "compatibility")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    pattern: bytes
+    kind: SchemaKind
+    text: bytes
+    message: bytes
+    compatibility: SchemaCompatibility
+    def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., kind: _Optional[_Union[SchemaKind, str]] = ..., text: _Optional[bytes] = ..., message: _Optional[bytes] = ..., compatibility: _Optional[_Union[SchemaCompatibility, str]] = ...) -> None: ...
+
+class CheckSchemaResponse(_message.Message):
+    __slots__ = ("error", "retry", "changed", "schema_version", "complaints")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    COMPLAINTS_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    changed: int
+    schema_version: int
+    complaints: _containers.RepeatedScalarFieldContainer[bytes]
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., changed: _Optional[int] = ..., schema_version: _Optional[int] = ..., complaints: _Optional[_Iterable[bytes]] = ...) -> None: ...
+
+class RemoveSchemaRequest(_message.Message):
+    __slots__ = ("version", "pattern", "schema_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    pattern: bytes
+    schema_version: int
+    def __init__(self, version: _Optional[int] = ..., pattern: _Optional[bytes] = ..., schema_version: _Optional[int] = ...) -> None: ...
+
+class SchemasRequest(_message.Message):
+    __slots__ = ("version", "channel", "pattern", "schema_version", "without_texts", "max", "after_pattern", "after_version")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_TEXTS_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    AFTER_PATTERN_FIELD_NUMBER: _ClassVar[int]
+    AFTER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    pattern: bytes
+    schema_version: int
+    without_texts: bool
+    max: int
+    after_pattern: bytes
+    after_version: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., pattern: _Optional[bytes] = ..., schema_version: _Optional[int] = ..., without_texts: bool = ..., max: _Optional[int] = ..., after_pattern: _Optional[bytes] = ..., after_version: _Optional[int] = ...) -> None: ...
+
+class SchemasResponse(_message.Message):
+    __slots__ = ("error", "retry", "schemas", "more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    SCHEMAS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    schemas: _containers.RepeatedCompositeFieldContainer[SchemaStatus]
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., schemas: _Optional[_Iterable[_Union[SchemaStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class SchemaStatus(_message.Message):
+    __slots__ = ("pattern", "kind", "compatibility", "schema_version", "text", "message", "at", "size")
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    pattern: bytes
+    kind: SchemaKind
+    compatibility: SchemaCompatibility
+    schema_version: int
+    text: bytes
+    message: bytes
+    at: int
+    size: int
+    def __init__(self, pattern: _Optional[bytes] = ..., kind: _Optional[_Union[SchemaKind, str]] = ..., compatibility: _Optional[_Union[SchemaCompatibility, str]] = ..., schema_version: _Optional[int] = ..., text: _Optional[bytes] = ..., message: _Optional[bytes] = ..., at: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...

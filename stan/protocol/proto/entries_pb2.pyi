@@ -131,7 +131,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -143,6 +143,7 @@ class MetaChange(_message.Message):
     CONSUMER_GROUP_FIELD_NUMBER: _ClassVar[int]
     SET_POLICY_FIELD_NUMBER: _ClassVar[int]
     PIN_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
@@ -154,7 +155,8 @@ class MetaChange(_message.Message):
     consumer_group: ConsumerGroupChange
     set_policy: Policy
     pin_channel: Pin
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ...) -> None: ...
+    schema: SchemaChange
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
     __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins")
@@ -183,7 +185,7 @@ class Pin(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica")
+    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema")
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
@@ -202,6 +204,7 @@ class Policy(_message.Message):
     MIN_AGE_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_MAX_FIELD_NUMBER: _ClassVar[int]
     FROM_REPLICA_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
     pattern: bytes
     name: bytes
     max_deliver: int
@@ -220,7 +223,8 @@ class Policy(_message.Message):
     min_age: int
     tombstone_max: int
     from_replica: bool
-    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ...) -> None: ...
+    schema: int
+    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ..., schema: _Optional[int] = ...) -> None: ...
 
 class Pauses(_message.Message):
     __slots__ = ("pauses",)
@@ -749,6 +753,50 @@ class ChannelOwner(_message.Message):
     member: int
     generation: int
     def __init__(self, uid: _Optional[int] = ..., member: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class SchemaChange(_message.Message):
+    __slots__ = ("pattern", "changed", "kind", "compatibility", "add", "remove", "remove_all")
+    PATTERN_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    ADD_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_ALL_FIELD_NUMBER: _ClassVar[int]
+    pattern: bytes
+    changed: int
+    kind: int
+    compatibility: int
+    add: SchemaVersion
+    remove: int
+    remove_all: bool
+    def __init__(self, pattern: _Optional[bytes] = ..., changed: _Optional[int] = ..., kind: _Optional[int] = ..., compatibility: _Optional[int] = ..., add: _Optional[_Union[SchemaVersion, _Mapping]] = ..., remove: _Optional[int] = ..., remove_all: bool = ...) -> None: ...
+
+class SchemaVersion(_message.Message):
+    __slots__ = ("version", "text", "message", "at")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    text: bytes
+    message: bytes
+    at: int
+    def __init__(self, version: _Optional[int] = ..., text: _Optional[bytes] = ..., message: _Optional[bytes] = ..., at: _Optional[int] = ...) -> None: ...
+
+class ChannelSchema(_message.Message):
+    __slots__ = ("changed", "kind", "compatibility", "versions", "last")
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    changed: int
+    kind: int
+    compatibility: int
+    versions: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
+    last: int
+    def __init__(self, changed: _Optional[int] = ..., kind: _Optional[int] = ..., compatibility: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., last: _Optional[int] = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("uid", "first_sequence", "deleted")

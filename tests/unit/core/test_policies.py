@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from stan import level, limits
 from stan.config import Config
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
-from stan.core.state.meta import LEVEL_TOO_LOW, MetaMachine
+from stan.core.state.meta import MetaMachine
 from stan.core.state.policies import TOO_MANY, Policies, row_of, rule_of, shown_policy
 from stan.patterns import matches, width
-from stan.policies import OPTIONS, PolicyRule
+from stan.policies import LEVEL_TOO_LOW, OPTIONS, PolicyRule, level_refusal
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from stan.types import SECOND, RaftIndex
@@ -244,3 +244,14 @@ def test_policies_outlive_a_restart(harness) -> None:
     set_policy(harness, "a", pb.DeliveryPolicy(max_deliver=2))
     harness.restart()
     assert harness.broker.context.policies.of(b"a", b"d") == DeliveryPolicy(max_deliver=2)
+
+
+def test_what_came_with_a_later_level_is_not_in_force_before_it() -> None:
+    configured = (PolicyRule(pattern="a", max_deliver=3, schema=2),)
+    for at, schema in ((level.DELIVERY, 0), (level.SCALE, 2)):
+        meta = machine(at)
+        refused = level_refusal(entries.Policy(schema=1), at)
+        assert put(meta, "b", schema=1).error == refused
+        assert ("policies with schema need level 3" in refused) == (at < level.SCALE)
+        found = Policies().brought_up_to(configured, meta.info).of(b"a", b"")
+        assert (found.max_deliver, found.schema) == (3, schema)

@@ -466,8 +466,19 @@ def test_every_option_of_a_policy_can_be_configured():
             pattern="jobs", name="billing:all", failover=True, ordered_by_key=True, dead_letter="", where="s.conf:4"
         ),
     )
+    asked = serve('policies { jobs { schema: valid }, a { schema: "known" } }')
+    assert [rule.schema for rule in asked.policies] == [2, 1]
     wrong = serve('policies { jobs { durables { billing { delay: "1s" } } } }')
     assert wrong.validate() == ["s.conf:1: delay is for whole channels, not for one durable"]
+
+
+def test_checks_that_this_server_cannot_make_are_refused_at_start(monkeypatch):
+    monkeypatch.setattr("stan.protocol.schemas.json_data.AVAILABLE", False)
+    parsed = understand("policies { a { schema: known }, b { schema: valid }, c { schema: most } }")
+    assert list(parsed.complaints) == [
+        "s.conf:1: schema: to check JSON, each server needs the package jsonschema-rs (pip install 'stan-broker[schemas]')",
+        "s.conf:1: expected schema to be valid or known or off",
+    ]
 
 
 def test_every_mistake_in_policies_is_told_with_its_line():

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from stan.config import ChannelLimits, ChannelOverride, StoreLimits
-from stan.patterns import inherit, literal, matches, narrowest, valid_name
+from stan.patterns import inherit, literal, matches, narrowest, overlap, valid_name
 
 DEFAULT = ChannelLimits(msgs=11, bytes=12, age_ns=13, subscriptions=14, inactivity_ns=15)
 
@@ -105,3 +105,24 @@ def test_wildcard_name_is_valid_only_in_configuration(name):
     assert valid_name(name, wildcards=True)
     assert not valid_name(name, wildcards=False)
     assert not literal(name)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common"),
+    [
+        ("a", "a", True),
+        ("a", "b", False),
+        ("a.*", "a.b", True),
+        ("a.*", "*.b", True),
+        ("a.*", "b.*", False),
+        ("a.*", "a", False),
+        ("a.>", "a", False),
+        ("a.>", "a.b.c", True),
+        (">", "a", True),
+        ("*", "a.b", False),
+        ("a.*.c", "a.>", True),
+        ("a.*.c", "*.*.d", False),
+    ],
+)
+def test_patterns_overlap_if_a_name_has_both(one, other, common) -> None:
+    assert overlap(one, other) == overlap(other, one) == common

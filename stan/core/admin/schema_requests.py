@@ -1,0 +1,218 @@
+"""Requests about schemas, answered by the leader of the metadata: add a version, check one before, remove, list.
+
+Whether a text is a schema and keeps its promise is found out here, against the state that this leader has applied; the entry
+names that state, so it is not taken if another change was faster.
+"""
+
+from stan import errors, limits
+from stan.core.context import BrokerContext, raw, text
+from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
+from stan.core.state.meta import MetaResult
+from stan.core.state.schemas import SCHEMA_CHANGED, SCHEMA_LEVEL_TOO_LOW
+from stan.errors import go_quote
+from stan.level import SCALE
+from stan.patterns import valid_name
+from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto import entries_pb2 as entries
+from stan.protocol.schemas import json_data
+from stan.protocol.schemas.checks import checker
+from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
+from stan.protocol.schemas.rules import NumberedText, SchemaText, fault, incompatible
+
+NO_SCHEMA_KIND = "stan: a schema is of kind json, avro or protobuf"
+BROKEN_PROMISE = "stan: the schema is not {} compatible: it {}"
+UNKNOWN_SCHEMA = "stan: no schema is registered for pattern {}"
+UNKNOWN_SCHEMA_VERSION = "stan: the schema of pattern {} has no version {}"
+
+
+class SchemaRequests:
+    """Handles requests about schemas."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        return {"add_schema": self._add, "check_schema": self._check, "remove_schema": self._remove}
+
+    # --- a new version --------------------------------------------------------------------------------------------------
+
+    def _add(self, accepted: AcceptedRequest) -> None:
+        change, known = self._looked_at(accepted)
+        if change is not None:
+            self._propose(accepted, change, known)
+
+    def _check(self, accepted: AcceptedRequest) -> None:
+        change, known = self._looked_at(accepted)
+        if change is not None:
+            accepted.answer(schema_version=known, changed=int(change.HasField("add")))
+
+    def _looked_at(self, accepted: AcceptedRequest) -> tuple[entries.SchemaChange | None, int]:
+        """The change that a request asks for, and the number under which its text is registered already (0: it is not); None if
+        the request was refused."""
+        request: pb.AddSchemaRequest | pb.CheckSchemaRequest = accepted.request
+        context = self.context
+        error = self._fault(request)
+        if error:
+            accepted.refuse(error)
+            return None, 0
+        if context.meta.info is None:
+            accepted.refuse(errors.BUSY, retry=True)
+            return None, 0
+        found = context.meta.schemas.by_pattern.get(request.pattern)
+        promise = request.compatibility if request.HasField("compatibility") else found.compatibility if found else 0
+        change = entries.SchemaChange(
+            pattern=request.pattern, changed=found.changed if found else 0, kind=request.kind, compatibility=promise
+        )
+        versions = found.versions if found else ()
+        known = next((v.version for v in versions if (v.text, v.message) == (request.text, request.message)), 0)
+        if known and found is not None and found.kind == request.kind:
+            return change, known
+        number = request.schema_version if isinstance(request, pb.AddSchemaRequest) else 0
+        change.add.version, change.add.text = number, request.text
+        change.add.message, change.add.at = request.message, context.clock.wall
+        error = context.meta.schemas.refusal(change)
+        if error:
+            accepted.refuse(error)
+            return None, 0
+        if not number:
+            kind = SchemaKind(request.kind)
+            earlier = [NumberedText(v.version, SchemaText(kind, v.text, text(v.message))) for v in versions]
+            new = SchemaText(kind, request.text, text(request.message))
+            complaints = incompatible(new, earlier, Compatibility(promise))
+            if complaints:
+                told = BROKEN_PROMISE.format(word(Compatibility(promise)), complaints[0])
+                if isinstance(request, pb.AddSchemaRequest):
+                    accepted.refuse(_clipped(told))
+                else:
+                    accepted.answer(complaints=[raw(_clipped(one)) for one in complaints])
+                return None, 0
+        return change, 0
+
+    def _fault(self, request: pb.AddSchemaRequest | pb.CheckSchemaRequest) -> str:
+        """What is wrong with a request by itself, or too early; "" if nothing is."""
+        if not _is_pattern(request.pattern):
+            return errors.INVALID_ADMIN
+        if int(request.kind) not in tuple(SchemaKind):
+            return NO_SCHEMA_KIND
+        if int(request.compatibility) not in tuple(Compatibility) or len(request.message) > limits.NAME_BYTES_MAX:
+            return errors.INVALID_ADMIN
+        if self.context.meta.info is not None and self.context.meta.level < SCALE:
+            return SCHEMA_LEVEL_TOO_LOW
+        schema = SchemaText(SchemaKind(request.kind), request.text, text(request.message))
+        why = fault(schema)
+        if not why and (schema.kind is not SchemaKind.JSON or json_data.AVAILABLE):
+            try:
+                checker(schema)
+            except SchemaError as error:
+                why = str(error)
+        return _clipped(f"stan: this is no schema of kind {word(schema.kind)}: {why}") if why else ""
+
+    def _propose(self, accepted: AcceptedRequest, change: entries.SchemaChange, known: int) -> None:
+        found = self.context.meta.schemas.by_pattern.get(change.pattern)
+        if known and found is not None and found.compatibility == change.compatibility:
+            accepted.answer(schema_version=known)
+            return
+
+        def done(result: object, error: str) -> None:
+            if not isinstance(result, MetaResult):
+                accepted.refuse(error or errors.BUSY, retry=True)
+            elif result.error:
+                accepted.refuse(result.error, retry=result.error == SCHEMA_CHANGED)
+            else:
+                now = self.context.meta.schemas.by_pattern[change.pattern]
+                given = change.add.version or now.last
+                accepted.answer(schema_version=known or given, changed=int(result.schemas_changed))
+
+        self.context.change_meta(done, schema=change)
+
+    # --- removing and listing --------------------------------------------------------------------------------------------
+
+    def _remove(self, accepted: AcceptedRequest) -> None:
+        request: pb.RemoveSchemaRequest = accepted.request
+        found = self.context.meta.schemas.by_pattern.get(request.pattern)
+        name = go_quote(text(request.pattern))
+        if not _is_pattern(request.pattern):
+            accepted.refuse(errors.INVALID_ADMIN)
+        elif self.context.meta.info is None:
+            accepted.refuse(errors.BUSY, retry=True)
+        elif found is None:
+            accepted.refuse(UNKNOWN_SCHEMA.format(name))
+        elif request.schema_version and not any(one.version == request.schema_version for one in found.versions):
+            accepted.refuse(UNKNOWN_SCHEMA_VERSION.format(name, request.schema_version))
+        else:
+            gone = 1 if request.schema_version else len(found.versions)
+
+            def done(result: object, error: str) -> None:
+                if not isinstance(result, MetaResult):
+                    accepted.refuse(error or errors.BUSY, retry=True)
+                elif result.error:
+                    accepted.refuse(result.error, retry=result.error == SCHEMA_CHANGED)
+                else:
+                    accepted.answer(changed=gone)
+
+            change = entries.SchemaChange(
+                pattern=request.pattern,
+                changed=found.changed,
+                kind=found.kind,
+                compatibility=found.compatibility,
+                remove=request.schema_version,
+                remove_all=not request.schema_version,
+            )
+            self.context.change_meta(done, schema=change)
+
+    def listed(self, accepted: AcceptedRequest) -> None:
+        """A SchemasRequest."""
+        request: pb.SchemasRequest = accepted.request
+        if request.channel and (request.pattern or not valid_name(text(request.channel), wildcards=False)):
+            accepted.refuse(errors.INVALID_QUESTION)
+            return
+        response = pb.SchemasResponse()
+        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        most = min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)
+        for pattern, row, version in self._versions(request):
+            shown = pb.SchemaStatus(
+                pattern=pattern,
+                kind=pb.SchemaKind.Name(row.kind),
+                compatibility=pb.SchemaCompatibility.Name(row.compatibility),
+                schema_version=version.version,
+                text=b"" if request.without_texts else version.text,
+                message=version.message,
+                at=version.at,
+                size=len(version.text),
+            )
+            room -= shown.ByteSize() + ITEM_ROOM
+            if response.schemas and (room < 0 or len(response.schemas) == most):
+                response.more = True
+                break
+            response.schemas.append(shown)
+        accepted.answer_with(response)
+
+    def _versions(self, request: pb.SchemasRequest) -> list[tuple[bytes, entries.ChannelSchema, entries.SchemaVersion]]:
+        """What a request asks for, by pattern and number."""
+        schemas = self.context.meta.schemas
+        if request.channel:
+            covering = schemas.of(request.channel)
+            rows = {} if covering is None else dict([covering])
+        elif request.pattern:
+            rows = {key: row for key, row in schemas.by_pattern.items() if key == request.pattern}
+        else:
+            rows = schemas.by_pattern
+        behind = request.after_pattern, request.after_version
+        return [
+            (pattern, row, version)
+            for pattern, row in sorted(rows.items(), key=lambda item: item[0])
+            for version in row.versions
+            if request.schema_version in (0, version.version) and (pattern, version.version) > behind
+        ]
+
+
+def _is_pattern(pattern: bytes) -> bool:
+    return len(pattern) <= limits.CHANNEL_NAME_BYTES_MAX and valid_name(text(pattern), wildcards=True)
+
+
+def _clipped(told: str) -> str:
+    most = limits.SCHEMA_REFUSAL_BYTES_MAX
+    return told if len(told) <= most else f"{told[:most]}..."

@@ -1,0 +1,24 @@
+"""Whether the data of a message fits a schema, by kind. The data is anybody's: time and memory are in proportion to its size."""
+
+from collections.abc import Callable
+from typing import Final
+
+from stan.protocol.schemas import json_data
+from stan.protocol.schemas.kinds import SchemaKind
+from stan.protocol.schemas.rules import SchemaText
+
+Check = Callable[[bytes], str]
+"""Tells the path to what does not fit, and why; "" if the data fits."""
+
+_MAKERS: Final[dict[SchemaKind, Callable[[SchemaText], Check]]] = {
+    SchemaKind.JSON: lambda schema: json_data.checker(schema.text),
+}
+
+
+def checker(schema: SchemaText) -> Check:
+    """The check of data by a schema.
+
+    Raises:
+        SchemaError: it is none, or this program cannot check by it.
+    """
+    return _MAKERS[schema.kind](schema)

@@ -1,0 +1,33 @@
+"""The kinds of schemas, and which versions of a schema must be able to read each other's messages."""
+
+from enum import IntEnum
+from typing import Final
+
+HEADER: Final = b"stan-schema"
+"""The header in which a message says by which version of its channel's schema it was written: a number."""
+
+
+class SchemaKind(IntEnum):
+    """How messages are written, and in which language a schema says so; as in the log, numbers are never reused."""
+
+    JSON = 1  # JSON Schema, of data in JSON
+    AVRO = 2  # of one datum in Avro's binary form, without a header of Avro's
+    PROTOBUF = 3  # a FileDescriptorSet, and the name of a message in it
+
+
+class Compatibility(IntEnum):
+    """What a new version of a schema promises to all versions that there are; as in the log, numbers are never reused."""
+
+    BACKWARD = 0  # who reads by the new version understands what was written by the earlier ones
+    FORWARD = 1  # who reads by an earlier version understands what is written by the new one
+    FULL = 2  # both
+    NONE = 3  # nothing
+
+
+class SchemaError(ValueError):
+    """A text is no schema of its kind: says where and why."""
+
+
+def word(member: SchemaKind | Compatibility) -> str:
+    """How people write it."""
+    return member.name.lower()

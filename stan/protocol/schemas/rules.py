@@ -1,0 +1,91 @@
+"""What is asked of schemas of each kind: whether a text is one, and whether a new version may follow earlier ones."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from stan.limits import SCHEMA_BYTES_MAX, SCHEMA_COMPLAINTS_MAX
+from stan.protocol.schemas import json_schema
+from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
+
+
+class SchemaText(NamedTuple):
+    """A schema, or one version of one, as it is registered."""
+
+    kind: SchemaKind
+    text: bytes
+    message: str = ""  # with protobuf: the full name of the message
+
+
+class NumberedText(NamedTuple):
+    """A version of a schema."""
+
+    version: int
+    schema: SchemaText
+
+
+class _Rules(NamedTuple):
+    """What is asked of one kind."""
+
+    parse: Callable[[SchemaText], Any]
+    """Raises SchemaError."""
+    not_read: Callable[[Any, Any], list[str]]
+    """Called with two parsed schemas: why the first may not understand what was written by the second."""
+
+
+_RULES = {
+    SchemaKind.JSON: _Rules(lambda schema: json_schema.parse(schema.text), json_schema.not_read),
+}
+
+
+def fault(schema: SchemaText) -> str:
+    """What is wrong with a schema by itself; "" if nothing is."""
+    if len(schema.text) > SCHEMA_BYTES_MAX:
+        return f"a schema has at most {SCHEMA_BYTES_MAX} bytes, not {len(schema.text)}"
+    try:
+        parsed(schema)
+    except SchemaError as error:
+        return str(error)
+    return ""
+
+
+def parsed(schema: SchemaText) -> Any:
+    """A schema as the functions of its kind take it.
+
+    Raises:
+        SchemaError: it is none.
+    """
+    return _RULES[schema.kind].parse(schema)
+
+
+def incompatible(schema: SchemaText, earlier: Sequence[NumberedText], promise: Compatibility) -> list[str]:
+    """Why a schema may not follow earlier versions of the same kind, the newest first, each with version and path; empty: it may.
+
+    Raises:
+        SchemaError: one of them is no schema.
+    """
+    if promise is Compatibility.NONE:
+        return []
+    found: list[str] = []
+    new, not_read = parsed(schema), _RULES[schema.kind].not_read
+    for version, other in sorted(earlier, reverse=True):
+        old = parsed(other)
+        if promise is not Compatibility.FORWARD:
+            found += [f"does not read version {version}: {why}" for why in not_read(new, old)]
+        if promise is not Compatibility.BACKWARD:
+            found += [f"is not read by version {version}: {why}" for why in not_read(old, new)]
+        if len(found) >= SCHEMA_COMPLAINTS_MAX:
+            break
+    return found[:SCHEMA_COMPLAINTS_MAX]
+
+
+def compared(one: SchemaText, other: SchemaText) -> tuple[list[str], list[str]]:
+    """Why the first may not understand what is written by the other, and the other way round.
+
+    Raises:
+        SchemaError: one of them is no schema.
+    """
+    if one.kind is not other.kind:
+        differ = [f"{word(one.kind)} is not {word(other.kind)}"]
+        return differ, differ
+    not_read, first, second = _RULES[one.kind].not_read, parsed(one), parsed(other)
+    return not_read(first, second), not_read(second, first)
