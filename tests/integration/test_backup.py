@@ -180,6 +180,45 @@ def test_policies_and_numbers_of_redeliveries_are_put_back(other, tmp_path) -> N
     assert asyncio.run(policies_and_failures(other)) == before
 
 
+def test_schemas_are_put_back_under_their_numbers(other, tmp_path) -> None:
+    saved = str(tmp_path / "saved")
+    texts = [b'{"type": "object", "title": "%d"}' % number for number in range(3)]
+
+    async def fill(server) -> None:
+        async with stan_client.Direct(server.url, server.cluster_id) as direct:
+            for text in texts:
+                await direct.admin.add_schema("jobs.*", text, compatibility=pb.FULL)
+            await direct.admin.remove_schema("jobs.*", 2)
+            await direct.admin.add_schema("others", texts[0])
+            await direct.admin.set_policy("jobs.*", pb.DeliveryPolicy(schema=2))
+
+    async def there(server) -> list[tuple[bytes, int, bytes, int]]:
+        async with stan_client.Direct(server.url, server.cluster_id) as direct:
+            found = await direct.admin.schemas()
+        return [(one.pattern, one.schema_version, one.text, one.compatibility) for one in found]
+
+    async def change(server, text: bytes) -> None:
+        async with stan_client.Direct(server.url, server.cluster_id) as direct:
+            await direct.admin.remove_schema("jobs.*", 3)
+            await direct.admin.add_schema("jobs.*", text, version=3)
+
+    (tmp_path / "from").mkdir()
+    with StanServer(tmp_path / "from") as server:
+        asyncio.run(fill(server))
+        before = asyncio.run(there(server))
+        assert [one[:2] for one in before] == [(b"jobs.*", 1), (b"jobs.*", 3), (b"others", 1)]
+        assert stan(server, "backup", saved)[0] == 0
+        assert stan(server, "backup", f"{saved}-part", "--channels", "jobs.*")[0] == 0
+    assert [one.version for one in read_index(tmp_path / "saved-part").schemas] == [1, 3]
+    for _ in range(2):
+        code, output = stan(other, "restore", saved, "--yes")
+        assert code == 0, output
+        assert asyncio.run(there(other)) == before
+    asyncio.run(change(other, texts[1]))
+    code, output = stan(other, "restore", saved, "--yes")
+    assert (code, "Version 3 of the schema of jobs.* is another one here" in output.replace("\n", " ")) == (1, True)
+
+
 def test_restore_again_changes_nothing_and_a_channel_in_use_is_refused(origin, other, tmp_path) -> None:
     saved = str(tmp_path / "saved")
     assert stan(origin, "backup", saved)[0] == 0

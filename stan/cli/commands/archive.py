@@ -11,6 +11,7 @@ to be put back as delayed. Promises: a backup is whole or has no backup.json; da
 offset. Files are read and written block by block.
 """
 
+import base64
 import json
 import os
 import zlib
@@ -29,15 +30,18 @@ from stan.protocol.proto.admin_pb2 import (
     DeliveryPolicy,
     PolicyStatus,
     ReadDelayedResponse,
+    SchemaCompatibility,
+    SchemaKind,
+    SchemaStatus,
     SubscriptionsResponse,
 )
 from stan.protocol.proto.extension_pb2 import FetchResponse
 from stan.protocol.proto.wire_pb2 import MsgProto
 from stan.types import SECOND, MiB
 
-FORMAT: Final = 3
-FORMATS: Final = (1, 2, FORMAT)
-"""Which can be read; the first one had no policies, the second one no delayed messages."""
+FORMAT: Final = 4
+FORMATS: Final = (1, 2, 3, FORMAT)
+"""Which can be read; the first one had no policies, the second one no delayed messages, the third one no schemas."""
 INDEX: Final = "backup.json"
 MAGIC: Final = b"SBK1"
 BLOCK_BYTES_MAX: Final = 128 * MiB
@@ -76,6 +80,18 @@ class SavedPolicy:
     options: dict[str, Any]  # what it sets, as stan.policies.options_of gives it
 
 
+@dataclass(frozen=True, slots=True)
+class SavedSchema:
+    """One version of the schema of a pattern of channels."""
+
+    pattern: str
+    kind: int
+    compatibility: int
+    version: int
+    text: str  # base64
+    message: str  # of protobuf
+
+
 @dataclass(slots=True)
 class BackupIndex:
     """What backup.json says."""
@@ -86,6 +102,7 @@ class BackupIndex:
     product: str
     channels: list[SavedChannel] = field(default_factory=list)
     policies: list[SavedPolicy] = field(default_factory=list)
+    schemas: list[SavedSchema] = field(default_factory=list)  # by pattern and version
     format: int = FORMAT
 
 
@@ -202,6 +219,25 @@ def policy_of(saved: SavedPolicy) -> DeliveryPolicy:
     return policy
 
 
+def saved_schema(found: SchemaStatus) -> SavedSchema:
+    """A version of a schema as it is saved; the inverse of `schema_of`."""
+    text = base64.b64encode(found.text).decode()
+    pattern, message = text_of(found.pattern), text_of(found.message)
+    return SavedSchema(pattern, found.kind, found.compatibility, found.schema_version, text, message)
+
+
+def schema_of(saved: SavedSchema) -> SchemaStatus:
+    """A saved version as a message. Raises TypeError, ValueError: it is none."""
+    return SchemaStatus(
+        pattern=saved.pattern.encode("utf-8", "surrogateescape"),
+        kind=SchemaKind.Name(saved.kind),
+        compatibility=SchemaCompatibility.Name(saved.compatibility),
+        schema_version=saved.version,
+        text=base64.b64decode(saved.text, validate=True),
+        message=saved.message.encode("utf-8", "surrogateescape"),
+    )
+
+
 def write_index(directory: Path, index: BackupIndex) -> None:
     """The backup is whole. Raises OSError."""
     path, new = directory / INDEX, directory / f"{INDEX}.new"
@@ -227,9 +263,12 @@ def read_index(directory: Path) -> BackupIndex:
             raise ArchiveError(f"{path}: format {said['format']}, this program reads formats up to {FORMAT}")
         channels = [SavedChannel(**channel) for channel in said.pop("channels")]
         policies = [SavedPolicy(**policy) for policy in said.pop("policies", [])]
+        schemas = [SavedSchema(**schema) for schema in said.pop("schemas", [])]
         for policy in policies:
             policy_of(policy)
-        index = BackupIndex(**said, channels=channels, policies=policies)
+        for schema in schemas:
+            schema_of(schema)
+        index = BackupIndex(**said, channels=channels, policies=policies, schemas=schemas)
         for channel in channels:
             for one in fields(channel):
                 if type(getattr(channel, one.name)) is not (get_origin(one.type) or one.type):

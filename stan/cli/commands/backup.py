@@ -34,6 +34,8 @@ from stan.cli.commands.archive import (
     saved_messages,
     saved_policy,
     saved_positions,
+    saved_schema,
+    schema_of,
     write_index,
 )
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
@@ -42,7 +44,7 @@ from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import session
 from stan.errors import UNKNOWN_CHANNEL
-from stan.patterns import matches, valid_name
+from stan.patterns import matches, overlap, valid_name
 from stan.protocol.kernel.rows import columns, pack_rows
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto.admin_pb2 import ReadDelayedResponse
@@ -110,6 +112,11 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
 
                 saved = await _together(one(at, status) for at, status in enumerate(found, 1))
             index.channels = [channel for channel in saved if channel is not None]
+            index.schemas = [
+                saved_schema(one)
+                for one in (await direct.admin.schemas())
+                if pattern == ALL or overlap(pattern, text_of(one.pattern))
+            ]
             if pattern == ALL:
                 index.policies = [
                     saved_policy(one) for one in (await direct.admin.policies()).policies if not one.configured
@@ -215,6 +222,7 @@ def restore(
         index.channels = [one for one in index.channels if matches(pattern, one.name)]
         if pattern != ALL:
             index.policies = []
+            index.schemas = [one for one in index.schemas if overlap(pattern, one.pattern)]
         if names and not index.channels:
             raise CliError(
                 f"No channel of the backup matches {pattern!r}. It has: {', '.join(names[:NAMES_SHOWN_MAX])}"
@@ -240,6 +248,7 @@ def restore(
 async def _restore(target: Target, directory: Path, index: BackupIndex, view: View) -> int:
     async with session(target, timeout_s=PATIENCE_S) as direct:
         payload_max = direct.max_payload
+        await _put_schemas_back(direct, index)
         await _put_policies_back(direct, index)
         with bar("Restoring", sum(one.messages for one in index.channels)) as advance:
 
@@ -257,6 +266,36 @@ async def _restore(target: Target, directory: Path, index: BackupIndex, view: Vi
             await _together(one(channel) for channel in index.channels)
     show(_saved_table(index, "Restored", []), view)
     return 0
+
+
+async def _put_schemas_back(direct: stan_client.Direct, index: BackupIndex) -> None:
+    """Register the schemas that were there when the backup was made, under their numbers, as messages name these; before the
+    messages come. Where a number is that of another text by now, nothing is restored."""
+    there = {(one.pattern, one.schema_version): one for one in await direct.admin.schemas()} if index.schemas else {}
+    missing: list[pb.SchemaStatus] = []
+    for one in map(schema_of, index.schemas):
+        known = there.get((one.pattern, one.schema_version))
+        if known is None:
+            missing.append(one)
+        elif (known.kind, known.text, known.message) != (one.kind, one.text, one.message):
+            raise CliError(
+                f"Nothing was restored. Version {one.schema_version} of the schema of {text_of(one.pattern)} is another one "
+                "here, and messages of the backup name it."
+            )
+    for one in missing:
+        try:
+            await direct.admin.add_schema(
+                text_of(one.pattern),
+                one.text,
+                one.kind,
+                message=text_of(one.message),
+                compatibility=one.compatibility,
+                version=one.schema_version,
+            )
+        except stan_client.ServerError as error:
+            raise CliError(
+                f"The schema of {text_of(one.pattern)} was not restored, and nothing else: {error}."
+            ) from None
 
 
 async def _put_policies_back(direct: stan_client.Direct, index: BackupIndex) -> None:
@@ -418,6 +457,7 @@ def _saved_table(index: BackupIndex, head: str, gone: list[str]) -> Table:
             "made": index.made,
             "messages": messages,
             "policies": len(index.policies),
+            "schemas": len(index.schemas),
             "channels": [
                 {
                     "name": one.name,
