@@ -1,7 +1,5 @@
 """Requests about policies of delivery, answered by the leader of the metadata: set one, list them, tell what is in force."""
 
-from typing import Final
-
 from stan import errors, limits
 from stan.core.context import BrokerContext, raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM

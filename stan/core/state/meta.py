@@ -13,7 +13,7 @@ from stan.core.state.policies import TOO_MANY, with_policy
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
 from stan.limits import PINS_MAX
-from stan.policies import level_refusal
+from stan.policies import LEVEL_TOO_LOW, level_refusal
 from stan.protocol.channels import folded
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
@@ -174,8 +174,9 @@ class MetaMachine:
         return MetaResult(raised=to)
 
     def _set_policy(self, policy: pb.Policy) -> MetaResult:
-        if refused := level_refusal(policy, self.level if self.info is not None else 0):
-            return MetaResult(error=refused)
+        refused = level_refusal(policy, self.level)
+        if self.info is None or refused:
+            return MetaResult(error=refused or LEVEL_TOO_LOW)
         changed = with_policy(self.info, policy)
         if changed is None:
             return MetaResult(error=TOO_MANY)
