@@ -6,6 +6,7 @@ send after a reconnect what they wanted to send before. All they see goes into t
 
 from random import Random
 
+from stan.protocol.compaction import DELETE_HEADER
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
 from tests.kit.guids import guids
@@ -19,6 +20,13 @@ ATTEMPTS = 5
 START = {"first": 4, "new": 0}
 WITHOUT_GUID = 0.02
 """How often a publish is followed by one that has none."""
+
+
+def value_of(message):
+    """What the publisher of a message has called it: the data, or what a tombstone has in their place."""
+    return message.data.decode() or next(
+        (one.value.decode() for one in message.headers if one.key == DELETE_HEADER), ""
+    )
 
 
 class SimClient:
@@ -312,7 +320,7 @@ class Subscriber(SimClient):
         self.request("_STAN.sub.test-cluster", request, answer, self.restart)
 
     def _message(self, message, sub):
-        value = message.data.decode()
+        value = value_of(message)
         self.history.events.append(
             Delivered(self.loop.now, sub, message.sequence, value, message.redelivered, message.redelivery_count)
         )

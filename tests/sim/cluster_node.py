@@ -22,6 +22,7 @@ from stan.protocol.proto import wire_pb2 as wire
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.files import PowerCut
+from tests.sim.clients import value_of
 from tests.sim.database import SimDatabase
 from tests.sim.loop import NodeRuntime, disk
 from tests.sim.nats import NodePort
@@ -432,6 +433,6 @@ def values_of(records):
     while at < len(records):
         (size,) = LENGTH.unpack_from(records, at)
         message = wire.MsgProto.FromString(bytes(records[at + 4 : at + 4 + size]))
-        found.append((message.subject.decode(), message.sequence, message.data.decode()))
+        found.append((message.subject.decode(), message.sequence, value_of(message)))
         at += 4 + size
     return found

@@ -162,6 +162,7 @@ class History:
         self.replicas = defaultdict(dict)  # group -> node -> what must be the same on all
         self.max_deliver = 0  # deliveries that the policy of all positions allows; 0: no limit
         self.failover = False  # queue groups are failover groups
+        self.keyed = {}  # channel -> sequence -> (key, whether it is a tombstone), of channels that are compacted
         self.key_of = None  # gives the key of a value, where queue groups are key-ordered
         self.wide = False  # no window is ever full
         self.dead_letters = set()  # (channel, sequence, client id) of what became a dead letter of a plain subscription
@@ -373,6 +374,38 @@ def check_removed(history):
         done = history.removed[d.sub.channel].get(d.sequence, (0, 0))[1]
         if done and d.at > done + REACH and not history.explained(done, d.at, (d.sub.member,)):
             yield f"{d.sub}: got {d.sequence} {(d.at - done) / 1e9:.3f}s after it was removed"
+
+
+def table_of(keyed, sequences):
+    """What who has read *sequences* knows: of each key the newest message, without keys that were deleted."""
+    table = {}
+    for sequence in sorted(sequences):
+        key, tombstone = keyed[sequence]
+        table.pop(key, None)
+        if not tombstone:
+            table[key] = sequence
+    return table
+
+
+def check_tables(history):
+    """C19: who folds what is left of a compacted channel by key gets what the fold of all messages gives, and so does every
+    position that has got to the end, wherever it stood when messages went."""
+    for channel, keyed in history.keyed.items():
+        floor = max(keyed) - history.limits[channel] if channel in history.limits else 0
+
+        def table(sequences, keyed=keyed, floor=floor):
+            return {key: sequence for key, sequence in table_of(keyed, sequences).items() if sequence > floor}
+
+        whole, left = table(keyed), table([sequence for sequence, _ in history.final[channel]])
+        if left != whole:
+            yield f"{channel}: what is left gives {left}, all gives {whole}"
+        got = defaultdict(set)
+        for d in history.deliveries:
+            if d.sub.channel == channel and d.sequence in keyed:
+                got[d.sub.consumer].add(d.sequence)
+        for consumer, where in history.must_finish.items():
+            if where == channel and (made := table(got[consumer])) != whole:
+                yield f"{consumer}: has made {made}, all gives {whole}"
 
 
 def check_expired(history):
@@ -939,6 +972,7 @@ CHECKS = (
     check_one_order,
     check_dense,
     check_removed,
+    check_tables,
     check_expired,
     check_real_time,
     check_honest,

@@ -256,6 +256,33 @@ def a_key_waits_for_nothing(story):
     story.change(story.right, 12, at=story.at + 5 * SECOND)
 
 
+def keys_of(tombstones=()):
+    """Of the story's messages: two keys in turn."""
+    return {number: (b"%d" % (number % 2), number in tombstones) for number in range(1, MESSAGES + 1)}
+
+
+@spoils("check_tables")
+def a_key_is_lost(story):
+    story.history.keyed["a"] = keys_of()
+    story.history.removal_asked("a", range(1, MESSAGES + 1), story.at)
+    story.history.final["a"] = story.history.final["a"][:-1]
+
+
+@spoils("check_tables")
+def a_deleted_key_comes_back(story):
+    story.history.keyed["a"] = keys_of({MESSAGES})
+    story.history.removal_asked("a", [MESSAGES], story.at)
+    story.history.final["a"] = story.history.final["a"][:-1]
+
+
+@spoils("check_tables")
+def a_position_misses_a_tombstone(story):
+    story.history.keyed["a"] = keys_of({MESSAGES - 1})
+    story.history.events = [e for e in story.history.events if getattr(e, "sequence", 0) != MESSAGES - 1]
+    story.history.removal_asked("a", [MESSAGES - 1, MESSAGES - 3], story.at)
+    story.history.final["a"] = [(at, value) for at, value in story.history.final["a"] if at != MESSAGES - 1]
+
+
 @spoils("check_removed")
 def a_removed_message_is_there(story):
     story.history.removal_asked("a", [3], story.at)

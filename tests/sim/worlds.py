@@ -39,6 +39,8 @@ WORLDS = {
     "cluster-deferred": ("tests.sim.delay_worlds", "ClusterDeferred"),
     "ttl": ("tests.sim.ttl_worlds", "NodeTtl"),
     "cluster-ttl": ("tests.sim.ttl_worlds", "ClusterTtl"),
+    "compaction": ("tests.sim.compaction_worlds", "NodeCompaction"),
+    "cluster-compaction": ("tests.sim.compaction_worlds", "ClusterCompaction"),
     "consumer-groups": ("tests.sim.consumer_group_worlds", "ClusterConsumerGroup"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
     "damage": ("tests.sim.damage_worlds", "NodeDamage"),
