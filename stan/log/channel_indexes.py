@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
-from stan.core.base.compaction import Compaction
+from stan.core.base.compaction import Compaction, CompactionState
 from stan.invariant import broken
 from stan.limits import CHANGES_BYTES_MAX
 from stan.log.index import BatchIndex, Removed, Tail
@@ -192,6 +192,10 @@ class Visible:
 
     def compact(self, marks: Mapping[ChannelUid, Compaction]) -> None:
         """Of these channels messages may be left out, as *marks* say. Only logs in files do it, in `clean`."""
+
+    def compacted(self) -> dict[ChannelUid, CompactionState]:
+        """How far each channel has got."""
+        return {}
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment. A batch that is committed later makes the channel anew."""

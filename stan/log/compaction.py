@@ -2,8 +2,8 @@
 
 Promises, for the messages up to `until` of one channel: of those with the same key one stays, the newest (or, as the policy says,
 the oldest); messages without a key stay; a tombstone goes only if it is its key's newest message, lies below the last message
-that the pass has seen, and everything older of its key has gone before. So whoever folds what is left by key gets what the fold
-of all gives.
+that the pass has seen, and everything older of its key went in an earlier pass: who reads on meanwhile cannot have got what it
+deletes. So whoever folds what is left by key gets what the fold of all gives.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ class CompactedRange:
     mark: Compaction
     clean_until: Sequence  # up to here an earlier pass has left one message of each key
     until: Sequence = NOTHING  # the last message that this pass has seen, at most mark.until
-    newest_tombstone: Sequence = NOTHING  # that has stayed
+    newest_tombstone: Sequence = NOTHING  # that has stayed, and is not the last message
 
 
 @dataclass(slots=True)
@@ -122,9 +122,9 @@ class KeyMap:
             if kept is not None and (sequence > kept if mark.keep_first else sequence < kept):
                 yield place
             elif place in tombstones and not mark.keep_first:
-                if sequence <= mark.tombstones_until and sequence < last:
+                if sequence <= min(mark.tombstones_until, target.clean_until) and sequence < last:
                     yield place
-                else:
+                elif sequence < last:
                     target.newest_tombstone = max(target.newest_tombstone, Sequence(sequence))
 
 

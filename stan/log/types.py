@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
-from stan.core.base.compaction import Compaction
+from stan.core.base.compaction import Compaction, CompactionState
 from stan.core.base.ready import Index
 from stan.errors import NotNow
 from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
@@ -143,6 +143,9 @@ class GroupLog(Protocol):
 
     def compact(self, marks: Mapping[ChannelUid, Compaction]) -> None:
         """Of these channels messages may be left out (a committed decision that durable state covers); `clean` does it."""
+
+    def compacted(self) -> dict[ChannelUid, CompactionState]:
+        """How far each channel has got with that since the log was opened."""
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment."""

@@ -60,7 +60,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.files = CrashingFiles()
         self.index = 0
         self.messages = {COMPACTED: [], PLAIN: []}  # (sequence, MsgProto), all that were ever committed
-        self.mark = Compaction(0, 0, self.keep_first)
+        self.mark = Compaction(0, 0, 0, self.keep_first)
         self.readers = []  # (position, table): what paused readers have made of it
         self.open()
 
@@ -131,21 +131,26 @@ class CompactionMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1), tombstones=st.floats(0, 1))
     def decide(self, share, tombstones):
-        """More may be left out; tombstones only where all paused readers have passed."""
+        """More may be left out, as far as no tombstone is above a reader at once."""
         last = len(self.messages[COMPACTED])
         until = max(self.mark.until, int(last * share))
-        passed = min([until, *(position for position, _ in self.readers)])
-        gone = max(self.mark.tombstones_until, int(passed * tombstones))
-        self.mark = Compaction(until, gone, self.keep_first, self.index)
+        gone = max(self.mark.tombstones_until, int(min([until, *self.positions()]) * tombstones))
+        self.mark = Compaction(until, gone, 0, self.keep_first, self.index)
+
+    def positions(self):
+        return [position for position, _ in self.readers]
 
     @rule(share=st.floats(0, 1))
     def pause(self, share):
-        """A reader has read so far, and goes on later."""
+        """A reader from the beginning has read so far, and goes on later."""
         if len(self.readers) < 3:
-            last = len(self.messages[COMPACTED])
-            position = max(self.mark.tombstones_until, int(last * share))
-            read = [message for message in self.messages[COMPACTED] if message[0] <= position]
+            position = int(len(self.messages[COMPACTED]) * share)
+            read = [message for message in self.replay(COMPACTED) if message[0] <= position]
             self.readers.append((position, folded({}, read, keep_first=self.keep_first)))
+
+    def compact(self, log):
+        passed = min([self.mark.tombstones_until, *self.positions()])
+        log.compact({COMPACTED: self.mark._replace(tombstones_until=passed)})
 
     @rule()
     def go_on(self):
@@ -156,7 +161,7 @@ class CompactionMachine(RuleBasedStateMachine):
     def clean(self, seed, calls, late):
         log = self.log
         log.release(self.index)
-        log.compact({COMPACTED: self.mark})
+        self.compact(log)
         self.run(log.clean, seed, calls)
         if not late and log is self.log:
             self.log.commit(self.index)
@@ -169,7 +174,7 @@ class CompactionMachine(RuleBasedStateMachine):
         def act():
             for _ in range(60):
                 log.release(self.index)
-                log.compact({COMPACTED: self.mark})
+                self.compact(log)
                 log.clean()
             assert log._compactor.under_way is None
 

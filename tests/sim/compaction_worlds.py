@@ -85,7 +85,8 @@ class _Compacting:
         for client in [one for one in self.clients.values() if isinstance(one, Subscriber) and one.kind == "durable"]:
             at = self.random.randint(self.loop.now, end)
             self.faults.append((at, "sleep"))
-            self.loop.at(at, self._sleep, client, self.random.randint(300, 2500) * MILLISECOND)
+            length = self.random.choice((self.random.randint(300, 2500), self.random.randint(4000, 9000)))
+            self.loop.at(at, self._sleep, client, length * MILLISECOND)
 
     def _sleep(self, client, length):
         self.history.cause(self.loop.now, self.loop.now + length, "client sleeps", client.client_id)

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from stan.core.publishing.compacting import Compacting
+from stan.core.state.group import GroupMachine
 from stan.log.compaction import KeyMap
 from tests.sim.compaction_worlds import ClusterCompaction, NodeCompaction
 
@@ -24,7 +24,7 @@ def test_compaction_leaves_nothing_to_complain_about(kind, name):
 
 
 def forgets_positions(monkeypatch):
-    monkeypatch.setattr(Compacting, "_passed", lambda _self, _number, _channel, index, _policy: index.last_sequence)
+    monkeypatch.setattr(GroupMachine, "passed", lambda _self, _uid: None)
 
 
 def keeps_no_newest(monkeypatch):

@@ -11,5 +11,13 @@ class Compaction(NamedTuple):
 
     until: Sequence
     tombstones_until: Sequence = Sequence(0)  # up to here also the tombstone that is its key's newest message
+    overdue_until: Sequence = Sequence(0)  # up to here they wait for no position any more
     keep_first: bool = False  # the oldest message of a key is kept, else the newest
     index: RaftIndex = RaftIndex(0)  # type: ignore[assignment] # hides tuple.index; of the entry that decided it
+
+
+class CompactionState(NamedTuple):
+    """How far the log of one node has got with a channel."""
+
+    until: Sequence  # up to here there is one message of each key
+    newest_tombstone: Sequence  # of those up to there that have stayed and could go; 0: there is none

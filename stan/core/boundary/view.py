@@ -19,7 +19,7 @@ from stan.core.state.compactions import Compactions
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.protocol.channels import Subjects
-from stan.types import ChannelUid, GroupId, Nanos, RaftIndex
+from stan.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
 
 
 class GroupView(Protocol):
@@ -171,9 +171,17 @@ class BrokerView:
         return self._context.deleted(group, uid)
 
     def compactions(self, group: GroupId, index: RaftIndex) -> Mapping[ChannelUid, Compaction]:
-        """How far the channels of a group are compacted, as its entries up to *index* say."""
+        """How far the channels of a group may be compacted, as its entries up to *index* say; tombstones only where no position
+        is below them now."""
         found = self._context.groups.get(group)
-        return {} if found is None else found.machine.part(Compactions).up_to(index)
+        if found is None:
+            return {}
+        marks = found.machine.part(Compactions).up_to(index)
+        for uid, mark in marks.items():
+            passed = found.machine.passed(uid)
+            if passed is not None and passed < mark.tombstones_until:
+                marks[uid] = mark._replace(tombstones_until=Sequence(max(passed, mark.overdue_until)))
+        return marks
 
     def is_held(self, group: GroupId, uid: ChannelUid) -> bool:
         """True if nothing of a channel may be sent until what has expired in it is removed."""

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from stan import level, limits
 from stan.config import Config
+from stan.core.base.compaction import CompactionState
 from stan.core.base.ready import Delivery, Fetch, Indexes, Proposal, ReadResult, Ready
 from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
@@ -33,7 +34,7 @@ from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import ACK_GROUPS, acker
-from stan.types import SECOND, GroupId, Nanos, RaftIndex, WallNanos
+from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
 Numbers = Iterable[GroupId] | None
 NOTHING: Final[frozenset[GroupId]] = frozenset()
@@ -169,6 +170,10 @@ class Broker:
         """The cluster was rescued: *names* are its nodes, in place of those of *version* in the metadata or before."""
         if self.context.concerns(META_GROUP):
             self.parts.nodes.keep_survivors(names, version)
+
+    def step_compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
+        """How far the log of a group has got with its channels that are compacted."""
+        self.parts.timed.compacting.compacted(number, done)
 
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""

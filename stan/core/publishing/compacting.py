@@ -3,22 +3,22 @@
     policy, clock, positions ─► one entry per group now and then ─► each node's log leaves out what may go, in its own time
 
 Promises: nothing younger than the policy's `min_age` is compacted; a tombstone stays until every position of its channel
-(durables, queue groups, subscriptions, named positions) has passed it, or it is older than `tombstone_max`. What a transaction
-has not completed, what is being restored and what waits for a delay is not compacted.
+(durables, queue groups, subscriptions, named positions) has passed it, or it is older than `tombstone_max`; and until the log
+of the leader has lost what it has deleted. What a transaction has not completed, what is being restored and what waits for a
+delay is not compacted.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from stan import limits
-from stan.core.base.delivery_policy import KEEP_FIRST, DeliveryPolicy
+from stan.core.base.compaction import Compaction, CompactionState
+from stan.core.base.delivery_policy import KEEP_FIRST
 from stan.core.base.ready import Index
 from stan.core.context import BrokerContext, nobody_waits
-from stan.core.publishing.channels import LiveChannel, LiveChannels
-from stan.core.state.bookmarks import Bookmarks
+from stan.core.publishing.channels import LiveChannels
 from stan.core.state.compactions import Compactions
-from stan.core.state.group import Cursor
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId, Nanos, WallNanos
+from stan.types import ChannelUid, GroupId, Nanos, WallNanos
 
 
 class Compacting:
@@ -28,6 +28,11 @@ class Compacting:
         self.context = context
         self.channels = channels
         self._next_look = Nanos(0)
+        self._done: dict[GroupId, Mapping[ChannelUid, CompactionState]] = {}
+
+    def compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
+        """How far the log of this node has got."""
+        self._done[number] = done
 
     def look(self, now: Nanos) -> None:
         """Propose what has become old enough, if it is time to look."""
@@ -58,28 +63,27 @@ class Compacting:
             until = self._older_than(index, policy.min_age)
             if channel.reservation is not None:
                 until = min(until, channel.reservation.first - 1)
-            until = max(until, before.until)
-            tombstones = max(before.tombstones_until, min(until, self._passed(number, channel, index, policy)))
-            keep_first = policy.compact == KEEP_FIRST
-            if (until, tombstones, keep_first) != (before.until, before.tombstones_until, before.keep_first):
-                yield pb.CompactedChannel(uid=info.uid, until=until, tombstones_until=tombstones, keep_first=keep_first)
+            further = pb.CompactedChannel(uid=info.uid, until=max(until, before.until))
+            further.keep_first = policy.compact == KEEP_FIRST
+            self._let_tombstones_go(number, before, further, self._older_than(index, policy.tombstone_max))
+            if (further.until, further.tombstones_until, further.overdue_until, further.keep_first) != before[:4]:
+                yield further
+
+    def _let_tombstones_go(
+        self, number: GroupId, before: Compaction, further: pb.CompactedChannel, overdue: int
+    ) -> None:
+        """Tell which tombstones may go: of those that have stayed when the log of this node lost what they have deleted, those
+        that every position has passed, and those up to *overdue*."""
+        uid = ChannelUid(further.uid)
+        done = self._done.get(number, {}).get(uid)
+        newest = min(done.newest_tombstone, before.until) if done is not None and not further.keep_first else 0
+        passed = self.context.groups[number].machine.passed(uid)
+        free = newest if passed is None else min(newest, passed)
+        further.overdue_until = max(before.overdue_until, min(newest, overdue))
+        further.tombstones_until = max(before.tombstones_until, free, further.overdue_until)
 
     def _older_than(self, index: Index, age: int) -> int:
         """The last sequence that is older than *age*; 0: none is."""
         if not index.last_sequence:
             return 0
         return max(0, index.sequence_at(WallNanos(self.context.clock.wall - age)) - 1)
-
-    def _passed(self, number: GroupId, channel: LiveChannel, index: Index, policy: DeliveryPolicy) -> int:
-        """The last sequence that every position has passed, or that no tombstone waits for any more."""
-        machine, uid = self.context.groups[number].machine, channel.info.uid
-        floors = [_floor(cursor) for cursor in machine.channel(uid).cursors.values()]
-        floors += [place.sequence - 1 for place in machine.part(Bookmarks).by_channel.get(uid, {}).values()]
-        passed = min(floors, default=index.last_sequence)
-        return max(passed, self._older_than(index, policy.tombstone_max))
-
-
-def _floor(cursor: Cursor) -> int:
-    """Everything up to it is settled for the cursor, as the log tells."""
-    held = (cursor.to_redeliver, *(member.pending for member in cursor.members))
-    return min((runs.first for runs in held if runs), default=cursor.last_sent + 1) - 1

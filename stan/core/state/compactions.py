@@ -5,7 +5,6 @@ never go back, and tombstones go only where their channel is compacted. Which me
 is stored, so the state of a channel stays a few bytes however many messages it has lost.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -29,7 +28,7 @@ class Compactions(PerChannel[Compaction]):
         """How far a channel is compacted."""
         return self.by_channel.get(uid, NEVER)
 
-    def up_to(self, index: RaftIndex) -> Mapping[ChannelUid, Compaction]:
+    def up_to(self, index: RaftIndex) -> dict[ChannelUid, Compaction]:
         """The compactions that entries up to *index* have decided."""
         return {uid: known for uid, known in self.by_channel.items() if known.index <= index}
 
@@ -40,7 +39,9 @@ class Compactions(PerChannel[Compaction]):
             known = self.of(uid)
             until = max(known.until, one.until)
             tombstones = max(known.tombstones_until, min(one.tombstones_until, until))
-            self.put(uid, Compaction(Sequence(until), Sequence(tombstones), one.keep_first, index))
+            overdue = max(known.overdue_until, min(one.overdue_until, tombstones))
+            made = Compaction(Sequence(until), Sequence(tombstones), Sequence(overdue), one.keep_first, index)
+            self.put(uid, made)
 
     def encode(self, state: Compaction) -> bytes:
         """The row of a channel's compaction."""
@@ -49,4 +50,10 @@ class Compactions(PerChannel[Compaction]):
     def decode(self, row: bytes) -> Compaction:
         """The compaction that a row holds."""
         one = pb.CompactedChannel.FromString(row)
-        return Compaction(Sequence(one.until), Sequence(one.tombstones_until), one.keep_first, RaftIndex(one.index))
+        return Compaction(
+            Sequence(one.until),
+            Sequence(one.tombstones_until),
+            Sequence(one.overdue_until),
+            one.keep_first,
+            RaftIndex(one.index),
+        )

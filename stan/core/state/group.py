@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
+from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
@@ -169,6 +170,12 @@ class Cursor:
         return self.members[0].served.node if self.kind is CursorKind.PLAIN and self.members else b""
 
     @property
+    def floor(self) -> int:
+        """Everything up to it is settled."""
+        held = (self.to_redeliver, *(member.pending for member in self.members))
+        return min((runs.first for runs in held if runs), default=self.last_sent + 1) - 1
+
+    @property
     def settings(self) -> SubscriptionSettings:
         """Settings of the newest online member; while there is none, of the last one."""
         return self.members[-1].settings if self.members else self.last_member.settings
@@ -277,6 +284,13 @@ class GroupMachine:
         if found is None:
             found = self.channels[uid] = GroupChannel()
         return found
+
+    def passed(self, uid: ChannelUid) -> int | None:
+        """The last sequence that each position of a channel has behind it, as the log tells: those of durables, queue groups and
+        subscriptions, and named ones; None: there are no positions."""
+        floors = [cursor.floor for cursor in self.channel(uid).cursors.values()]
+        floors += [place.sequence - 1 for place in self.part(Bookmarks).by_channel.get(uid, {}).values()]
+        return min(floors, default=None)
 
     # --- entries ----------------------------------------------------------------------------------------------------
 

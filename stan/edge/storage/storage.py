@@ -499,6 +499,7 @@ class Storage:
             elif log.sealed_index:
                 log.compact(broker.view.compactions(number, flushed))
                 await self._offload(log.clean)
+                broker.step_compacted(number, log.compacted())
             if self.logs.get(number) is log:
                 log.release(min(flushed, newest[number]))
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stan.core.base.compaction import Compaction
+from stan.core.base.compaction import Compaction, CompactionState
 from stan.errors import Damage
 from stan.limits import COMPACTION_DIRTY_PERCENT, COMPACTION_KEYS_MAX, COMPACTION_PAUSE
 from stan.log.channel_indexes import ChannelIndexes
@@ -57,7 +57,6 @@ class Clean(NamedTuple):
     seen: Sequence  # the last sequence in a sealed segment then
     keep_first: bool
     newest_tombstone: Sequence
-    tombstones_until: Sequence
 
 
 @dataclass(slots=True)
@@ -122,7 +121,7 @@ class Compactor:
             else:
                 pays = False
             if clean is not None and not pays:  # all the tombstones that have stayed may go now
-                pays = clean.tombstones_until < clean.newest_tombstone <= mark.tombstones_until
+                pays = 0 < clean.newest_tombstone <= mark.tombstones_until
             if pays:
                 targets[uid] = CompactedRange(mark, known)
                 seen[uid] = Sequence(reached)
@@ -151,6 +150,10 @@ class Compactor:
         self._finish(going)
         return None
 
+    def reached(self) -> dict[ChannelUid, CompactionState]:
+        """How far each channel has got."""
+        return {uid: CompactionState(clean.until, clean.newest_tombstone) for uid, clean in self.clean.items()}
+
     def rewritten(self, old: Segment, new: Segment) -> None:
         """A segment has been rewritten."""
         self.totals.saved_bytes += max(0, old.end - new.end)
@@ -164,9 +167,7 @@ class Compactor:
         self.totals.passes += 1
         for uid, target in going.map.targets.items():
             mark = target.mark
-            self.clean[uid] = Clean(
-                target.until, going.seen[uid], mark.keep_first, target.newest_tombstone, mark.tombstones_until
-            )
+            self.clean[uid] = Clean(target.until, going.seen[uid], mark.keep_first, target.newest_tombstone)
 
     def _learn(self, going: CompactionPass, segments: list[Segment]) -> None:
         """Take in the new keys, as many as there is room for, and where older ones of them are."""

@@ -23,7 +23,7 @@ from typing import Self
 
 from stan import limits
 from stan.alias import alias
-from stan.core.base.compaction import Compaction
+from stan.core.base.compaction import Compaction, CompactionState
 from stan.errors import Damage, Frozen, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
@@ -327,6 +327,10 @@ class FileLog(Visible):
     def compaction(self) -> CompactionTotals:
         """What compaction has done since the log was opened."""
         return self._compactor.totals
+
+    def compacted(self) -> dict[ChannelUid, CompactionState]:
+        """How far each channel has got."""
+        return self._compactor.reached()
 
     def clean(self) -> str | None:
         """Rewrite one sealed, released segment that is mostly dead, or has messages that compaction leaves out; returns a line
