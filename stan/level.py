@@ -13,7 +13,8 @@ OLDEST: Final = 1
 DELIVERY: Final = 2
 """Delivery under control: keys of messages, policies of delivery, negative acks, dead letters, delays."""
 SCALE: Final = 3
-"""Scale out: consumer groups, labels of nodes, channels that are pinned to a group, subscriptions that other nodes serve."""
+"""Scale out: consumer groups, labels of nodes, channels that are pinned to a group, subscriptions that other nodes serve, a pool
+of groups that grows."""
 KNOWN: Final = SCALE
 """The highest level that this program knows."""
 

@@ -334,6 +334,10 @@ class Admin:
         request = pb.SetPolicyRequest(version=1, pattern=raw(pattern), name=raw(name), policy=policy)
         return await self.change("set_policy", request)
 
+    async def grow_pool(self, groups: int) -> pb.ChangeResponse:
+        """Let the cluster have *groups* groups of channels from now on; answered once that is decided."""
+        return await self.change("grow_pool", pb.GrowPoolRequest(version=1, groups=groups))
+
     async def pin_channel(self, channel: str, group: int) -> pb.ChangeResponse:
         """Have a channel made in a group, when it is made; one that exists must be there. *group* 0 takes the pin back."""
         return await self.change("pin_channel", pb.PinChannelRequest(version=1, channel=raw(channel), group=group))

@@ -368,7 +368,24 @@ class BrokerContext:
             channel = self.placed_by(channel)
             if (info := self.meta.channels.get(channel)) is not None:
                 return info.group
-        return self.meta.pins.get(channel) or channel_group(channel, self.config.store.raft_groups)
+        return self.meta.pins.get(channel) or channel_group(channel, self.pool_open)
+
+    def app_group(self, app: bytes) -> GroupId:
+        """The group that keeps what is known of an application by its name: for ever the one that the name had when the cluster
+        was founded, whatever has become of a channel of the same name."""
+        if self.access.partition is not None and not self.access.partition[app]:
+            return ELSEWHERE
+        return channel_group(app, self.config.store.raft_groups)
+
+    @property
+    def pool(self) -> int:
+        """How many groups of channels there are."""
+        return self.meta.pool.groups or self.config.store.raft_groups
+
+    @property
+    def pool_open(self) -> int:
+        """Over how many groups names of channels are hashed: all but those that are new and may have no leader yet."""
+        return self.meta.pool.open or self.config.store.raft_groups
 
     def placed_by(self, channel: bytes) -> bytes:
         """The channel that determines the group in which *channel* is made: for one with a delay its target, for a dead letter

@@ -31,7 +31,7 @@ from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.log_requests import serve_log_requests
 from stan.edge.serving.partitioning import Partitioning
 from stan.edge.storage.groupfiles import groups_on_disk
-from stan.edge.storage.manifest import new_nuid, recorded_node_id
+from stan.edge.storage.manifest import new_nuid, recorded_node_id, recorded_pool
 from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
 from stan.errors import StanError, StartError, go_quote
@@ -166,8 +166,9 @@ async def _open_storage(config: Config, node_id: str, log: ServerLog, lease: "Le
         return await SqlStorage.open_file(config, lease.fence if lease is not None else None)
     if config.cluster is None:
         return await Storage.open(config, log)
-    groups = set(held_groups(config.cluster, node_id, config.store.raft_groups))
-    if config.cluster.nodes_version and config.store.directory is not None:
+    pool = 0 if config.store.directory is None else recorded_pool(str(config.store.directory))
+    groups = set(held_groups(config.cluster, node_id, pool or config.store.raft_groups))
+    if (config.cluster.nodes_version or pool) and config.store.directory is not None:
         groups.update(groups_on_disk(str(config.store.directory)))  # including groups that are about to be removed
     return await Storage.open(config, log, groups=sorted(groups), node_id=node_id)
 
@@ -300,7 +301,7 @@ class ClusterProcess(BrokerProcess):
         cluster_node, log = self.cluster_node, self.log
         log.info(
             f"Cluster node {self.storage.node_id}, voters: {', '.join(cluster_node.reconfiguration.names)}, groups of channels: "
-            f"{self.config.store.raft_groups}"
+            f"{cluster_node.reconfiguration.pool.groups}"
         )
         log.info("Recovering the state...")
         try:

@@ -97,6 +97,8 @@ class NodeAdmin:
             not_ready=ready(self._view),
             clients=len(state.meta.clients),
             channels=len(state.meta.channels),
+            pool_groups=state.pool,
+            pool_open=state.pool_open,
             monitor=self._view.pages,
             disk_free=self._space[0],
             disk_total=self._space[1],
@@ -179,7 +181,7 @@ class NodeAdmin:
             accepted.refuse(ALONE)
             return
         number = GroupId(request.group)
-        if number > self._state.config.store.raft_groups:
+        if number > self._state.pool or number not in cluster_node.groups:
             accepted.refuse(f"stan: there is no group {number}")
             return
         group = cluster_node.groups[number]

@@ -141,7 +141,7 @@ LASTING = ("stan top", "stan events")
 LASTING_PROGRAMS = ("direct.admin.events()",)
 CODES = {"stan check": {0, 1, 2}, "stan doctor": {0, 1}}
 """Exit codes that say how the server is, which on a machine with a full disk is not well."""
-AGAIN = ("stan node", "stan group")
+AGAIN = ("stan node", "stan group", "stan cluster grow")
 """Commands that are refused for a while, until nodes know each other or a change is done."""
 SIGNS = (READY, "Starting in standby mode")
 """What a server says when it is there."""

@@ -54,6 +54,13 @@ class FakeAdmin:
         self._fail()
         return [one for one in self.all_clients if client_id in ("", one.client_id.decode())]
 
+    async def grow_pool(self, groups: int) -> pb.ChangeResponse:
+        self._fail()
+        self.asked.append(("grow_pool", groups))
+        for status in self.all_nodes.answers:
+            status.pool_groups = status.pool_open = groups
+        return pb.ChangeResponse(changed=1)
+
     async def pin_channel(self, channel: str, group: int) -> pb.ChangeResponse:
         self._fail()
         self.asked.append(("pin_channel", channel, group))

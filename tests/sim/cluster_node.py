@@ -13,6 +13,7 @@ from stan.edge.cluster.node import ClusterNode, held_groups
 from stan.edge.process import BrokerProcess
 from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.groupfiles import groups_on_disk
+from stan.edge.storage.manifest import recorded_pool
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.labels import NO_LABELS
@@ -131,7 +132,6 @@ class SimulatedNode:
 
     def _start(self):
         world = self.world
-        numbers = range(world.raft_groups + 1)
         peers = tuple(name for name in world.names if name != self.name)
         self.labels = world.labels_of(self.name)
         cluster = ClusterConfig(
@@ -160,8 +160,9 @@ class SimulatedNode:
             segment_bytes_max=SEGMENT_BYTES,
             tail_cache_bytes_max=2000,
         )
-        groups = held_groups(config.cluster, self.name, len(numbers) - 1)
-        if config.cluster.nodes_version:
+        pool = recorded_pool("/data", self.files)
+        groups = held_groups(config.cluster, self.name, pool or world.raft_groups)
+        if config.cluster.nodes_version or pool:
             groups = sorted({*groups, *groups_on_disk("/data", self.files)})
         storage = self.storage = Storage.recover(
             disk, CLUSTER, world.raft_groups, groups=groups, node_id=self.name, note=self._note, offload=in_thread

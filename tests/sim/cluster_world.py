@@ -64,6 +64,11 @@ class ClusterWorld(Scene):
         self.loop.run_until(end)
         return self.finish(self._somebody_to_leave_out())
 
+    @property
+    def pool(self):
+        """How many groups of channels there are."""
+        return self.raft_groups
+
     def labels_of(self, _name):
         """Labels with which a node starts."""
         return NO_LABELS
@@ -154,7 +159,7 @@ class ClusterWorld(Scene):
 
     def node_died(self, node, length):
         self.history.cause(self.loop.now, self.loop.now + length, f"{node.name} down")
-        for group in range(self.raft_groups + 1):
+        for group in range(self.pool + 1):
             self.history.leads_no_more(self.loop.now, group, node.name)
 
     def acknowledged(self, publish):
@@ -190,7 +195,7 @@ class ClusterWorld(Scene):
         for node in up:
             if not node.well:
                 return f"{node} is not well"
-        for number in range(self.raft_groups + 1):
+        for number in range(self.pool + 1):
             leader = self.leader(number)
             if leader is None:
                 return f"group {number} has no leader"

@@ -22,6 +22,7 @@ class Scene:
 
     subscriber = Subscriber
     publisher = Publisher
+    channels = CHANNELS  # that are read in the end
     policies = ()  # of every node's configuration
 
     def __init__(self, seed):
@@ -145,14 +146,14 @@ class Scene:
 
     def read_all(self):
         """Somebody reads every channel from its beginning."""
-        for channel in CHANNELS:
+        for channel in self.channels:
             reader = Subscriber(self, f"reader-{channel}", channel, f"reader-{channel}", "plain", in_flight=100)
             self.add(reader)
             reader.start()
         end = self.loop.now + 30 * SECOND
-        while self.loop.now < end and not all(self._has_read(channel) for channel in CHANNELS):
+        while self.loop.now < end and not all(self._has_read(channel) for channel in self.channels):
             self.loop.run_until(self.loop.now + SECOND // 4)
-        for channel in CHANNELS:
+        for channel in self.channels:
             self.history.final[channel] = self._read_by(f"reader-{channel}")
 
     def _read_by(self, reader):

@@ -14,6 +14,8 @@ WORLDS = {
     "labels": ("tests.sim.label_world", "LabelWorld"),
     "pins": ("tests.sim.pin_world", "PinWorld"),
     "replica-push": ("tests.sim.serving_world", "ReplicaPushWorld"),
+    "growth": ("tests.sim.growth_worlds", "GrowthWorld"),
+    "member-growth": ("tests.sim.growth_worlds", "MemberGrowth"),
     "batch-node": ("tests.sim.batch_world", "BatchWorld"),
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),

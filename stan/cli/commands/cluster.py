@@ -1,7 +1,8 @@
-"""`stan cluster`: what concerns a cluster as a whole. `stan cluster rescue` makes the survivors of a lost majority whole again.
+"""`stan cluster`: what concerns a cluster as a whole. `stan cluster rescue` makes the survivors of a lost majority whole again,
+`stan cluster grow` makes more groups of channels.
 
-It works on the data directories of nodes that do not run, and asks over NATS only whether the nodes that are said to be lost are
-there: nothing that anybody sends can begin a rescue (docs/decisions/0018-rescue-by-the-directories.md).
+A rescue works on the data directories of nodes that do not run, and asks over NATS only whether the nodes that are said to be
+lost are there: nothing that anybody sends can begin one (docs/decisions/0018-rescue-by-the-directories.md).
 """
 
 import contextlib
@@ -15,13 +16,13 @@ from typing import Annotated, Final
 import stan_client
 import typer
 
+from stan.cli.commands.growth import grow
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, group_of_commands, out, run
 from stan.cli.support.contexts import without_secrets
 from stan.cli.support.options import injected
 from stan.cli.support.session import session
 from stan.config import KEY_VARIABLES, EncryptionConfig
 from stan.edge.cluster import rescue as rescuing
-from stan.edge.cluster.membership import epoch_name
 from stan.edge.cluster.rescue_plan import RescuePlan, SurvivorFindings, losses, plan
 from stan.edge.storage.data_directory import Disk, claim_directory
 from stan.edge.storage.groupfiles import groups_on_disk
@@ -36,12 +37,15 @@ ASK_S: Final = 2.0
 NOBODY: Final = "nobody"
 """For --yes-i-have-lost: all voters are there, but too few of them can vote."""
 
-app = group_of_commands("The cluster as a whole: rescue it when a majority is gone for good.")
+app = group_of_commands("The cluster as a whole: more groups of channels; rescue it when a majority is gone for good.")
 
 
 @app.callback()
 def cluster() -> None:
     """The cluster as a whole."""
+
+
+app.command("grow")(grow)
 
 
 @app.command("rescue")
@@ -200,7 +204,7 @@ async def _refuse_living(target: Target, made: RescuePlan) -> None:
 def _tell(made: RescuePlan, found: list[SurvivorFindings]) -> None:
     lines = [
         f"Cluster {made.cluster_id}: {', '.join(made.survivors)} survive; lost for good: {', '.join(made.lost) or 'nobody'}.",
-        f"{len(made.groups)} groups have lost their majority, and go on as follows ({epoch_name(made.epoch)}):",
+        f"{len(made.groups)} groups have lost their majority, and go on as follows ({made.name}):",
         *losses(made, found),
         (
             "The lost nodes must never run again with their data: whoever comes back is refused, and has to begin with an empty "

@@ -17,6 +17,7 @@ from stan.cli.support.common import EXIT_FAILED, Target, run
 from stan.cli.support.contexts import without_secrets
 from stan.cli.support.groups import (
     behind,
+    format_growth,
     format_leaderless,
     groups_of,
     leaderless,
@@ -136,6 +137,10 @@ def of_groups(nodes: Nodes) -> Iterator[Finding]:
     if told := format_leaderless(groups):
         text = f"{told[0].upper()}{told[1:]}: its channels take and deliver nothing."
         yield Finding(WORST, "leader", text, "Start nodes until a majority of its voters is there: stan group list")
+    if growing := format_growth(nodes):
+        yield Finding(
+            NOTE, "pool", growing, "If it stays so: start the nodes that are to vote in them: stan group list"
+        )
     for group in groups:
         if odd_hashes(group):
             text = f"Group {group.number}: copies that have applied the same differ ({odd_words(group)})."

@@ -42,6 +42,32 @@ def groups_of(nodes: Nodes) -> list[GroupSummary]:
     return found
 
 
+class Pool(NamedTuple):
+    """How many groups of channels there are."""
+
+    groups: int
+    opened: int  # of them, those over which new channels are spread: all but new ones that may have no leader yet
+
+
+def pool_of(nodes: Nodes) -> Pool:
+    """As the nodes have it that are furthest; zeros if none tells it."""
+    return Pool(
+        max((one.pool_groups for one in nodes.answers), default=0),
+        max((one.pool_open for one in nodes.answers), default=0),
+    )
+
+
+def format_growth(nodes: Nodes) -> str:
+    """What there is to say while the number of groups grows; else ""."""
+    pool = pool_of(nodes)
+    if pool.opened == pool.groups:
+        return ""
+    return (
+        f"The pool grows to {pool.groups} groups: channels are made in the new ones once all of them have leaders, until then in "
+        f"groups 1 to {pool.opened}."
+    )
+
+
 def leaderless(groups: Iterable[GroupSummary]) -> list[GroupSummary]:
     """Return the groups without a leader."""
     return [group for group in groups if not group.leader]

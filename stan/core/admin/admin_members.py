@@ -1,11 +1,12 @@
 """Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed, the level raised,
-a policy set, a channel pinned, a schema registered."""
+a policy set, a channel pinned, a schema registered, the pool of groups grown."""
 
 from functools import partial
 
 from stan import errors
 from stan.core.admin.pin_requests import PinRequests
 from stan.core.admin.policy_requests import PolicyRequests
+from stan.core.admin.pool_requests import PoolRequests
 from stan.core.admin.schema_requests import SchemaRequests
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
@@ -25,6 +26,7 @@ class AdminMembers:
         self.nodes = nodes
         self.policies = PolicyRequests(context)
         self.schemas = SchemaRequests(context)
+        self.pool = PoolRequests(context, nodes)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -36,6 +38,7 @@ class AdminMembers:
             **self.policies.handlers(),
             **PinRequests(self.context).handlers(),
             **self.schemas.handlers(),
+            **self.pool.handlers(),
         }
 
     def _evict_client(self, accepted: AcceptedRequest) -> None:

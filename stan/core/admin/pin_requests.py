@@ -29,7 +29,7 @@ class PinRequests:
     def _pin(self, accepted: AcceptedRequest) -> None:
         """Pin a channel; group 0: let it go."""
         context, request = self.context, accepted.request
-        pool = context.config.store.raft_groups
+        pool = context.pool_open
         placed_by = context.placed_by(request.channel)
         if not valid_name(text(request.channel), wildcards=False):
             accepted.refuse(errors.INVALID_ADMIN)

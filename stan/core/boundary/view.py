@@ -109,6 +109,16 @@ class BrokerView:
         """The unique id of the cluster; b"" while the cluster is not founded."""
         return self._context.nuid
 
+    @property
+    def pool(self) -> int:
+        """How many groups of channels there are."""
+        return self._context.pool
+
+    @property
+    def pool_open(self) -> int:
+        """Over how many of them names of channels are hashed."""
+        return self._context.pool_open
+
     # --- the groups ---------------------------------------------------------------------------------------------------
 
     @property

@@ -6,7 +6,7 @@ request leaves before its first message; a publisher's ack leaves after its mess
 """
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -77,6 +77,10 @@ class Broker:
     def follow_labels(self) -> None:
         """Take the labels of live nodes into the metadata if they are others; call now and then."""
         self.parts.nodes.follow_labels()
+
+    def follow_pool(self) -> None:
+        """Open the pool of groups if all of its new groups have leaders; call now and then."""
+        self.parts.admin_members.pool.follow()
 
     def reset(self, number: GroupId) -> None:
         """Forget a group's state, which is about to be loaded again; this node does not lead the group."""

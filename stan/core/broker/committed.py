@@ -50,7 +50,7 @@ class CommittedEntries:
             self.parts.long_poll.unregistered(applied.deleted)
         if applied.created or applied.deleted is not None:
             self.parts.consumer_groups.channels_changed(applied)
-        if applied.pins_changed:
+        if applied.pins_changed or applied.pool_changed:
             self.context.placement_changed()
         if applied.policies_changed or applied.raised:
             self.parts.channels.reconfigure()

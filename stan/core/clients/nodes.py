@@ -49,6 +49,10 @@ class HeardNodes(NamedTuple):
     """Returns the live nodes that have a copy of a group, this one included, by name."""
     instance: Callable[[], int] = int
     """Returns the instance of this process."""
+    growth: Callable[[int], pb.GrowPool | str] = lambda _groups: "this server runs alone"
+    """Returns how the pool grows to so many groups on the nodes as they are now; or why it has to wait."""
+    all_led: Callable[[], bool] = lambda: False
+    """Returns True if every group has a leader whose node counts all groups."""
 
 
 class NodeRequests:

@@ -51,7 +51,7 @@ class AcceptedRequest(NamedTuple):
 
     def begin_answer(self) -> Any:
         """An empty answer to a request to all leaders: the number of groups in the cluster and the groups of this node."""
-        return self.kind.response(pool=self.context.config.store.raft_groups, groups=self.groups)
+        return self.kind.response(pool=self.context.pool_open, groups=self.groups)
 
     def answer(self, **fields: object) -> None:
         """Send the response with *fields*; a change that succeeded is published as an admin event, too."""

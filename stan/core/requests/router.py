@@ -83,15 +83,17 @@ class RequestRouter:
                 group = META_GROUP
             case Scope.GROUP:
                 group = GroupId(kind.placed_by(request))
-                if group > context.config.store.raft_groups:  # there is no such group, which its handler says
+                if group > context.pool:  # there is no such group, which its handler says
                     group = META_GROUP
             case Scope.CHANNEL:
                 group = context.group_number(kind.placed_by(request))
+            case Scope.APP:
+                group = context.app_group(kind.placed_by(request))
         return (group,) if context.leads(group) else None
 
     def _refusers(self, kind: RequestKind) -> tuple[GroupId, ...] | None:
         """As `_answerers`, for a request that cannot be decoded: whom it concerns is unknown, so the metadata's leader answers a
         request to one leader."""
-        if kind.scope in (Scope.CHANNEL, Scope.GROUP):
+        if kind.scope in (Scope.CHANNEL, Scope.APP, Scope.GROUP):
             return () if self._context.leading.leads_meta else None
         return () if kind.scope is Scope.NAMED_NODE else self._answerers(kind, None)

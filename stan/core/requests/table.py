@@ -32,6 +32,7 @@ class Scope(Enum):
     """Which nodes of a cluster answer a request."""
 
     CHANNEL = "the leader of the channel's group"
+    APP = "the leader of the group that keeps what is known of the application"
     LEADERS = "each leader, for the groups that it leads"
     METADATA = "the leader of the metadata"
     GROUP = "the leader of the group with that number"
@@ -68,7 +69,7 @@ class RequestKind(NamedTuple):
     invalid: str = INVALID_ADMIN
     """The error for a request that cannot be decoded."""
     placed_by: Callable[[Any], Any] = attrgetter("channel")
-    """Returns what determines the leader: a channel's name, another name that is placed like a channel's, or a group's number."""
+    """Returns what determines the leader: a channel's name, an application's, or a group's number."""
     channels: Callable[[Any], list[bytes]] | None = _channels
     """Returns the channels or patterns for which the right is needed. None: the right for any channel is enough."""
     repeatable: Callable[[Any], bool] = _always
@@ -111,9 +112,7 @@ def _changing(name: str, request: type[Message], scope: Scope = Scope.CHANNEL, *
 
 
 def _of_app(name: str, request: type[Message], response: type[Message]) -> RequestKind:
-    return RequestKind(
-        name, request, response, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION, placed_by=_APP, channels=None
-    )
+    return RequestKind(name, request, response, Scope.APP, _WRITE, INVALID_TRANSACTION, placed_by=_APP, channels=None)
 
 
 _ROWS: Final = (
@@ -222,6 +221,7 @@ _ROWS: Final = (
     _changing("pin_channel", admin.PinChannelRequest, Scope.METADATA),
     _changing("add_schema", admin.AddSchemaRequest, Scope.METADATA),
     _changing("remove_schema", admin.RemoveSchemaRequest, Scope.METADATA),
+    _changing("grow_pool", admin.GrowPoolRequest, Scope.METADATA),
     _changing("step_down", admin.StepDownRequest, Scope.GROUP, placed_by=attrgetter("group"), event=False),
 )
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.policies import TOO_MANY, with_policy
+from stan.core.state.pool import POOL_CHANGED, with_growth, with_open_pool
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
 from stan.limits import PINS_MAX
@@ -67,6 +68,7 @@ class MetaResult:
     policies_changed: bool = False
     pins_changed: bool = False
     schemas_changed: bool = False
+    pool_changed: bool = False  # names of channels are hashed over more groups now
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
 
@@ -134,6 +136,8 @@ class MetaMachine:
                 result = MetaResult(error=self._change_group(change.consumer_group, index))
             case "schema":
                 result = self._change_schema(change.schema, index)
+            case "grow_pool" | "open_pool":
+                result = self._grow(change)
             case "cluster_info" | "nodes" | "raise_level" | "set_policy" | "pin_channel" as kind:
                 result = self._change_info(kind, change)
         return result
@@ -158,6 +162,11 @@ class MetaMachine:
     def nodes(self) -> pb.Nodes:
         """The nodes that keep groups; version 0 and no names while the settings' nodes are in force."""
         return pb.Nodes() if self.info is None else self.info.nodes
+
+    @property
+    def pool(self) -> pb.GrownPool:
+        """How the pool of groups has grown; empty while it has not, or the cluster is not founded."""
+        return pb.GrownPool() if self.info is None else self.info.pool
 
     @property
     def level(self) -> int:
@@ -206,6 +215,19 @@ class MetaMachine:
         self.info, self.dirty.info = changed, True
         self._load_pins()
         return MetaResult(pins_changed=True)
+
+    def _grow(self, change: pb.MetaChange) -> MetaResult:
+        """Apply a growth of the pool, or open what has grown."""
+        if self.info is None:
+            return MetaResult(error=POOL_CHANGED)
+        opens = change.HasField("open_pool")
+        changed = with_open_pool(self.info, change.open_pool) if opens else with_growth(self.info, change.grow_pool)
+        if isinstance(changed, str):
+            return MetaResult(error=changed)
+        before = self.info
+        if changed is not before:
+            self.info, self.dirty.info = changed, True
+        return MetaResult(pool_changed=opens and changed is not before)
 
     def _load_pins(self) -> None:
         self.pins = {} if self.info is None else {row.channel: GroupId(row.group) for row in self.info.pins}

@@ -12,7 +12,7 @@ from stan.edge.cluster.membership import Membership, Settings
 from stan.edge.log import redacted
 from stan.edge.nats.connection import NatsConnection
 from stan.edge.runtime import Ticker
-from stan.edge.storage.manifest import read_manifest, recorded_nodes
+from stan.edge.storage.manifest import read_manifest
 from stan.errors import StartError
 from stan.labels import Labels
 from stan.log.files.disk import Files
@@ -26,18 +26,24 @@ _HELLO_SID, _NO_SID = 1, -1
 
 def remembered(config: Config, node_id: str, warn: Callable[[str], None], files: Files | None = None) -> Config:
     """The settings of a node. Once nodes were added or removed, those that its directory has recorded replace the configured
-    ones. Raises StanError."""
+    ones; the number of groups may be told as it was when the cluster was founded, or as it is now. Raises StanError."""
     cluster, directory = config.cluster, config.store.directory
     if cluster is None or directory is None:
         return config
-    nodes = recorded_nodes(str(directory), files)
+    try:
+        manifest = read_manifest(str(directory), files)
+    except FileNotFoundError:
+        return config
+    if manifest.pool and config.store.raft_groups == manifest.pool:
+        config = replace(config, store=replace(config.store, raft_groups=manifest.raft_groups))
+    nodes = manifest.nodes
     if not nodes.version:
         return config
     names = tuple(nodes.names)
     if not cluster.joins and cluster.voters(node_id) != names:
         told = ", ".join(cluster.voters(node_id))
         warn(f"nodes were added or removed: they are {', '.join(names)}, and not {told} as -cluster_peers says")
-    raft_groups = read_manifest(str(directory), files).raft_groups if cluster.joins else config.store.raft_groups
+    raft_groups = manifest.raft_groups if cluster.joins else config.store.raft_groups
     cluster = replace(
         cluster,
         join=False,

@@ -39,6 +39,8 @@ REJOIN = (
     "directory and --join, then: stan node add"
 )
 
+FOUNDED = ", the number with which the cluster was founded: it has grown since, and nodes learn that by themselves"
+
 
 @dataclass(slots=True)
 class PeerInfo:
@@ -55,7 +57,7 @@ class Settings(NamedTuple):
     """Settings that must be the same on all nodes."""
 
     voters: tuple[str, ...]  # sorted
-    raft_groups: int
+    raft_groups: int  # with which the cluster was founded
     replicas: int
     version: int = 0  # of the voters: 0 if they come from the nodes' configuration, else from the metadata
     places: tuple[tuple[str, Labels], ...] = ()  # labels of voters that have any, as of that version, sorted
@@ -143,6 +145,10 @@ class Membership:
         newest = max((settings.version for settings in told), default=0)
         agreed = {settings for settings in told if settings.version == newest}
         return agreed.pop() if len(agreed) == 1 else None
+
+    def store_of(self, name: str, now: Nanos) -> bytes:
+        """The store id of a live node's data directory, 16 bytes; b"" if the node is not there or does not tell it."""
+        return next((hello.store for hello in self._hellos(now) if hello.node == name), b"")
 
     def holders(self, group: GroupId, now: Nanos) -> list[str]:
         """Live nodes, this one included, that hold a copy of a group; sorted."""
@@ -286,6 +292,11 @@ class Membership:
         self.me.replica = replica
         self._hello_by(now)
         self._judge(now)
+
+    def set_pool(self, groups: int, now: Nanos) -> None:
+        """The pool has grown: this node's directory counts *groups* groups of channels."""
+        self.me.pool = groups
+        self._hello_by(now)
 
     def _hello_by(self, deadline: Nanos) -> None:
         self._next_hello = min(self._next_hello, deadline)
@@ -468,7 +479,7 @@ def difference(me: NodeHello, other: NodeHello) -> str:
     if me.raft_groups and other.raft_groups and me.raft_groups != other.raft_groups:
         return (
             f"node {name} runs with {other.raft_groups} groups of channels, this one with {me.raft_groups}: "
-            "give all nodes the same -raft_groups"
+            f"give all nodes the same -raft_groups{FOUNDED if me.pool or other.pool else ''}"
         )
     if me.identity and other.identity and me.identity != other.identity:
         return (

@@ -46,9 +46,10 @@ if TYPE_CHECKING:
     from stan.raft.group import RaftGroup
 
 
-def held_groups(cluster: ClusterConfig, node_id: str, raft_groups: int) -> list[GroupId]:
-    """Groups that a node keeps: the metadata group, which every node needs, and those it votes in; a read replica keeps all."""
-    placement = place(raft_groups, cluster.voters(node_id), cluster.replicas, cluster.places)
+def held_groups(cluster: ClusterConfig, node_id: str, groups: int) -> list[GroupId]:
+    """Groups that a node keeps, of *groups* groups of channels: the metadata group, which every node needs, and those it votes
+    in; a read replica keeps all."""
+    placement = place(groups, cluster.voters(node_id), cluster.replicas, cluster.places)
     return [
         group
         for group, placed in placement.items()
@@ -75,7 +76,10 @@ class ClusterNode:
         names = self.reconfiguration.names
         channel_groups = [number for number in storage.logs if number != META_GROUP]
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), reply_prefix, channel_groups)
-        heard = HeardNodes(self.reconfiguration.under_way, self._levels, self._labels, self._holders, self._instance)
+        plans = self.reconfiguration
+        heard = HeardNodes(
+            plans.under_way, self._levels, self._labels, self._holders, self._instance, plans.growth, plans.pool.all_led
+        )
         self.broker.join_cluster(me, names, heard)
         self.broker.step_epoch(storage.epoch)
         self.gateway = Gateway(self.broker, "", environment.note)
@@ -142,6 +146,7 @@ class ClusterNode:
         return self.membership.me.instance
 
     def _hello(self, config: Config, cluster: ClusterConfig) -> NodeHello:
+        kept = self.storage.directory.manifest if self.storage.directory is not None else None
         return NodeHello(
             node=self.storage.node_id,
             instance=self.environment.random.getrandbits(64),
@@ -158,6 +163,8 @@ class ClusterNode:
             epoch=self.storage.epoch,
             own_labels=NodeLabels(**cluster.labels._asdict()) if any(cluster.labels) else None,
             labels=place_rows(cluster.places, NodeLabels),
+            pool=self.reconfiguration.pool.groups if kept is not None and kept.pool else 0,
+            store=kept.store_bytes if kept is not None else b"",
         )
 
     # --- start and stop -----------------------------------------------------------------------------------------------------

@@ -9,35 +9,41 @@ and all that was so for COPY_PATIENCE; the files of a closed copy are moved asid
 """
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from stan import limits
 from stan.config import ClusterConfig
 from stan.core.context import META_GROUP
+from stan.edge.cluster.growth import PoolGrowth
 from stan.edge.cluster.host import Host
 from stan.edge.cluster.membership import difference
 from stan.edge.cluster.reconfiguration_plan import CopyView, ReconfigurationView, may_close, next_step, observers
 from stan.edge.storage import manifest
 from stan.errors import NotNow
 from stan.labels import places_of
+from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.group import RaftGroup
-from stan.raft.placement import Placement, place
 from stan.types import GroupId, Nanos
+
+if TYPE_CHECKING:
+    from stan.raft.placement import Placement
 
 
 class Reconfiguration:
     """The reconfiguration as one node carries it out."""
 
     def __init__(self, node: Host, cluster: ClusterConfig, raft_groups: int) -> None:
-        """Begin with the nodes of the settings *cluster*; *raft_groups*: number of the groups of channels."""
+        """Begin with the nodes of the settings *cluster*; *raft_groups*: with how many groups of channels the cluster was
+        founded."""
         storage = node.storage
         self._node = node
         self._me = storage.node_id
-        self._raft_groups = raft_groups
         self._replicas = cluster.replicas
         self.names = cluster.voters(self._me)
         self.version = cluster.nodes_version  # 0: the names are those of the settings
         self.places = dict(cluster.places)  # labels of the nodes, as of that version
         self.placement: dict[GroupId, Placement] = {}
+        self.pool = PoolGrowth(node, raft_groups)
         self._is_replica = cluster.replica  # a read replica: holds copies, but is none of the cluster's nodes
         self._busy: set[GroupId] = set()  # groups whose copy here is being begun or closed
         self._idle_since: dict[GroupId, Nanos] = {}  # by group: since when its copy here is not needed
@@ -48,7 +54,7 @@ class Reconfiguration:
 
     def _place(self) -> None:
         self.placement.clear()
-        self.placement.update(place(self._raft_groups, self.names, self._replicas, self.places))
+        self.placement.update(self.pool.place(self.names, self._replicas, self.places))
 
     # --- what is so -----------------------------------------------------------------------------------------------------------
 
@@ -58,8 +64,10 @@ class Reconfiguration:
         return bool(self.version) and self._me not in self.names and not self._is_replica
 
     def first_voters(self, number: GroupId) -> tuple[str, ...]:
-        """Voters of a group while its log names none: the founders' placement, without this node if it joined later."""
-        return place(self._raft_groups, self._founders, self._replicas)[number].voters
+        """Voters of a group while its log names none: the founders' placement, without this node if it joined later; of groups
+        that came when the pool grew, those that were named then, without this node."""
+        named = tuple(name for name in self.pool.first_voters(number) if name != self._me)
+        return named or self.pool.place(self._founders, self._replicas)[number].voters
 
     def observers(self, number: GroupId, voters: frozenset[str]) -> list[str]:
         """Names of the nodes that get a copy of a group without a vote."""
@@ -102,8 +110,11 @@ class Reconfiguration:
     def tick(self, now: Nanos) -> None:
         """Follow the metadata's nodes and migrate groups; call every MEMBER_TICK_INTERVAL."""
         node = self._node
+        if self.pool.heed(now):
+            self._place()
         self._heed_metadata(now)
         node.broker.follow_labels()
+        node.broker.follow_pool()
         walking = [number for number in node.leaderships.led if self._is_migrating(number)]
         node.membership.update(now, held=node.groups, walking=walking)
         node.environment.runtime.soon(self._act)  # between two turns, so that no turn changes a role halfway
@@ -163,13 +174,22 @@ class Reconfiguration:
         for number in sorted(node.leaderships.led):
             self._migrate(number, now)
         for number, placed in self.placement.items():
-            if self._me in placed.voters and number not in node.storage.logs and number not in self._busy:
+            wanted = self._me in placed.voters or number in self.pool.to_begin
+            if wanted and number not in node.storage.logs and number not in self._busy:
                 self._busy.add(number)
+                self.pool.to_begin.discard(number)
                 node.copies.begin(number, partial(self._done, number))
         for number in [number for number in node.groups if self._is_useless(number, now)]:
             self._busy.add(number)
             node.copies.end(number, partial(self._done, number))
         self._leave()
+
+    def growth(self, groups: int) -> pb.GrowPool | str:
+        """How the pool grows to *groups* on the nodes as they are now; or why it has to wait."""
+        nodes = self._node.broker.view.meta.nodes
+        if nodes.version != self.version:
+            return "the nodes have just been changed"
+        return self.under_way() or self.pool.plan(groups, self.names, self._replicas, self.places)
 
     def _done(self, number: GroupId, problem: Exception | None) -> None:
         self._busy.discard(number)

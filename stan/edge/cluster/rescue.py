@@ -59,7 +59,7 @@ async def find_out(storage: Storage, peers: tuple[str, ...] = (), replicas: int 
         )
     founders = sorted(nodes.founders) or names
     meta = await _metadata(storage)
-    placed = place(manifest.raft_groups, founders, replicas)
+    placed = place(manifest.groups, founders, replicas)
     copies = {}
     for number in storage.logs:
         copies[int(number)] = await _copy(storage, number, list(placed[number].voters), meta)
@@ -79,6 +79,7 @@ async def find_out(storage: Storage, peers: tuple[str, ...] = (), replicas: int 
         names_taken=[_text(name) for name in meta.channels],
         copies=copies,
         unfinished=rescue.plan if rescue is not None else None,
+        pool=max(manifest.pool, meta.pool.groups),
     )
 
 
@@ -235,7 +236,8 @@ async def carry_out(storage: Storage, plan: RescuePlan) -> None:
             _force(storage, number, group)
         elif number in storage.members:
             storage.members[number].set_voters(Voters([group.chosen], group.index))
-    nodes = RecordedNodes(plan.survivors, plan.nodes_version + 1, plan.founders, plan.replicas, belongs=True)
+    pool = max(plan.pool, directory.manifest.pool)
+    nodes = RecordedNodes(plan.survivors, plan.nodes_version + 1, plan.founders, plan.replicas, belongs=True, pool=pool)
     directory.change(nodes=nodes, rescue=RecordedRescue(plan.epoch, plan.survivors, plan.nodes_version))
 
 

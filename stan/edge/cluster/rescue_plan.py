@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Any, Self
 
 from stan.core.context import META_GROUP
-from stan.edge.cluster.membership import EPOCH_BITS, epoch_number
+from stan.edge.cluster.membership import EPOCH_BITS, epoch_name, epoch_number
 from stan.errors import StanError
 from stan.raft.placement import heaviest, place
 from stan.types import GroupId
@@ -57,7 +57,7 @@ class SurvivorFindings:
     node: str
     cluster_id: str
     identity: str  # of the cluster; "" if the directory does not know it
-    raft_groups: int
+    raft_groups: int  # with which the cluster was founded
     replicas: int
     names: list[str]  # the nodes of the cluster, sorted
     founders: list[str]
@@ -68,6 +68,7 @@ class SurvivorFindings:
     epoch: int
     copies: dict[int, FoundCopy]
     unfinished: dict[str, Any] | None = None  # the plan of a rescue that was begun here
+    pool: int = 0  # groups that there are since the pool has grown, by directory or metadata; 0: it has not
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -122,6 +123,7 @@ class RescuePlan:
     nodes_version: int
     number: int  # how many rescues there were with this one
     groups: list[ForcedGroup] = field(default_factory=list)
+    pool: int = 0  # groups of channels that the directories count from then on; 0: the pool has not grown
 
     @property
     def epoch(self) -> int:
@@ -129,6 +131,11 @@ class RescuePlan:
         text = json.dumps(asdict(self), sort_keys=True).encode()
         mark = int.from_bytes(blake2b(text, digest_size=EPOCH_BITS // 8).digest(), "big")
         return self.number << EPOCH_BITS | mark
+
+    @property
+    def name(self) -> str:
+        """Of the rescue, for the operator."""
+        return epoch_name(self.epoch)
 
     def document(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -160,10 +167,10 @@ def plan(found: Iterable[SurvivorFindings]) -> RescuePlan:
         return _goes_on(survivors, begun)
     newest = _agreed(survivors)
     here = [one.node for one in survivors]
+    pool = max(one.pool for one in survivors)
+    placed = place(max(newest.raft_groups, pool), newest.founders or newest.names, newest.replicas)
     forced = [
-        group
-        for number in map(GroupId, range(newest.raft_groups + 1))
-        if (group := _forced(number, survivors, newest)) is not None
+        group for number, kept_by in placed.items() if (group := _forced(number, survivors, kept_by.voters)) is not None
     ]
     if not forced:
         raise RescueError(
@@ -181,6 +188,7 @@ def plan(found: Iterable[SurvivorFindings]) -> RescuePlan:
         nodes_version=max(one.nodes_version for one in survivors),
         number=epoch_number(newest.epoch) + 1,
         groups=forced,
+        pool=pool,
     )
 
 
@@ -220,10 +228,9 @@ def _agreed(survivors: Seq[SurvivorFindings]) -> SurvivorFindings:
     return newest
 
 
-def _forced(number: GroupId, survivors: Seq[SurvivorFindings], newest: SurvivorFindings) -> ForcedGroup | None:
-    """How a group goes on that has lost its majority; None if it has it."""
+def _forced(number: GroupId, survivors: Seq[SurvivorFindings], placed: Seq[str]) -> ForcedGroup | None:
+    """How a group goes on that has lost its majority; None if it has it. *placed*: who votes in it if no copy tells."""
     copies = {one.node: one.copies[number] for one in survivors if number in one.copies}
-    placed = place(newest.raft_groups, newest.founders or newest.names, newest.replicas)[number].voters
     configured = max((copy.configured for copy in copies.values()), default=0)
     voters = next((copy.voters for copy in copies.values() if copy.configured == configured and copy.voters), [*placed])
     later = [changed for copy in copies.values() for changed in copy.changes]

@@ -120,8 +120,13 @@ class DataDirectory:
         self.change(boot_id="")
 
     def note_nodes(self, nodes: RecordedNodes) -> None:
-        """Write down what the metadata says about the nodes, for the next start."""
-        self.change(nodes=nodes)
+        """Write down what the metadata says about the nodes, for the next start; the pool stays as it is noted."""
+        self.change(nodes=replace(nodes, pool=self.manifest.nodes.pool))
+
+    def note_pool(self, groups: int) -> None:
+        """Write down that the directories of so many groups are here, as far as this node votes in them from their beginning."""
+        if groups > self.manifest.groups:
+            self.change(nodes=replace(self.manifest.nodes, pool=groups))
 
     def note_epoch(self, epoch: int) -> None:
         """Write down the cluster's epoch, which this node, with nothing on its disk, has heard of others."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from stan import limits
 from stan.edge.storage.data_directory import DataDirectory
 from stan.edge.storage.lost_found import LostFound
-from stan.edge.storage.raft_files import RaftFiles
+from stan.edge.storage.raft_files import RaftFiles, Voters
 from stan.edge.storage.snapshot_files import SnapshotFiles
 from stan.log.files.disk import Files, OsFiles, remove_directory
 from stan.log.files.filelog import FileLog
@@ -98,6 +98,12 @@ class GroupFiles:
         if raft is not None and not marked and not report.quarantined:
             raft.mark_intact(number)  # a file was damaged, but the log has all entries up to its last one
         return log, report.texts
+
+    def found(self, number: GroupId, voters: Voters, *, votes: bool) -> None:
+        """Make the directories of a group that is new in the cluster, durably; see `RaftFiles.found`."""
+        if self.raft is not None:
+            self.raft.found(number, voters, votes=votes)
+        self.files.makedirs(self.path(number))
 
     # --- replacing ------------------------------------------------------------------------------------------------------
 

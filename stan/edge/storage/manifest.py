@@ -44,6 +44,9 @@ class RecordedNodes:
     labels: dict[str, list[str]] = field(
         default_factory=dict
     )  # zone, rack, host of nodes that have any, see stan.labels
+    # Groups of channels that there are since the pool has grown, those in which this node votes from their beginning with their
+    # directories; 0: it has not grown.
+    pool: int = 0
 
 
 @dataclass(slots=True)
@@ -61,7 +64,7 @@ class Manifest:
     """The content of `stan.json`."""
 
     cluster_id: str
-    raft_groups: int
+    raft_groups: int  # with which the cluster was founded
     store_id: str  # 32 hex digits; in the header of every segment
     boot_id: str = ""  # of the machine when the directory was last opened
     clean: bool = True  # closed in an orderly way
@@ -73,6 +76,16 @@ class Manifest:
     # By group, the entry from which on each batch is encrypted in its place; 1 for groups that are not here. None: no log is yet.
     sealed_from: dict[str, int] | None = None
     rescue: RecordedRescue | None = None
+
+    @property
+    def pool(self) -> int:
+        """How many groups of channels this directory counts since the pool has grown; 0: it has not."""
+        return self.nodes.pool
+
+    @property
+    def groups(self) -> int:
+        """How many groups of channels the cluster has, as far as this directory knows."""
+        return max(self.pool, self.raft_groups)
 
     @property
     def epoch(self) -> int:
@@ -117,7 +130,7 @@ def open_manifest(
     Args:
         directory: made if need be.
         cluster_id: refused if the directory is of another cluster.
-        raft_groups: refused if it was made with another number.
+        raft_groups: of the cluster when it was founded; refused if it was made with another number.
         node_id: this node of the cluster, "" for a server alone; refused if it is another one's.
         files: the operating system, if not a simulation's.
         boot: which boot of the machine this is, if not the real one.
@@ -187,7 +200,8 @@ def _refuse_others(manifest: Manifest, directory: str, cluster_id: str, raft_gro
     if manifest.node_id != node_id:
         raise StartError(f"{directory} is of node {go_quote(manifest.node_id)}, not {go_quote(node_id)}")
     if manifest.raft_groups != raft_groups:
-        raise StartError(f"{directory} was made with {manifest.raft_groups} channel group(s), not {raft_groups}")
+        since = f", and has grown to {manifest.pool} since" if manifest.pool else ""
+        raise StartError(f"{directory} was made with {manifest.raft_groups} channel group(s), not {raft_groups}{since}")
 
 
 def _refuse_other_key(manifest: Manifest, path: str, cipher: Cipher | None) -> None:
@@ -239,12 +253,12 @@ def read_manifest(directory: str, files: Files | None = None) -> Manifest:
     return manifest
 
 
-def recorded_nodes(directory: str, files: Files | None = None) -> RecordedNodes:
-    """The nodes that the directory's manifest names; version 0 if it names none. Raises Damage, StartError."""
+def recorded_pool(directory: str, files: Files | None = None) -> int:
+    """How many groups of channels the directory counts since the pool has grown; 0 if it has not. Raises Damage, StartError."""
     try:
-        return read_manifest(directory, files).nodes
+        return read_manifest(directory, files).pool
     except FileNotFoundError:
-        return RecordedNodes()
+        return 0
 
 
 def recorded_node_id(directory: str, files: Files | None = None) -> str:
@@ -268,6 +282,8 @@ def write_manifest(directory: str, manifest: Manifest, files: Files | None = Non
         del document["rescue"]
     if manifest.level == level.OLDEST:  # the same of versions that know nothing of levels
         del document["level"]
+    if not manifest.pool:  # the same of versions that know nothing of pools that grow
+        del document["nodes"]["pool"]
     if not manifest.nodes.labels:
         del document["nodes"]["labels"]
     write_document(files or OsFiles(), f"{directory}/{NAME}", document)

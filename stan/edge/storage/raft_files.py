@@ -90,6 +90,18 @@ class RaftFiles:
         """Note durably who votes in a group from now on."""
         write_document(self._files, f"{self._path(number)}/{_VOTERS}", asdict(voters))
 
+    def found(self, number: GroupId, voters: Voters, *, votes: bool) -> None:
+        """Make this node's member of a group that is new in the cluster; what a crash has left of it is completed.
+
+        *votes*: it can have forgotten no promise. Otherwise it has no vote until others vouch for it."""
+        hard_state = HardState.open(self._files, self._path(number))
+        try:
+            if votes:
+                hard_state.mark_readmitted()
+        finally:
+            hard_state.close()
+        self.write_voters(number, voters)
+
     def retire(self, number: GroupId) -> None:
         """Move all that is here of a group to lost+found."""
         self._lost_found.put(self._path(number), f"raft-{number}")

@@ -7,7 +7,7 @@ ever deleted because another one is missing.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Sequence as Seq
 from contextlib import suppress
 from functools import partial
@@ -148,8 +148,12 @@ class Storage:
         self.directory, self.unconfirmed, self._files, self._note = directory, directory.power_lost, files, note
         for text in files.tidy():
             note("WRN", text)
-        for number in groups if groups is not None else map(GroupId, range(raft_groups + 1)):
-            self._open_group(number)
+        counted = range(
+            directory.manifest.groups + 1
+        )  # directories of others are of a growth that a crash has cut short
+        for number in map(GroupId, counted) if groups is None else groups:
+            if number in counted:
+                self._open_group(number)
         if disk.cipher is not None and directory.manifest.sealed_from is None:
             self._encrypt_from_now_on(directory, groups_on_disk(disk.directory, disk.files))
         directory.note_boot()
@@ -259,7 +263,7 @@ class Storage:
         could not replay; the other groups can be served.
         """
         if self.rows.database is not None and self.directory is not None:
-            for text in await self.rows.database.drop_strays(self.directory.manifest.raft_groups):
+            for text in await self.rows.database.drop_strays(self.directory.manifest.groups):
                 self._note("ERR", text)
         failed: dict[GroupId, Exception] = {}
         await self.load_group(broker, META_GROUP, replicated=replicated)
@@ -585,8 +589,23 @@ class Storage:
 
     # --- groups and nodes that come and go ----------------------------------------------------------------------------------
 
+    def found_groups(self, voters: Mapping[GroupId, Seq[str]], pool: int, *, votes: bool) -> None:
+        """Make the directories of groups that are new in the cluster, those in which this node votes; then count *pool* groups.
+
+        A crash before the last step leaves directories that no start looks at, and which the next call completes. Blocking.
+
+        Args:
+            voters: the first voters of each such group.
+            pool: how many groups of channels there are with them.
+            votes: this data directory is the one that was named for this node; with another one it has no vote yet.
+        """
+        for number, names in voters.items():
+            self._of_disk().found(number, Voters(list(names)), votes=votes)
+        self._in_directory().note_pool(pool)
+
     async def begin_group(self, number: GroupId) -> None:
-        """Hold another group, without entries and rows; `load_group` into a new machine comes next."""
+        """Hold another group, without entries and rows; `load_group` into a new machine comes next. Its directories are made, or
+        are those that `found_groups` has made."""
         await self.rows.delete(number)
         self._open_group(number)
 

@@ -260,7 +260,7 @@ class Api:
             nodes.append(rows.node(status, wall, silent[name]))
         return {
             "now": millis(self._wall()),
-            "groups": self._config.store.raft_groups,
+            "groups": max([self._config.store.raft_groups, *(status.pool_groups for status in history.present())]),
             "nodes": sorted(nodes, key=lambda node: str(node["id"])),
             "clustered": self._config.cluster is not None,
         }

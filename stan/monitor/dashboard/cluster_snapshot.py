@@ -62,7 +62,8 @@ class ClusterHealth:
     """Judges the cluster by what is known of it at a moment, and remembers since when each problem is there."""
 
     def __init__(self, own: Callable[[], list[str]], pool: int) -> None:
-        """*own*: returns why the node that serves the pages is not ready; *pool*: number of groups of channels."""
+        """*own*: returns why the node that serves the pages is not ready; *pool*: number of groups of channels, as long
+        as no node tells a larger one."""
         self.unreported: Failures[int] = Failures()
         """Groups whose leaders did not report their subscriptions."""
         self._own = own
@@ -86,7 +87,7 @@ class ClusterHealth:
             silent=history.silent(),
             deaf=history.deaf(),
             own=self._own(),
-            pool=self._pool,
+            pool=max([self._pool, *(status.pool_open for status in history.fresh())]),
             stuck=cursors.stuck if cursors else [],
             lagging=cursors.lagging if cursors else [],
             subscribed=bool(cursors.states) if cursors else None,

@@ -549,7 +549,7 @@ class NodesRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("error", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out", "read_replicas", "level", "level_known", "labels", "places")
+    __slots__ = ("error", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out", "read_replicas", "level", "level_known", "labels", "places", "pool_groups", "pool_open")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -580,6 +580,8 @@ class NodeStatus(_message.Message):
     LEVEL_KNOWN_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     PLACES_FIELD_NUMBER: _ClassVar[int]
+    POOL_GROUPS_FIELD_NUMBER: _ClassVar[int]
+    POOL_OPEN_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
     node: str
@@ -610,7 +612,9 @@ class NodeStatus(_message.Message):
     level_known: int
     labels: str
     places: _containers.RepeatedCompositeFieldContainer[NodePlace]
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., read_replicas: _Optional[_Iterable[str]] = ..., level: _Optional[int] = ..., level_known: _Optional[int] = ..., labels: _Optional[str] = ..., places: _Optional[_Iterable[_Union[NodePlace, _Mapping]]] = ...) -> None: ...
+    pool_groups: int
+    pool_open: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., read_replicas: _Optional[_Iterable[str]] = ..., level: _Optional[int] = ..., level_known: _Optional[int] = ..., labels: _Optional[str] = ..., places: _Optional[_Iterable[_Union[NodePlace, _Mapping]]] = ..., pool_groups: _Optional[int] = ..., pool_open: _Optional[int] = ...) -> None: ...
 
 class NodePlace(_message.Message):
     __slots__ = ("node", "zone", "rack", "host")
@@ -1059,6 +1063,14 @@ class PinChannelRequest(_message.Message):
     channel: bytes
     group: int
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
+
+class GrowPoolRequest(_message.Message):
+    __slots__ = ("version", "groups")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    groups: int
+    def __init__(self, version: _Optional[int] = ..., groups: _Optional[int] = ...) -> None: ...
 
 class PinsRequest(_message.Message):
     __slots__ = ("version", "after", "max")

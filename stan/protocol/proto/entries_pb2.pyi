@@ -131,7 +131,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -144,6 +144,8 @@ class MetaChange(_message.Message):
     SET_POLICY_FIELD_NUMBER: _ClassVar[int]
     PIN_CHANNEL_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    GROW_POOL_FIELD_NUMBER: _ClassVar[int]
+    OPEN_POOL_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
@@ -156,10 +158,12 @@ class MetaChange(_message.Message):
     set_policy: Policy
     pin_channel: Pin
     schema: SchemaChange
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ...) -> None: ...
+    grow_pool: GrowPool
+    open_pool: int
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
-    __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins")
+    __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins", "pool")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RAFT_GROUPS_FIELD_NUMBER: _ClassVar[int]
     NUID_FIELD_NUMBER: _ClassVar[int]
@@ -167,6 +171,7 @@ class ClusterInfo(_message.Message):
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
+    POOL_FIELD_NUMBER: _ClassVar[int]
     cluster_id: bytes
     raft_groups: int
     nuid: bytes
@@ -174,7 +179,46 @@ class ClusterInfo(_message.Message):
     level: int
     policies: _containers.RepeatedCompositeFieldContainer[Policy]
     pins: _containers.RepeatedCompositeFieldContainer[Pin]
-    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ...) -> None: ...
+    pool: GrownPool
+    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ..., pool: _Optional[_Union[GrownPool, _Mapping]] = ...) -> None: ...
+
+class GrownPool(_message.Message):
+    __slots__ = ("groups", "open", "growths")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    GROWTHS_FIELD_NUMBER: _ClassVar[int]
+    groups: int
+    open: int
+    growths: _containers.RepeatedCompositeFieldContainer[GrowPool]
+    def __init__(self, groups: _Optional[int] = ..., open: _Optional[int] = ..., growths: _Optional[_Iterable[_Union[GrowPool, _Mapping]]] = ...) -> None: ...
+
+class GrowPool(_message.Message):
+    __slots__ = ("groups", "before", "nodes_version", "nodes", "voters")
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_FIELD_NUMBER: _ClassVar[int]
+    NODES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    VOTERS_FIELD_NUMBER: _ClassVar[int]
+    groups: int
+    before: int
+    nodes_version: int
+    nodes: _containers.RepeatedCompositeFieldContainer[FoundingNode]
+    voters: _containers.RepeatedCompositeFieldContainer[FirstVoters]
+    def __init__(self, groups: _Optional[int] = ..., before: _Optional[int] = ..., nodes_version: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[FoundingNode, _Mapping]]] = ..., voters: _Optional[_Iterable[_Union[FirstVoters, _Mapping]]] = ...) -> None: ...
+
+class FoundingNode(_message.Message):
+    __slots__ = ("node", "store")
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    STORE_FIELD_NUMBER: _ClassVar[int]
+    node: str
+    store: bytes
+    def __init__(self, node: _Optional[str] = ..., store: _Optional[bytes] = ...) -> None: ...
+
+class FirstVoters(_message.Message):
+    __slots__ = ("nodes",)
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, nodes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Pin(_message.Message):
     __slots__ = ("channel", "group")

@@ -9,7 +9,7 @@ from stan_client.admin import Explanation, Nodes
 from typer.testing import CliRunner
 
 from stan.cli.commands import channel_messages
-from stan.cli.commands.doctor import of_places
+from stan.cli.commands.doctor import of_groups, of_places
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
 from stan.cli.support import args, session
 from stan.cli.support.options import Confirmation, View
@@ -274,6 +274,28 @@ def test_channels_are_pinned_and_pins_listed(servers):
     servers.admin.all_pins = [pb.PinStatus(channel=b"hot", group=3)]
     assert "not made yet" in stan("channel", "pins").stdout
     assert json.loads(stan("channel", "pins", "--json").stdout)["pins"][0]["group"] == 3
+
+
+def test_the_pool_of_groups_grows(servers):
+    servers.admin.all_nodes = told = cluster()
+    told.missing.clear()
+    for status in told.answers:
+        status.pool_groups = status.pool_open = 8
+    assert stan("cluster", "grow", "--groups", "8", "--yes").exit_code == 2
+    assert "only grows" in stan("cluster", "grow", "--groups", "4", "--yes").output
+    assert stan("cluster", "grow", "--groups", "0", "--yes").exit_code == 2
+    assert "no terminal" in stan("cluster", "grow", "--groups", "16").output
+    assert servers.admin.asked == []
+    shown = stan("cluster", "grow", "--groups", "16", "--yes")
+    assert "Makes 8 new groups" in shown.output
+    assert "There are 16 groups" in shown.stdout
+    assert servers.admin.asked == [("grow_pool", 16)]
+    told.answers[0].pool_groups = 32
+    assert "The pool grows to 32 groups" in stan("group", "list").stdout
+    assert json.loads(stan("group", "list", "--json").stdout)["pool_open"] == 16
+    assert "The pool grows to 32" in " ".join(one.text for one in of_groups(told))
+    told.missing.append("d")
+    assert "These do not: d" in stan("cluster", "grow", "--groups", "64", "--yes").output
 
 
 def test_nodes_and_groups(servers):

@@ -15,7 +15,7 @@ PREFIX = "_STAN.x.test-cluster."
 OF_EDGE = {"fetch", "replica.fetch", "admin.nodes", "admin.options", "admin.verify", "admin.explain", "admin.step_down"}
 ANSWERS = {
     "channel": Scope.CHANNEL,
-    "app": Scope.CHANNEL,
+    "app": Scope.APP,
     "each leader": Scope.LEADERS,
     "metadata": Scope.METADATA,
     "group": Scope.GROUP,

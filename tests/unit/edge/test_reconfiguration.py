@@ -63,6 +63,7 @@ class FakeMember:
         self.broker = SimpleNamespace(
             view=SimpleNamespace(meta=MetaMachine()),
             follow_labels=lambda: None,
+            follow_pool=lambda: None,
             step_handover=lambda number, *, under_way: self.silenced.append((number, under_way)),
         )
         self.broker.view.meta.info = pb.ClusterInfo()

@@ -1,0 +1,72 @@
+"""The pool of groups grows on request: the metadata's leader decides how, and opens the new groups once they have leaders."""
+
+from stan import errors
+from stan.core.clients.nodes import NodeRequests
+from stan.core.context import BrokerContext
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
+from stan.core.state.meta import MetaResult
+from stan.core.state.pool import POOL_GROWS, POOL_LEVEL_TOO_LOW
+from stan.errors import ALONE
+from stan.level import SCALE
+from stan.limits import RAFT_GROUPS_MAX
+
+TOO_MANY_GROUPS = f"stan: there are at most {RAFT_GROUPS_MAX} groups"
+NOT_MORE = "stan: there are {} groups already: a pool only grows"
+
+
+class PoolRequests:
+    """Handles an operator's request for a larger pool, and opens what has grown."""
+
+    def __init__(self, context: BrokerContext, nodes: NodeRequests) -> None:
+        self.context = context
+        self.nodes = nodes
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        return {"grow_pool": self._grow}
+
+    def _grow(self, accepted: AcceptedRequest) -> None:
+        context, groups = self.context, accepted.request.groups
+        if not context.clustered:
+            accepted.refuse(ALONE)
+        elif context.meta.info is None:
+            accepted.refuse(errors.BUSY, retry=True)
+        elif groups == context.pool and context.meta.pool.growths:
+            accepted.answer()  # asked again: the answer to the first request was lost
+        elif refusal := self._refusal(groups):
+            accepted.refuse(refusal)
+        elif isinstance(growth := self.nodes.heard.growth(groups), str):
+            accepted.refuse(f"stan: {growth}", retry=True)
+        else:
+
+            def done(result: object, error: str) -> None:
+                if not isinstance(result, MetaResult):
+                    accepted.refuse(error or errors.BUSY, retry=True)
+                elif result.error:
+                    accepted.refuse(result.error)
+                else:
+                    accepted.answer(changed=growth.groups - growth.before)
+
+            context.change_meta(done, grow_pool=growth)
+
+    def _refusal(self, groups: int) -> str:
+        """Why the metadata does not have so many groups; "" if it may."""
+        meta, there = self.context.meta, self.context.pool
+        if meta.level < SCALE:
+            return POOL_LEVEL_TOO_LOW
+        if groups > RAFT_GROUPS_MAX:
+            return TOO_MANY_GROUPS
+        if groups <= there:
+            return NOT_MORE.format(there)
+        return POOL_GROWS if meta.pool.open < meta.pool.groups else ""
+
+    def follow(self) -> None:
+        """Open the pool once all of its new groups have leaders; call now and then."""
+        context, pool = self.context, self.context.meta.pool
+        if context.leading.leads_meta and pool.open < pool.groups and self.nodes.heard.all_led():
+            context.change_meta(self._opened, open_pool=pool.groups)
+
+    def _opened(self, result: object, _error: str) -> None:
+        if isinstance(result, MetaResult) and result.pool_changed:
+            self.context.emit("pool_grown", f"there are {self.context.pool} groups of channels now")

@@ -1,0 +1,65 @@
+"""The pool of groups of channels in the metadata: how many groups there are, and over how many names of channels are hashed.
+
+    grow_pool: the new groups and who votes in them first ─► every node makes its directories ─► all have leaders ─► open_pool
+
+Promises: a growth is taken only for the pool and the nodes that it was made for; until it is opened, no name belongs to a new
+group. Pure.
+"""
+
+from stan import level
+from stan.limits import RAFT_GROUPS_MAX
+from stan.protocol.proto import entries_pb2 as pb
+
+POOL_LEVEL_TOO_LOW = (
+    f"stan: a pool that grows needs level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
+    "stan node level --raise"
+)
+POOL_GROWS = "stan: the pool grows already: its new groups have to have leaders first"
+POOL_CHANGED = "stan: the pool or the nodes have changed meanwhile"
+STORE_BYTES = 16
+
+
+def with_growth(info: pb.ClusterInfo, growth: pb.GrowPool) -> pb.ClusterInfo | str:
+    """The cluster with the new groups of *growth*, as another object; or why it is not taken."""
+    pool = info.pool
+    before = pool.groups or info.raft_groups
+    if info.level < level.SCALE:
+        return POOL_LEVEL_TOO_LOW
+    if pool.open < pool.groups:
+        return POOL_GROWS
+    if growth.before != before or growth.nodes_version != info.nodes.version or not _is_sound(growth):
+        return POOL_CHANGED
+    grown = pb.ClusterInfo()
+    grown.CopyFrom(info)
+    grown.pool.groups, grown.pool.open = growth.groups, before
+    grown.pool.growths.append(growth)
+    return grown
+
+
+def _is_sound(growth: pb.GrowPool) -> bool:
+    """True if each new group has voters, and each of them a store."""
+    return (
+        growth.before < growth.groups <= RAFT_GROUPS_MAX
+        and len(growth.voters) == growth.groups - growth.before
+        and all(first.nodes and max(first.nodes) < len(growth.nodes) for first in growth.voters)
+        and all(node.node and len(node.store) == STORE_BYTES for node in growth.nodes)
+    )
+
+
+def with_open_pool(info: pb.ClusterInfo, groups: int) -> pb.ClusterInfo:
+    """The cluster in which names of channels are hashed over *groups*, as another object; the same one if that is no news."""
+    if info.pool.groups != groups or info.pool.open >= groups:
+        return info
+    opened = pb.ClusterInfo()
+    opened.CopyFrom(info)
+    opened.pool.open = groups
+    return opened
+
+
+def first_voters(growth: pb.GrowPool) -> dict[int, tuple[str, ...]]:
+    """The voters with which each new group begins, by its number."""
+    names = [node.node for node in growth.nodes]
+    return {
+        number: tuple(names[node] for node in first.nodes)
+        for number, first in enumerate(growth.voters, growth.before + 1)
+    }

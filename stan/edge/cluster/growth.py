@@ -1,0 +1,115 @@
+"""The pool of groups grows while the cluster runs: each node does its part.
+
+    metadata: grow_pool ─► directories of the groups in which this node votes ─► stan.json counts them ─► the groups run
+                                                        all have leaders that count them ─► open_pool in the metadata
+
+Promises: a member of a new group votes only if its data directory is the one that grow_pool names, as with another one it may
+have voted already; a crash at any point is followed by the same steps, and no member of a new group runs before stan.json counts
+it.
+"""
+
+from collections.abc import Sequence as Seq
+
+from stan import limits
+from stan.core.state.pool import first_voters
+from stan.edge.cluster.host import Host
+from stan.edge.storage.data_directory import DataDirectory
+from stan.protocol.proto import entries_pb2 as pb
+from stan.raft.placement import NOWHERE, Placement, Places, place
+from stan.types import GroupId, Nanos
+
+
+class PoolGrowth:
+    """The pool as one node carries its growth out."""
+
+    def __init__(self, node: Host, founded: int) -> None:
+        """*founded*: with how many groups of channels the cluster was founded."""
+        directory = node.storage.directory
+        self._node = node
+        self._founded = founded
+        self.groups = (
+            founded if directory is None else max(founded, directory.manifest.pool)
+        )  # that the directory counts
+        self.to_begin: set[GroupId] = (
+            set()
+        )  # groups that are new here and do not run yet, wherever they are placed by now
+        self._making = False  # directories are being made
+        self._again = Nanos(0)  # when to try once more, after the disk has refused
+
+    def place(self, nodes: Seq[str], replicas: int, labels: Places = NOWHERE) -> dict[GroupId, Placement]:
+        """Placement of the metadata and of all groups that the directory counts."""
+        return place(self.groups, nodes, replicas, labels)
+
+    def first_voters(self, number: GroupId) -> tuple[str, ...]:
+        """Voters with which a group began that came when the pool grew; () of others, and where the metadata is not known yet."""
+        for growth in self._node.broker.view.meta.pool.growths:
+            if growth.before < number <= growth.groups:
+                return first_voters(growth)[number]
+        return ()
+
+    # --- decided at the metadata's leader ---------------------------------------------------------------------------------
+
+    def plan(self, groups: int, names: Seq[str], replicas: int, labels: Places) -> pb.GrowPool | str:
+        """How the pool grows to *groups*, placed on these nodes; or why it has to wait."""
+        node, meta = self._node, self._node.broker.view.meta
+        membership, now = node.membership, node.environment.runtime.now()
+        stores = {name: membership.store_of(name, now) for name in names}
+        if silent := [name for name in names if not stores[name]]:
+            return f"every node has to be there and tell its data directory, and these do not: {', '.join(silent)}"
+        placed = place(groups, names, replicas, labels)
+        at = {name: index for index, name in enumerate(names)}
+        growth = pb.GrowPool(groups=groups, before=self.groups, nodes_version=meta.nodes.version)
+        growth.nodes.extend(pb.FoundingNode(node=name, store=stores[name]) for name in names)
+        for number in range(self.groups + 1, groups + 1):
+            growth.voters.add(nodes=[at[name] for name in placed[GroupId(number)].voters])
+        return growth
+
+    def all_led(self) -> bool:
+        """True if every group has a leader whose node counts all groups of the metadata."""
+        node, pool = self._node, self._node.broker.view.meta.pool
+        now = node.environment.runtime.now()
+        leaders = [node.membership.led_by(GroupId(number), now) for number in range(1, pool.groups + 1)]
+        return self.groups == pool.groups and all(
+            leader is not None and leader.pool >= pool.groups for leader in leaders
+        )
+
+    # --- done at each node ------------------------------------------------------------------------------------------------
+
+    def heed(self, now: Nanos) -> bool:
+        """Begin to make the directories that the metadata wants, if they are not there; True if some have just been made."""
+        directory, wanted = self._node.storage.directory, self._node.broker.view.meta.pool.groups
+        if directory is None or self._making:
+            return False
+        if directory.manifest.groups > self.groups:
+            self.groups = directory.manifest.groups
+            self._node.membership.set_pool(self.groups, now)
+            return True
+        if wanted > self.groups and now >= self._again:
+            self._making = True
+            self._node.environment.run(self._make(directory), self._made)
+        return False
+
+    async def _make(self, directory: DataDirectory) -> None:
+        """Make what the oldest growth wants that the directory does not count."""
+        node, me = self._node, self._node.storage.node_id
+        growth = next(one for one in node.broker.view.meta.pool.growths if one.groups > self.groups)
+        named = next((one.store for one in growth.nodes if one.node == me), b"")
+        votes = named == directory.manifest.store_bytes
+        mine = {GroupId(number): names for number, names in first_voters(growth).items() if me in names}
+        node.storage.found_groups(mine, growth.groups, votes=votes)
+        self.to_begin.update(mine)
+        if node.membership.me.replica:
+            self.to_begin.update(map(GroupId, range(growth.before + 1, growth.groups + 1)))
+        node.environment.note("INF", f"the pool grows: there are {growth.groups} groups of channels")
+        if mine and not votes:
+            node.environment.note(
+                "WRN",
+                f"groups {', '.join(map(str, mine))} began with another data directory of this node: it has no vote in them "
+                "until others vouch for it",
+            )
+
+    def _made(self, problem: Exception | None) -> None:
+        self._making = False
+        if problem is not None:
+            self._again = Nanos(self._node.environment.runtime.now() + limits.FULL_DISK_RETRY)
+            self._node.environment.note("ERR", f"the directories of new groups could not be made: {problem}")

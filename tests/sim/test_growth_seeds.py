@@ -1,0 +1,40 @@
+"""Simulated clusters whose pool of groups grows amid all faults: nothing is lost, and new channels are in new groups, too."""
+
+import os
+
+import pytest
+
+from stan.edge.cluster.growth import PoolGrowth
+from stan.edge.storage.storage import Storage
+from tests.sim.growth_worlds import GrowthWorld, MemberGrowth
+
+SEEDS = int(os.environ.get("STAN_GROWTH_SEEDS", "3"))
+
+
+@pytest.mark.parametrize(("world", "name"), [(GrowthWorld, "growth"), (MemberGrowth, "member-growth")])
+def test_a_pool_grows_amid_all_faults(world, name):
+    grown = in_new = 0
+    for seed in range(SEEDS):
+        one = world(seed)
+        assert one.run() == [], f"replay with: python -m tests.sim --world {name} --seed {seed}"
+        grown += one.growths
+        in_new += one.in_new
+
+    assert grown >= SEEDS
+    assert in_new
+
+
+def test_a_pool_that_is_opened_before_its_groups_have_leaders_is_found_out(monkeypatch):
+    """Groups that nobody made have no leaders."""
+    monkeypatch.setattr(PoolGrowth, "heed", lambda _self, _now: False)
+    monkeypatch.setattr(PoolGrowth, "all_led", lambda _self: True)
+
+    assert any("counts" in text or "has no leader" in text for text in GrowthWorld(1).run())
+
+
+def test_a_node_that_counts_groups_without_their_directories_is_found_out(monkeypatch):
+    """It has no vote in any of them, so none is led."""
+    found = Storage.found_groups
+    monkeypatch.setattr(Storage, "found_groups", lambda self, _voters, pool, votes: found(self, {}, pool, votes=votes))
+
+    assert any("has no leader" in text for text in GrowthWorld(1).run())

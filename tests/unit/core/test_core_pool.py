@@ -1,0 +1,162 @@
+"""The pool of groups grows: the state machine, the request, and where channels and what belongs to applications is kept then."""
+
+from dataclasses import replace
+
+import pytest
+
+from stan import level
+from stan.core.admin.pool_requests import NOT_MORE, TOO_MANY_GROUPS
+from stan.core.clients.nodes import HeardNodes
+from stan.core.state.meta import MetaMachine
+from stan.core.state.pool import POOL_CHANGED, POOL_GROWS, POOL_LEVEL_TOO_LOW, first_voters
+from stan.errors import ALONE
+from stan.limits import RAFT_GROUPS_MAX
+from stan.protocol.placement import channel_group
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as extension
+from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
+
+REQUEST = "_STAN.x.test-cluster.admin.grow_pool"
+GROUPS, MORE = 2, 5
+MANY = replace(CLUSTERED, store=replace(CLUSTERED.store, raft_groups=GROUPS))
+NEW = next(name for name in (b"c%d" % at for at in range(99)) if channel_group(name, MORE) > GROUPS)
+STORES = {"n1": b"1" * 16, "n2": b"2" * 16, "n3": b"3" * 16}
+
+
+def growth(groups=MORE, before=GROUPS, **more):
+    nodes = [pb.FoundingNode(node=name, store=store) for name, store in STORES.items()]
+    voters = [pb.FirstVoters(nodes=[(at + 1) % 3, at % 3]) for at in range(before, groups)]
+    return pb.GrowPool(groups=groups, before=before, **{"nodes": nodes, "voters": voters, **more})
+
+
+@pytest.fixture
+def node():
+    made = Node(config=MANY)
+    made.feed_client()
+    made.broker.parts.nodes.heard = HeardNodes(growth=growth, all_led=lambda: True)
+    return made
+
+
+def ask(node, groups):
+    answer = node.ask(REQUEST, admin.GrowPoolRequest(version=1, groups=groups), admin.ChangeResponse)
+    return answer and (answer.error.decode(), answer.changed)
+
+
+def pool(node):
+    view = node.broker.view
+    return view.pool, view.pool_open
+
+
+def test_a_new_group_gets_channels_once_the_pool_is_open(node) -> None:
+    view = node.broker.view
+    node.feed_channel("old", 1)
+    before = view.group_number(NEW)
+    looked_again = []
+    node.broker.context.leading.placed.append(lambda: looked_again.append(view.group_number(NEW)))
+    node.feed_meta(grow_pool=growth())
+    assert (pool(node), view.group_number(NEW)) == ((MORE, GROUPS), before)
+    node.feed_meta(open_pool=MORE)
+    assert (pool(node), view.group_number(NEW)) == ((MORE, MORE), channel_group(NEW, MORE))
+    assert looked_again == [channel_group(NEW, MORE)]
+    assert view.group_number(b"old") == 1, "a channel stays where it is"
+
+
+def test_names_move_to_new_groups_only() -> None:
+    for at in range(200):
+        name = b"name%d" % at
+        assert channel_group(name, MORE) in (channel_group(name, GROUPS), *range(GROUPS + 1, MORE + 1))
+
+
+def test_what_is_known_of_an_application_stays_where_it_is(node) -> None:
+    app, group = NEW, channel_group(NEW, GROUPS)
+    node.feed_meta(grow_pool=growth())
+    node.feed_meta(open_pool=MORE)
+    node.feed_channel(app.decode(), channel_group(app, MORE))
+    asked = extension.LastCommittedRequest(app=app)
+    node.lead(group)
+    answer = node.ask("_STAN.x.test-cluster.last_committed", asked, extension.LastCommittedResponse)
+    assert answer is not None
+    assert not answer.error
+    node.follow(group)
+    assert node.ask("_STAN.x.test-cluster.last_committed", asked, extension.LastCommittedResponse) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        growth(before=GROUPS + 1),
+        growth(groups=GROUPS),
+        growth(groups=GROUPS + 1, voters=[]),
+        growth(groups=GROUPS + 1, voters=[pb.FirstVoters()]),
+        growth(groups=GROUPS + 1, voters=[pb.FirstVoters(nodes=[3])]),
+        growth(nodes=[pb.FoundingNode(node=name, store=b"short") for name in STORES]),
+        growth(nodes_version=1),
+        growth(groups=RAFT_GROUPS_MAX + 1),
+    ],
+)
+def test_a_growth_of_another_pool_or_other_nodes_is_not_taken(node, other) -> None:
+    meta = node.broker.context.meta
+    assert meta.apply(pb.MetaChange(grow_pool=other), 90).error == POOL_CHANGED
+    assert pool(node) == (GROUPS, GROUPS)
+
+
+def test_one_growth_at_a_time_and_each_is_opened_once(node) -> None:
+    meta = node.broker.context.meta
+    assert not meta.apply(pb.MetaChange(grow_pool=growth()), 90).error
+    assert meta.apply(pb.MetaChange(grow_pool=growth(8, MORE)), 91).error == POOL_GROWS
+    assert not meta.apply(pb.MetaChange(open_pool=8), 92).pool_changed
+    assert meta.apply(pb.MetaChange(open_pool=MORE), 93).pool_changed
+    assert not meta.apply(pb.MetaChange(open_pool=MORE), 94).pool_changed
+    assert not meta.apply(pb.MetaChange(grow_pool=growth(8, MORE)), 95).error
+    assert pool(node) == (8, MORE)
+    assert [list(first_voters(one)) for one in meta.pool.growths] == [[3, 4, 5], [6, 7, 8]]
+    assert first_voters(growth())[3] == ("n1", "n3")
+
+
+def test_requests_grow_it(node) -> None:
+    node.lead(0)
+    assert ask(node, GROUPS) == (NOT_MORE.format(GROUPS), 0)
+    assert ask(node, RAFT_GROUPS_MAX + 1) == (TOO_MANY_GROUPS, 0)
+    assert ask(node, MORE) == ("", MORE - GROUPS)
+    assert pool(node) == (MORE, GROUPS)
+    assert ask(node, MORE) == ("", 0), "asked again"
+    assert ask(node, MORE + 1) == (POOL_GROWS, 0)
+    node.broker.follow_pool()
+    node.turn()
+    assert pool(node) == (MORE, MORE)
+    node.broker.parts.nodes.heard = HeardNodes(growth=lambda _groups: "something is under way")
+    assert ask(node, MORE + 1) == ("stan: something is under way", 0)
+    node.follow(0)
+    assert ask(node, MORE + 1) is None
+
+
+def test_it_is_opened_by_the_leader_of_the_metadata_once_all_groups_have_leaders(node) -> None:
+    node.feed_meta(grow_pool=growth())
+    node.broker.follow_pool()
+    node.turn()
+    assert pool(node) == (MORE, GROUPS), "another node leads the metadata"
+    node.lead(0)
+    node.broker.parts.nodes.heard = HeardNodes(growth=growth)
+    node.broker.follow_pool()
+    node.turn()
+    assert pool(node) == (MORE, GROUPS)
+
+
+def test_not_below_the_level_and_not_alone(node) -> None:
+    node.lead(0)
+    node.broker.context.meta.info.level = level.DELIVERY
+    assert ask(node, MORE) == (POOL_LEVEL_TOO_LOW, 0)
+    assert node.broker.context.meta.apply(pb.MetaChange(grow_pool=growth()), 90).error == POOL_LEVEL_TOO_LOW
+    alone = CoreHarness()
+    asked = alone.ask(REQUEST, admin.GrowPoolRequest(version=1, groups=4), admin.ChangeResponse)
+    assert asked.error.decode() == ALONE
+
+
+def test_a_pool_outlives_a_restart_and_a_transfer(node) -> None:
+    node.feed_meta(grow_pool=growth())
+    snapshot, again = pb.Snapshot(), MetaMachine()
+    node.broker.context.meta.snapshot(snapshot)
+    again.restore(pb.Snapshot.FromString(snapshot.SerializeToString()))
+    assert again.pool == node.broker.context.meta.pool
+    assert again.pool.groups == MORE
