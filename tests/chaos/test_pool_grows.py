@@ -88,6 +88,7 @@ async def test_a_pool_grows_under_load_while_leaders_die(cluster) -> None:
             await grown(direct, MORE)
             assert counted(cluster) == [(MORE, GROUPS)] * 3
             await load.acknowledged(100)
+            print({lane.channel: f"longest wait while it grew {lane.longest_gap:.2f} s" for lane in load.lanes})
             made = await make(cluster, [f"new{at}" for at in range(40)], MORE)
             assert {made[name] for name in before} <= set(range(1, GROUPS + 1))
             assert {name: made[name] for name in before} == {name: homes[name] for name in before}
@@ -99,7 +100,6 @@ async def test_a_pool_grows_under_load_while_leaders_die(cluster) -> None:
             await grown(direct, LATER)
             await load.acknowledged(100)
             await load.finish()
-        print({lane.channel: f"longest wait {lane.longest_gap:.2f} s" for lane in load.lanes})
         new = [f"new{at}" for at in range(40)]
         assert {name: info.last for name, info in (await direct.info(new)).items()} == dict.fromkeys(new, 1)
 
