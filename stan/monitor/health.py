@@ -62,7 +62,10 @@ def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
     if not isinstance(group, RaftGroup):
         return ""
     if group.leader is None:
-        return NO_LEADER
+        view = node.broker.view
+        return (
+            "" if view.pool_open < number <= view.pool else NO_LEADER
+        )  # new groups hold nothing before all have leaders
     if group.leads and group.lease_until() <= node.runtime.now():
         return "this node leads it, and hears no majority"
     if not node.storage.is_intact(number):

@@ -14,34 +14,6 @@ def name_of(node: pb.NodeStatus) -> str:
     return node.node or "(alone)"
 
 
-class GroupSummary(NamedTuple):
-    """One group, as all nodes see it."""
-
-    number: int
-    leader: str  # "": none
-    term: int
-    copies: list[tuple[str, pb.GroupStatus]]  # by node
-    products: frozenset[str] = frozenset()  # versions of these nodes
-
-    @property
-    def of_leader(self) -> pb.GroupStatus | None:
-        """The report of the group's leader."""
-        return next((status for node, status in self.copies if node == self.leader), None)
-
-
-def groups_of(nodes: Nodes) -> list[GroupSummary]:
-    """The groups, by number. A leader is who says so of itself, in the newest term."""
-    numbers = sorted({group.group for one in nodes.answers for group in one.groups})
-    found = []
-    for number in numbers:
-        copies = [(name_of(one), group) for one in nodes.answers for group in one.groups if group.group == number]
-        leading = [(group.term, node) for node, group in copies if group.role == "leader"]
-        term, leader = max(leading, default=(max(group.term for _, group in copies), ""))
-        products = frozenset(one.product for one in nodes.answers)
-        found.append(GroupSummary(number, leader, term, copies, products))
-    return found
-
-
 class Pool(NamedTuple):
     """How many groups of channels there are."""
 
@@ -57,6 +29,35 @@ def pool_of(nodes: Nodes) -> Pool:
     )
 
 
+class GroupSummary(NamedTuple):
+    """One group, as all nodes see it."""
+
+    number: int
+    leader: str  # "": none
+    term: int
+    copies: list[tuple[str, pb.GroupStatus]]  # by node
+    products: frozenset[str] = frozenset()  # versions of these nodes
+    is_open: bool = True  # False: it is new, and holds nothing before all new groups have leaders
+
+    @property
+    def of_leader(self) -> pb.GroupStatus | None:
+        """The report of the group's leader."""
+        return next((status for node, status in self.copies if node == self.leader), None)
+
+
+def groups_of(nodes: Nodes) -> list[GroupSummary]:
+    """The groups, by number. A leader is who says so of itself, in the newest term."""
+    numbers, pool = sorted({group.group for one in nodes.answers for group in one.groups}), pool_of(nodes)
+    found = []
+    for number in numbers:
+        copies = [(name_of(one), group) for one in nodes.answers for group in one.groups if group.group == number]
+        leading = [(group.term, node) for node, group in copies if group.role == "leader"]
+        term, leader = max(leading, default=(max(group.term for _, group in copies), ""))
+        products = frozenset(one.product for one in nodes.answers)
+        found.append(GroupSummary(number, leader, term, copies, products, number <= pool.opened or not pool.opened))
+    return found
+
+
 def format_growth(nodes: Nodes) -> str:
     """What there is to say while the number of groups grows; else ""."""
     pool = pool_of(nodes)
@@ -69,8 +70,8 @@ def format_growth(nodes: Nodes) -> str:
 
 
 def leaderless(groups: Iterable[GroupSummary]) -> list[GroupSummary]:
-    """Return the groups without a leader."""
-    return [group for group in groups if not group.leader]
+    """Return the groups without a leader that should have one."""
+    return [group for group in groups if not group.leader and group.is_open]
 
 
 def format_leaderless(groups: Iterable[GroupSummary]) -> str:

@@ -12,6 +12,7 @@ from stan.cli.commands import channel_messages
 from stan.cli.commands.doctor import of_groups, of_places
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
 from stan.cli.support import args, session
+from stan.cli.support.groups import groups_of, leaderless
 from stan.cli.support.options import Confirmation, View
 from stan.cli.support.output import Table, present
 from stan.protocol.proto import admin_pb2 as pb
@@ -291,6 +292,8 @@ def test_the_pool_of_groups_grows(servers):
     assert "There are 16 groups" in shown.stdout
     assert servers.admin.asked == [("grow_pool", 16)]
     told.answers[0].pool_groups = 32
+    told.answers[0].groups.add(group=20, role="candidate")
+    assert not leaderless(groups_of(told)), "a new group may wait for a leader"
     assert "The pool grows to 32 groups" in stan("group", "list").stdout
     assert json.loads(stan("group", "list", "--json").stdout)["pool_open"] == 16
     assert "The pool grows to 32" in " ".join(one.text for one in of_groups(told))

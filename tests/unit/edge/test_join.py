@@ -15,10 +15,10 @@ from stan.log.files.disk import OsFiles
 def start(tmp_path):
     """Start node n4 with a directory that knows nodes, if any, and some cluster settings."""
 
-    def started(nodes, **cluster):
+    def started(nodes, groups=0, **cluster):
         manifest = Manifest("c", 5, "ab" * 16, node_id="n4", nodes=nodes)
         write_manifest(str(tmp_path), manifest, OsFiles())
-        store = StoreConfig(kind="file", directory=tmp_path)
+        store = StoreConfig(kind="file", directory=tmp_path, raft_groups=groups)
         warned = []
         config = remembered(Config(store=store, cluster=ClusterConfig(**cluster)), "n4", warned.append)
         return config, warned
@@ -71,3 +71,11 @@ def test_alone_and_with_an_empty_directory_nothing_is_remembered(tmp_path):
 def test_labels_of_nodes_are_remembered_with_the_nodes(start):
     config, _ = start(replace(NODES, labels={"n2": ["a", "", ""], "n3": ["b", "1", "h"]}), peers=("n2", "n3"))
     assert config.cluster.places == {"n2": Labels("a"), "n3": Labels("b", "1", "h")}
+
+
+def test_the_number_of_groups_may_be_told_as_it_was_or_as_it_is(start):
+    grown = replace(NODES, pool=8)
+    for told in (5, 8):
+        assert start(grown, groups=told, peers=("n2", "n3"))[0].store.raft_groups == 5
+        assert start(RecordedNodes(pool=8), groups=told, peers=("n2", "n3"))[0].store.raft_groups == 5
+    assert start(grown, groups=6, peers=("n2", "n3"))[0].store.raft_groups == 6, "the directory refuses it"

@@ -99,6 +99,21 @@ def test_who_has_forgotten_its_votes_is_no_part_of_a_majority():
     assert [group.chosen for group in made.groups] == ["a", "a"]
 
 
+def test_groups_that_came_since_the_founding_are_rescued_too():
+    """What one survivor knows of them counts; of a group of which nobody has a copy nothing is left."""
+    grown = [findings("a", {0: copy(), 1: copy(), 2: copy(voters=["a", "b"])}, pool=3), findings("b")]
+    made = plan(grown)
+    assert made.pool == 3
+    assert [(group.group, group.chosen, group.nothing_left) for group in made.groups] == [
+        (2, "a", False),
+        (3, made.groups[1].chosen, True),
+    ]
+    document = json.loads(json.dumps(made.document()))
+    assert RescuePlan.of(document) == made
+    del document["pool"]
+    assert RescuePlan.of(document).pool == 0, "a rescue that an earlier version has begun"
+
+
 def test_the_majority_has_to_be_one_in_every_configuration_that_is_known():
     changing = copy(changes=[["a", "b", "c", "d"]])
     made = plan([findings("a", {0: copy(), 1: changing}), findings("b")])
@@ -301,6 +316,23 @@ def test_a_rescue_makes_the_node_the_only_voter_in_a_new_term(survivor):
     forced = survivor.storage.logs[1].entries(4, 4, 1000)[0]
     assert (forced.kind, decode(forced.body)) == (Kind.CONFIG, ("a",))
     assert len(survivor.storage.logs[1].entries(1, 3, 10**6)) == 3
+
+
+def test_new_groups_that_the_metadata_have_and_the_directory_does_not_count_begin_anew(survivor):
+    survivor.open()
+    node = pb.FoundingNode(node="b", store=b"b" * 16)
+    growth = pb.GrowPool(groups=4, before=2, nodes=[node], voters=[pb.FirstVoters(nodes=[0])] * 2)
+    meta = survivor.storage.logs[GroupId(0)]
+    changes = pb.MetaChange(raise_level=3), pb.MetaChange(grow_pool=growth)
+    meta.append([Entry(2 + at, 1, Kind.META, change.SerializeToString()) for at, change in enumerate(changes)])
+    meta.sync()
+    survivor.storage.found_groups({GroupId(3): ["a"]}, 2, votes=True)  # cut short: it is not counted
+    survivor.close(clean=False)
+    made = survivor.rescue()
+    assert [(group.group, group.nothing_left) for group in made.groups if group.group > 2] == [(3, True), (4, True)]
+    assert read_manifest("/a", survivor.files).groups == 4
+    facts = survivor.facts()
+    assert [(facts[number][0].names, facts[number][1]) for number in (3, 4)] == [(["a"], 1)] * 2
 
 
 def test_done_once_more_it_does_nothing(survivor):
