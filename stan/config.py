@@ -37,6 +37,7 @@ __all__ = [
     "StoreConfig",
     "StoreLimits",
     "TlsConfig",
+    "TracingConfig",
     "parse_nats_urls",
 ]
 
@@ -309,6 +310,41 @@ class RequestLimits:
         return [f"max {what} limit cannot be negative ({value})" for what, value in values if value < 0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracingConfig:
+    """Of which messages traces are made, and who receives them."""
+
+    sample: str = option("trace_sample", "")  # share of all messages, above 0 to 1; "" or 0: no tracing
+    endpoint: str = option("trace_endpoint", "http://127.0.0.1:4318")  # URL of a receiver of OTLP over HTTP
+
+    @property
+    def period(self) -> int:
+        """One in so many messages is traced; 0: no tracing."""
+        share = self._share()
+        return 0 if share is None or share <= 0 else round(1 / min(1, share))
+
+    def _share(self) -> float | None:
+        """The share as a number; None if it is none."""
+        plain = re.fullmatch(r"[0-9]*\.?[0-9]+(?:[eE]-?[0-9]{1,3})?", self.sample or "0", re.ASCII)
+        share = float(plain[0]) if plain else None
+        return share if share is not None and (share == 0 or bounds.TRACE_SHARE_MIN <= share <= 1) else None
+
+    def complaints(self) -> list[str]:
+        """Return the mistakes in these settings."""
+        found = []
+        if self._share() is None:
+            found.append(
+                f"trace_sample must be 0, or between {bounds.TRACE_SHARE_MIN:g} and 1, as 0.001 for one message in a "
+                f"thousand, not {go_quote(self.sample)}"
+            )
+        if _ENDPOINT.fullmatch(self.endpoint) is None:
+            found.append(f"trace_endpoint must be an http or https URL, not {go_quote(self.endpoint)}")
+        return found
+
+
+_ENDPOINT: Final = re.compile(r"https?://[^\s/?#]+(?:/[^\s?#]*)?")
+
+
 class Setting(NamedTuple):
     """One option in force, for people."""
 
@@ -330,6 +366,7 @@ class Config:
     nats: NatsConfig = NatsConfig()
     embedded: EmbeddedConfig = EmbeddedConfig()
     monitor: MonitorConfig = MonitorConfig()
+    tracing: TracingConfig = TracingConfig()
     log: LogConfig = LogConfig()
     cluster: ClusterConfig | None = None  # None: alone
     partitioning: bool = option("partitioning", False)  # only channels that `limits.per_channel` names are served
@@ -394,7 +431,7 @@ class Config:
             found.append("heartbeat interval and timeout must be above 0 and the fail count not below 0")
         if not -1 <= self.embedded.port <= 65535:
             found.append(f"port must be between -1 and 65535, not {self.embedded.port}")
-        return found + self.monitor.complaints()
+        return found + self.monitor.complaints() + self.tracing.complaints()
 
     def _reply_complaints(self) -> Iterator[str]:
         """Yield the mistakes in the subjects to which acks of publishes may go."""

@@ -76,7 +76,18 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "stan.edge": (
         *("log", "histogram", "lazy_import", "nats", "batch_lookup", "runtime", "storage"),
-        *("reloading", "leadership", "group_faults", "turns", "driver", "serving", "standby", "cluster", "process"),
+        *(
+            "reloading",
+            "leadership",
+            "group_faults",
+            "turns",
+            "driver",
+            "tracing",
+            "serving",
+            "standby",
+            "cluster",
+            "process",
+        ),
     ),
     "stan.cli": ("support", "bench", "commands", "demo", "main"),
 }
@@ -139,6 +150,7 @@ THIRD_PARTY = {
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
     "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client"),
     "jsonschema_rs": ("stan.protocol.schemas.json_data",),
+    "opentelemetry": ("stan.edge.tracing.export", "stan_client.tracing"),
     "_stan_kernel": ("stan.protocol.kernel.server",),
     "_stan_client_kernel": ("stan.protocol.kernel.client",),
     "_stan_rows_kernel": ("stan.protocol.kernel.rows",),

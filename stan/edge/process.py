@@ -13,6 +13,7 @@ from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage.storage import Storage
+from stan.edge.tracing.traced_driver import ServerTracing
 from stan.errors import Frozen, StanError, StartError
 from stan.types import SECOND
 
@@ -25,7 +26,8 @@ class BrokerProcess:
     gateway: Gateway
     driver: Driver
 
-    def __init__(self, config: Config, storage: Storage, log: ServerLog) -> None:
+    def __init__(self, config: Config, storage: Storage, log: ServerLog, tracing: ServerTracing | None = None) -> None:
+        self.tracing = tracing
         self.config = config
         self.storage = storage
         self.log = log
@@ -199,3 +201,5 @@ class BrokerProcess:
             await self.connection.close()
         self.runtime.close()
         await self.storage.close(clean=clean)
+        if self.tracing is not None:
+            await asyncio.to_thread(self.tracing.export.close)

@@ -14,6 +14,22 @@ METRICS_CHANNELS_MAX = 1000
 METRICS_CURSORS_MAX = 1000
 """The same for durables and queue groups."""
 
+# --- tracing -------------------------------------------------------------------------------------------------------
+TRACE_SHARE_MIN = 1e-9
+"""Smallest share of the messages that can be traced."""
+TRACE_SPANS_QUEUED_MAX = 4096
+"""Spans that wait to be sent; further ones are dropped."""
+TRACE_SPANS_SENT_MAX = 512
+"""Spans in one request to the receiver."""
+TRACE_EXPORT_INTERVAL = 1 * SECOND
+"""How often waiting spans are sent."""
+TRACE_EXPORT_TIMEOUT = 5 * SECOND
+"""How long the receiver has to take a request; then its spans are dropped."""
+TRACE_CLOSE_PATIENCE = 2 * SECOND
+"""A server that stops waits this long for its last spans to be sent."""
+TRACED_MESSAGES_MAX = 4096
+"""Traced messages that a node keeps in mind; of older ones deliveries may begin a trace of their own, or none."""
+
 # --- migration -----------------------------------------------------------------------------------------------------
 MIGRATION_WATCH = 1 * SECOND
 """A store that is migrated is watched for this long at least, in case a process still writes to it."""

@@ -155,6 +155,9 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
         "unsent_bytes", "Written to NATS, and still in this process", node.connection.unsent if node.connection else 0
     )
     yield _histogram("sync_seconds", "How long syncs of a log to its disk take", node.runtime.syncs)
+    if node.tracing is not None:
+        yield _counter("trace_spans", "Spans of traces that their receiver has taken", node.tracing.export.sent)
+        yield _counter("trace_spans_dropped", "Spans that found no room, or no receiver", node.tracing.export.dropped)
 
 
 def _consumer_groups(node: BrokerProcess) -> Iterator[Metric]:

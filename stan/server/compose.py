@@ -19,7 +19,6 @@ from stan.core.broker.broker import Broker
 from stan.edge.cluster.host import Done, Environment
 from stan.edge.cluster.join import joined, remembered
 from stan.edge.cluster.node import ClusterNode, held_groups
-from stan.edge.driver import Driver
 from stan.edge.log import ServerLog
 from stan.edge.nats.connection import NatsConnection
 from stan.edge.nats.embedded import EmbeddedNats
@@ -33,6 +32,7 @@ from stan.edge.serving.partitioning import Partitioning
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import new_nuid, recorded_node_id, recorded_pool
 from stan.edge.storage.storage import Storage
+from stan.edge.tracing.traced_driver import ServerTracing, driver_of, tracing_of
 from stan.edge.turns import Turns
 from stan.errors import StanError, StartError, go_quote
 from stan.monitor.view import NodeView
@@ -118,15 +118,16 @@ async def _serve(
         if told is None:
             return
         config = told
+    tracing = tracing_of(config, view.server_id, log)
     try:
         storage = await _open_storage(config, node_id, log, lease)
     except (StanError, OSError) as error:
         raise StartError(start_failure(error, config.store.place)) from error
     node: BrokerProcess
     if config.cluster is None:
-        node = StandaloneProcess(config, storage, log, view.server_id, lease)
+        node = StandaloneProcess(config, storage, log, view.server_id, lease, tracing)
     else:
-        node = ClusterProcess(config, storage, log, view.server_id)
+        node = ClusterProcess(config, storage, log, view.server_id, tracing)
     NodeAdmin(view, node, node.cluster_node if isinstance(node, ClusterProcess) else None)
     view.config = config
     view.opened(node)
@@ -177,9 +178,15 @@ class StandaloneProcess(BrokerProcess):
     """A standalone broker; with a *lease* if it shares its store with standby servers that may take over."""
 
     def __init__(
-        self, config: Config, storage: Storage, log: ServerLog, server_id: str, lease: "Lease | None" = None
+        self,
+        config: Config,
+        storage: Storage,
+        log: ServerLog,
+        server_id: str,
+        lease: "Lease | None" = None,
+        tracing: ServerTracing | None = None,
     ) -> None:
-        super().__init__(config, storage, log)
+        super().__init__(config, storage, log, tracing)
         sync = "never" if config.store.kind == "memory" else config.store.sync  # memory has nothing to wait for
         turns = Turns(self.runtime, self.crashed)
         groups = {number: Solo(number, kept, sync, turns.touched) for number, kept in storage.logs.items()}
@@ -187,7 +194,7 @@ class StandaloneProcess(BrokerProcess):
             config, lambda group, uid: storage.logs[group].channel(uid), _reply_prefix(config, server_id)
         )
         self.gateway = Gateway(self.broker, "", self.note)
-        self.driver = Driver(
+        self.driver = driver_of(tracing)(
             self.broker,
             groups,
             self.gateway,
@@ -262,12 +269,22 @@ class StandaloneProcess(BrokerProcess):
 class ClusterProcess(BrokerProcess):
     """A node of a cluster."""
 
-    def __init__(self, config: Config, storage: Storage, log: ServerLog, server_id: str) -> None:
-        super().__init__(config, storage, log)
+    def __init__(
+        self, config: Config, storage: Storage, log: ServerLog, server_id: str, tracing: ServerTracing | None = None
+    ) -> None:
+        super().__init__(config, storage, log, tracing)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()  # set when the cluster needs this node no longer
         environment = Environment(
-            self.runtime, Ticker(), random.Random(), self.note, self.crashed, self.banner, self._run, self._ended.set
+            self.runtime,
+            Ticker(),
+            random.Random(),
+            self.note,
+            self.crashed,
+            self.banner,
+            self._run,
+            self._ended.set,
+            driver_of(tracing),
         )
         self.cluster_node = ClusterNode(
             config, storage, environment, reply_prefix=_reply_prefix(config, server_id), identity=new_nuid().encode()

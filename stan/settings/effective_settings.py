@@ -17,7 +17,9 @@ from stan.units import go_duration
 
 SECRETS: Final = frozenset({"pass", "auth", "encryption_key", "password", "token"})
 """Keys whose values are never shown."""
-_URLS = frozenset({"nats_server", "routes", "cluster", "cluster_listen", "cluster_advertise", "sql_source"})
+_URLS = frozenset(
+    {"nats_server", "routes", "cluster", "cluster_listen", "cluster_advertise", "sql_source", "trace_endpoint"}
+)
 _ACTIONS = frozenset({"signal", "t", "help", "version", "help_tls", "SDV", "DV", "DVV"})
 
 

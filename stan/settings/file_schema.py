@@ -40,6 +40,7 @@ class Want(Enum):
     BOOL = "bool"
     INT = "int64"
     LIST = "slice"
+    SHARE = "float64"
 
 
 Keys = dict[str, tuple[str, Want]]
@@ -55,6 +56,7 @@ _WANTS: Final = {
 _WANTED: Final = (
     {key: Want.BOOL if default is False else Want.STRING for key, default in FILE_ONLY.items()}
     | {flag.key: _WANTS[flag.kind] for flag in TABLE}
+    | {"trace_sample": Want.SHARE}
     | dict.fromkeys(("cluster_peers", "cluster_labels", "http_hosts", "reply_prefixes"), Want.LIST)
 )
 """A key of a file is of the same kind as its flag; texts with commas are lists."""
@@ -89,6 +91,8 @@ TOP: Final = _keys(
         "http_hosts": "http_hosts",
         "replace_durable": "replace_durable replace_durables replace_duplicate_durable replace_duplicate_durables",
         "reply_prefixes": "reply_prefixes",
+        "trace_sample": "trace_sample",
+        "trace_endpoint": "trace_endpoint",
         "hb_interval": "hbi hb_interval server_to_client_hb_interval",
         "hb_timeout": "hbt hb_timeout server_to_client_hb_timeout",
         "hb_fail_count": "hbf hb_fail_count server_to_client_hb_fail_count",

@@ -23,6 +23,7 @@ from stan.config import (
     StoreKind,
     StoreLimits,
     SyncKind,
+    TracingConfig,
 )
 from stan.declared_options import filled
 from stan.errors import go_quote
@@ -148,6 +149,7 @@ def _config(values: SettingsReader) -> Config:
         nats=nats_settings(values),
         embedded=embedded_settings(values),
         monitor=_monitor(values),
+        tracing=filled(TracingConfig, values),
         log=_log(values),
         cluster=_cluster(values),
         encryption=_encryption(values),

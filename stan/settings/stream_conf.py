@@ -252,6 +252,8 @@ class _Section:
         kind = "string" if want is Want.DURATION else want.value
         data = node.data
         problem = ""
+        if want is Want.SHARE and _kind(node) in {"float64", "int64"}:
+            return str(data)
         if _kind(node) != kind:
             problem = f"parameter {go_quote(name)} value is expected to be {kind}, got {_kind(node)}"
         elif isinstance(data, str) and any("\ud800" <= char <= "\udfff" for char in data):

@@ -31,6 +31,7 @@ class Environment(NamedTuple):
     listening: Callable[[], None]  # clients are served from now on
     run: Callable[[Coroutine[None, None, None], Done], None]  # runs a coroutine to its end, after the call has returned
     ended: Callable[[], None] = lambda: None  # this node was removed from the cluster, and no group needs it
+    make_driver: Callable[..., Driver] = Driver
 
 
 class KeepsCopies(Protocol):

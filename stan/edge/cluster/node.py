@@ -24,7 +24,6 @@ from stan.edge.cluster.host import Environment
 from stan.edge.cluster.links import PeerLinks
 from stan.edge.cluster.membership import Membership, epoch_name
 from stan.edge.cluster.reconfiguration import Reconfiguration
-from stan.edge.driver import Driver
 from stan.edge.leadership import GroupEvents, Leaderships
 from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.fetching import Fetching
@@ -96,7 +95,7 @@ class ClusterNode:
             now=environment.runtime.now,
             note=environment.note,
         )
-        self.driver = Driver(
+        self.driver = environment.make_driver(
             self.broker,
             self.groups,
             self.gateway,

@@ -1,0 +1,97 @@
+"""Which messages are traced, and by which ids; pure.
+
+Every node finds the same messages and ids by itself, from the sequences: so a trace goes on under the next leader.
+"""
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import wire_pb2 as wire
+
+HEADER = b"traceparent"
+CARRIED_MAX = 100
+"""Messages of one record batch that are traced because they bring the context of a trace along."""
+_SAMPLED = re.compile(rb"\x0a\x0btraceparent\x12\x3700-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
+"""A Header as encoded, whose trace is sampled; may stand in a payload, too."""
+_CONTEXT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # odd, with bits of no pattern: neighbours get far apart
+_MASK = (1 << 64) - 1
+
+
+class SpanIds(NamedTuple):
+    """A span: its trace, and its place there."""
+
+    trace: int
+    span: int
+
+
+class Carried(NamedTuple):
+    """A message of a record batch that is looked at, and what it brings along."""
+
+    sequence: int
+    parent: SpanIds | None  # None: it brings no context
+    sampled: bool  # its trace is; True if it brings none
+    size: int  # of its payload
+
+
+class Sampler:
+    """One message in each block of *period* sequences of a channel, at a place that a hash of channel and block chooses."""
+
+    def __init__(self, period: int) -> None:
+        """*period*: 1 for each message, 1000 for one in a thousand."""
+        self._period = period
+
+    def within(self, uid: int, first: int, last: int) -> Iterator[int]:
+        """The chosen sequences in [first, last], in order. Costs nothing for each message, only for each block."""
+        period = self._period
+        for block in range(first // period, last // period + 1):
+            mixed = (block * _MULTIPLIERS[0] ^ uid * _MULTIPLIERS[1]) & _MASK
+            sequence = block * period + (mixed >> 29) % period
+            if first <= sequence <= last:
+                yield sequence
+
+
+def ids_of(*key: object) -> SpanIds:
+    """Ids that are the same on all nodes: of the span that *key* names."""
+    digest = blake2b(repr(key).encode(), digest_size=24).digest()
+    return SpanIds(int.from_bytes(digest[:16], "big") or 1, int.from_bytes(digest[16:], "big") or 1)
+
+
+def carried(records: bytes | memoryview, base: int, chosen: list[int]) -> list[Carried]:
+    """What messages of a record batch bring along that begins with sequence *base*: the *chosen* ones, and those whose own
+    context is sampled. Where there are none the batch is looked through once, by a search for a header."""
+    found = [match.start() for match in _SAMPLED.finditer(records)]
+    if not found and not chosen:
+        return []
+    ends = array("I")
+    ends.frombytes(kernel.slots(records)[1])
+    places = {sequence - base for sequence in chosen}
+    for at in found[:CARRIED_MAX]:
+        places.add(bisect_right(ends, at))
+    return [
+        told
+        for place in sorted(places)
+        if place < len(ends)
+        for told in (_told(records[(ends[place - 1] if place else 0) + 4 : ends[place]], base + place),)
+        if told.parent is not None or told.sequence in chosen
+    ]
+
+
+def _told(record: bytes | memoryview, sequence: int) -> Carried:
+    try:
+        message = wire.MsgProto.FromString(bytes(record))
+    except DecodeError:
+        return Carried(sequence, None, sampled=True, size=0)
+    for header in message.headers:
+        context = _CONTEXT.fullmatch(header.value) if header.key == HEADER else None
+        if context is not None and int(context[1], 16) and int(context[2], 16):
+            parent = SpanIds(int(context[1], 16), int(context[2], 16))
+            return Carried(sequence, parent, bool(int(context[3], 16) & 1), len(message.data))
+    return Carried(sequence, None, sampled=True, size=len(message.data))

@@ -1,0 +1,82 @@
+"""A driver whose turns also tell of traced messages, and what makes one where tracing is configured.
+
+A server without tracing has a plain Driver and pays nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from stan.config import Config
+from stan.core.base.ready import Proposal
+from stan.edge.driver import Driver
+from stan.edge.log import ServerLog
+from stan.edge.tracing.export import SpanExport
+from stan.edge.tracing.message_traces import MessageTraces
+from stan.errors import NotNow, fault
+from stan.log.types import Entry
+from stan.raft.consensus import Consensus
+from stan.types import GroupId, RaftIndex
+
+
+class TracedDriver(Driver):
+    """Runs as a Driver; what fails in tracing ends the tracing, not the turn."""
+
+    traces: MessageTraces | None = None
+
+    def _watch(self, what: Callable[..., None], *args: Any) -> None:
+        try:
+            what(*args, self.runtime.wall())
+        except Exception as error:  # noqa: BLE001 - the border of tracing
+            self.traces = None
+            self._note("ERR", f"Tracing is off until a restart: the program failed in it: {fault(error)}")
+
+    def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:
+        refusal = super()._propose(number, proposals, urgent=urgent)
+        if refusal is None and self.traces is not None:
+            self._watch(self.traces.written, number, self.groups[number].log.last_index, proposals)
+        return refusal
+
+    def _sync_touched(self) -> bool:
+        at_once = super()._sync_touched()
+        if at_once and self.traces is not None and self.traces.writing:
+            for number in self.turns.touched:
+                if number in self.groups:
+                    self._watch(self.traces.synced, number, self.groups[number].log.durable_index)
+        return at_once
+
+    def _synced(self, group: Consensus, durable: RaftIndex | None, why: str) -> None:
+        if durable is not None and self.traces is not None and self.traces.writing:
+            self._watch(self.traces.synced, group.group, durable)
+        super()._synced(group, durable, why)
+
+    def _apply(self, number: GroupId, group: Consensus, entries: list[Entry]) -> None:
+        if self.traces is not None:
+            self._watch(self.traces.committed, number, entries)
+        super()._apply(number, group, entries)
+
+
+class ServerTracing:
+    """The tracing of one server."""
+
+    def __init__(self, config: Config, server_id: str, log: ServerLog) -> None:
+        """Start to export. Raises StartError: the packages for it are missing."""
+        resource = {"service.name": "stan", "service.namespace": config.cluster_id, "service.instance.id": server_id}
+        self.export = SpanExport(config.tracing.endpoint, resource, log)
+        self._period = config.tracing.period
+        log.info(f"One in {self._period} messages is traced, to {self.export.endpoint}")
+
+    def make_driver(self, *args: Any, **parts: Any) -> Driver:
+        """Make a driver, as Driver does."""
+        driver = TracedDriver(*args, **parts)
+        driver.traces = MessageTraces(driver.broker.view, self._period, self.export.add)
+        return driver
+
+
+def tracing_of(config: Config, server_id: str, log: ServerLog) -> ServerTracing | None:
+    """The tracing that the settings ask for; None if they ask for none. Raises StartError."""
+    return ServerTracing(config, server_id, log) if config.tracing.period else None
+
+
+def driver_of(tracing: ServerTracing | None) -> Callable[..., Driver]:
+    """What makes the driver of a server."""
+    return Driver if tracing is None else tracing.make_driver
