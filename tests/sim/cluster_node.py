@@ -15,7 +15,7 @@ from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import recorded_pool
 from stan.edge.storage.storage import Storage
-from stan.errors import StanError
+from stan.errors import Frozen, StanError
 from stan.labels import NO_LABELS
 from stan.patterns import ChannelLimits
 from stan.protocol.entries import Kind, decode_batches
@@ -333,10 +333,10 @@ class SimulatedNode:
             self._flush_soon()
 
     def _crashed(self, error):
-        if isinstance(error, StanError):  # it says that it must not run
-            self.world.complain(f"{self.name} ends: {error}")
+        if isinstance(error, (OSError, Frozen)) and self.world.disk_failed:  # a group could not be opened or put aside
             self.crash(power=False)
-        elif isinstance(error, OSError) and self.world.disk_failed:  # a group could not be opened or put aside
+        elif isinstance(error, StanError):  # it says that it must not run
+            self.world.complain(f"{self.name} ends: {error}")
             self.crash(power=False)
         else:
             raise error

@@ -59,13 +59,20 @@ class Growing:
         leader.cluster_node.broker.context.change_meta(nobody_waits, grow_pool=growth)
         leader.run(leader.driver.turns.wake)
         if not self.quiet and self.aimed["grow"] and self.random.random() < self.aimed["grow"]:
+            strike, what = self.random.choice(((self._cut, "power"), (self._cut, "power"), (self._wipe, "its disk")))
             victim = self._someone()
-            self.faults.append((self.loop.now, f"{victim} loses power while it grows"))
-            self.loop.after(self.random.randint(0, 400) * MILLISECOND, self._cut, victim)
+            self.faults.append((self.loop.now, f"{victim} loses {what} while it grows"))
+            self.loop.after(self.random.choice((400, 3000)) * self.random.randint(0, MILLISECOND), strike, victim)
 
     def _cut(self, victim):
         if not self.quiet:
             victim.files.cut_power_after(self.random.randint(0, 60))
+
+    def _wipe(self, victim):
+        """What it has promised in groups that are new is forgotten with all else."""
+        others = [node for node in self.nodes.values() if node is not victim]
+        if not self.quiet and all(node.well and node.votes for node in others):
+            victim.replace_disk()
 
     def _done(self):
         self._opened = self._wanted
