@@ -333,7 +333,8 @@ class SimulatedNode:
             self._flush_soon()
 
     def _crashed(self, error):
-        if isinstance(error, (OSError, Frozen)) and self.world.disk_failed:  # a group could not be opened or put aside
+        refused = isinstance(error, (OSError, Frozen)) or isinstance(error.__cause__, OSError)
+        if refused and self.world.disk_failed:  # a group could not be opened or put aside
             self.crash(power=False)
         elif isinstance(error, StanError):  # it says that it must not run
             self.world.complain(f"{self.name} ends: {error}")
