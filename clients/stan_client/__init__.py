@@ -57,6 +57,7 @@ from stan_client.new_message import NewMessage, Published
 from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only, newest
 from stan_client.requests import BatchAck, ChannelInfo, Committed, Cursor
 from stan_client.subscription import Subscription
+from stan_client.table import Table
 
 __all__ = [
     "Admin",
@@ -112,6 +113,7 @@ __all__ = [
     "Start",
     "SubscribeRequestTimeoutError",
     "Subscription",
+    "Table",
     "Timing",
     "TooManyInFlightError",
     "UnsubscribeRequestTimeoutError",

@@ -16,12 +16,14 @@ from typing import Any, Final, cast
 
 from nats.aio.client import Client as NatsClient
 
+from stan.protocol.compaction import DELETE_HEADER
 from stan_client.connected import Connected
 from stan_client.connection import CONNECT_FAILURES, BorrowedLink, ClientConnection, NatsLink, for_nats
 from stan_client.deadlines import deadline, left_s
 from stan_client.errors import (
     BadConnectionError,
     ConnectionClosedError,
+    InvalidKeyError,
     NotSentError,
     PingOptionsError,
     ReplyTimeoutError,
@@ -587,6 +589,15 @@ class Client(Connected):
     def _log_failure(self, guid: str, error: StanClientError | None) -> None:
         if error is not None:
             log.warning("publish %s failed: %s", guid, error)
+
+    async def delete(self, channel: str, key: str | bytes, *, timeout_s: float | None = None) -> Published:
+        """Publish a tombstone: a message that deletes *key* for whoever folds the channel by key, see `Table`.
+
+        Raises: as publish(). InvalidKeyError also if *key* is empty.
+        """
+        if not key:
+            raise InvalidKeyError("stan: a tombstone needs a key")
+        return await self.publish(channel, b"", key=key, headers={DELETE_HEADER.decode(): b"1"}, timeout_s=timeout_s)
 
     # --- subscribing -----------------------------------------------------------------------------------------------
 

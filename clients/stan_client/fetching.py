@@ -19,11 +19,12 @@ from google.protobuf.message import DecodeError
 
 from stan.protocol import fetches
 from stan.protocol.channels import extension_subject, fetch_subjects
+from stan.protocol.compaction import deletes
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import decode_message
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
 from stan.protocol.retries import RETRY_MAX_S
-from stan_client.errors import ChannelReplacedError, FetchTimeoutError, ServerError
+from stan_client.errors import ChannelReplacedError, FetchTimeoutError, NotSupportedError, ServerError
 from stan_client.inbox import Inbox
 from stan_client.messages import Message
 from stan_client.positions import Start, everything, from_sequence
@@ -52,6 +53,8 @@ class Fetched:
         self.first_sequence = response.first_sequence  # oldest message the server has
         self.last_sequence = response.last_sequence  # newest message it has
         self.next_sequence = response.next_sequence  # where to go on
+        self.tombstones_until = response.tombstones_until  # up to here tombstones of a compacted channel may be gone
+        self.searched_from = response.searched_from  # where the search for a key has ended; 0: there was none
         self.records = response.records  # per message: u32 little-endian length, MsgProto
         self.runs = response.runs  # first_sequence, count, timestamp and position in `records` of consecutive messages
         if self.records and not self.runs:  # a single message so large that the answer had no room for anything else
@@ -266,6 +269,12 @@ class Reader:
         return found
 
 
+def is_deletion(message: Message) -> bool:
+    """True if a message deletes its key: a tombstone."""
+    headers = (name.encode() for name in message.headers)
+    return deletes(message.key, message.data, headers)
+
+
 class FetchMethods:
     """A client's methods that read channels without a subscription."""
 
@@ -323,6 +332,33 @@ class FetchMethods:
         where: dict[str, Any] = {**(start or everything()).fetch_start()}
         request = FetchRequest(channel=raw(channel), last=last, max_messages=count, max_bytes=max_bytes, **where)
         return await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
+
+    async def newest(
+        self, channel: str, key: str | bytes, *, from_replica: bool = False, timeout_s: float | None = None
+    ) -> Message | None:
+        """Return the newest message of a channel with that key; None if there is none, or it is a tombstone. The server looks for
+        it from the channel's end, so a key that nobody has set for long costs it reading what came since.
+
+        Args:
+            channel: its name.
+            key: text or bytes, not empty.
+            from_replica: as of fetch().
+            timeout_s: of each request, in seconds; None: that of the client. A request looks at 8 MiB at most.
+
+        Raises:
+            NotSupportedError: the server does not know this. Others as of fetch().
+        """
+        name, last = key if isinstance(key, bytes) else key.encode(), 0
+        while True:
+            request = FetchRequest(channel=raw(channel), newest_of_key=name, last=last)
+            found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
+            for message in found.messages():
+                return None if is_deletion(message) else message
+            if not found.searched_from and found.last_sequence:
+                raise NotSupportedError("stan: the server cannot look for the newest message of a key")
+            if found.searched_from <= 1:
+                return None
+            last = found.searched_from - 1
 
     async def read(
         self,

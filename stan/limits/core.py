@@ -127,6 +127,8 @@ FETCHES_UNDER_WAY_MAX = 32
 """Fetch requests that wait for the disk or for news of the metadata; further ones are answered "retry"."""
 FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 """Unsent bytes towards NATS above which a fetch is answered "retry": the rest is for deliveries."""
+FIND_BYTES_MAX = 8 * MiB
+"""Records read for one request for the newest message of a key; who asks goes on where it has ended."""
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 

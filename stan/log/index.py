@@ -350,6 +350,33 @@ class BatchIndex:
             refs.append(BatchRef._make(place))
         return refs
 
+    def refs_before(self, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
+        """Batches that begin at *last* or before, the newest first, cut off as by `refs`."""
+        rows = self._rows
+        refs: list[BatchRef] = []
+        if rows is None:
+            return refs
+        base, room = rows.base, bytes_max
+        for row in range(bisect_right(base, last, rows.head) - 1, rows.head - 1, -1):
+            length = rows.length[row]
+            if not length:
+                continue
+            room -= length
+            if len(refs) == batches_max or (refs and room < 0):
+                break
+            end = base[row + 1] if row + 1 < len(base) else self._written + 1
+            refs.append(
+                BatchRef(
+                    Sequence(base[row]),
+                    end - base[row],
+                    WallNanos(rows.timestamp[row]),
+                    rows.segment[row],
+                    rows.position[row],
+                    length,
+                )
+            )
+        return refs
+
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
         """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message."""
         rows = self._rows

@@ -62,6 +62,9 @@ class ChannelIndex(Index, Protocol):
         """Batches that overlap [first, last], in order, cut off after `bytes_max` bytes or `batches_max` batches
         (at least one batch if there is any)."""
 
+    def refs_before(self, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
+        """Batches that begin at *last* or before, the newest first, cut off as by `refs`."""
+
 
 class FoundChanges(NamedTuple):
     """The changes of a range of entries."""

@@ -16,6 +16,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.table import Scope
 from stan.core.state.tombstones import behind, below_newest
 from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
+from stan.limits import KEY_BYTES_MAX
 from stan.protocol import fetches
 from stan.protocol.fetches import FetchedBatch
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
@@ -81,7 +82,14 @@ class FetchRules:
         if place is None:
             return Refusal(INVALID_FETCH)
         place.response.uid = uid
+        place.response.tombstones_until = view.tombstones_until(number, uid)
         return place
+
+    def is_gone(self, number: GroupId, uid: ChannelUid) -> Callable[[int], bool]:
+        """Tells of a sequence whether its message was deleted, as of now."""
+        deleted = self._view.deleted(number, uid)
+        runs = [] if deleted is None else [(run.first, run.last) for run in deleted]
+        return lambda sequence: any(first <= sequence <= last for first, last in runs)
 
     def answer(self, accepted: AcceptedRequest, place: Place, batches: list[FetchedBatch]) -> list[fetches.Records]:
         """The encoded answer, in pieces, from the batches that hold the messages of *place*. Check `holds` afterwards."""
@@ -107,6 +115,10 @@ def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs |
                 return None
         case "from_time":
             first = seen.sequence_at(WallNanos(request.from_time))
+        case "newest_of_key":
+            if not 0 < len(request.newest_of_key) <= KEY_BYTES_MAX:
+                return None
+            first = max(oldest, 1)
         case "newest":
             first = below_newest(deleted, newest, request.newest) + 1
             if not request.newest:
@@ -139,8 +151,8 @@ def answer(
     if size - fetches.RUN_ROOM + fetches.BARE_ROOM <= payload_max:
         # A bare message names no next sequence: it could not say that the sequences before it were deleted and are not lost. So
         # the client is told first to go on behind the deleted messages.
-        if response.first_sequence <= request.from_sequence < first:
-            response.next_sequence = first
+        if response.first_sequence <= request.from_sequence < chosen[0].first:
+            response.next_sequence = chosen[0].first
             return fetches.encode(response, [])
         return fetches.bare(chosen[0].records)
     response.error = MESSAGE_TOO_LARGE.encode()

@@ -20,11 +20,12 @@ from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.errors import UNREADABLE
-from stan.log.types import BatchRef, ChannelIndex, StaleRef
+from stan.log.types import BatchRef, ChannelIndex, GroupLog, StaleRef
 from stan.protocol import fetches
+from stan.protocol.compaction import keyed
 from stan.protocol.fetches import FetchedBatch
 from stan.raft.consensus import Consensus
-from stan.types import GroupId
+from stan.types import ChannelUid, GroupId, Sequence
 
 REPLICA_QUEUE = "stan-replicas"
 """NATS queue group of the read replicas: one of them gets each request."""
@@ -90,6 +91,9 @@ class Fetching:
         if isinstance(place, Refusal):
             accepted.refuse(place.error, retry=place.retry)
             return
+        if accepted.request.WhichOneof("start") == "newest_of_key":
+            self._find(accepted, place, KeySearch(log, index, place, accepted.request.newest_of_key), attempt)
+            return
         refs = refs_of(place, index)
         found = from_memory(log, refs)
         if found is not None:
@@ -117,6 +121,27 @@ class Fetching:
         else:
             self._answer(accepted, place, refs, result)
 
+    def _find(self, accepted: AcceptedRequest, place: Place, search: "KeySearch", attempt: int) -> None:
+        """Look for the newest message of a key, off the loop."""
+        uid = ChannelUid(place.response.uid)
+        number = self._broker.view.group_number(accepted.request.channel)
+
+        def done(problem: Exception | None) -> None:
+            self._under_way -= 1
+            if isinstance(problem, StaleRef) and attempt < LOOKUP_ATTEMPTS:
+                self._look_up(accepted, attempt + 1)
+            elif isinstance(problem, StaleRef) or not self._rules.holds(accepted):
+                accepted.busy()
+            elif problem is not None:
+                self._gateway.complain("ERR", f"Error reading channel {shown(accepted.request.channel)} ({problem})")
+                accepted.refuse(UNREADABLE)
+            else:
+                place.response.searched_from = search.searched_from
+                self._write_if_held(accepted, self._rules.answer(accepted, search.place(), search.found))
+
+        self._under_way += 1
+        self._runtime.work(partial(search.run, self._rules.is_gone(number, uid)), done)
+
     # --- answers ------------------------------------------------------------------------------------------------------
 
     def _answer(self, accepted: AcceptedRequest, place: Place, refs: list[BatchRef], found: list[ReadResult]) -> None:
@@ -124,7 +149,9 @@ class Fetching:
             FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, fetched.records)
             for ref, fetched in zip(refs, found, strict=True)
         ]
-        pieces = self._rules.answer(accepted, place, batches)
+        self._write_if_held(accepted, self._rules.answer(accepted, place, batches))
+
+    def _write_if_held(self, accepted: AcceptedRequest, pieces: list[fetches.Records]) -> None:
         if self._rules.holds(accepted):
             self._write(accepted.reply, pieces)
         else:  # the lease has expired since, as in a process that was stopped and goes on
@@ -133,6 +160,40 @@ class Fetching:
     def _write(self, reply: bytes, pieces: list[fetches.Records]) -> None:
         size = sum(map(len, pieces))
         self._gateway.connection.write(b"".join((b"PUB %b %d\r\n" % (reply, size), *pieces, b"\r\n")))
+
+
+class KeySearch:
+    """Looks for the newest message of a key in the messages of *place*, from the end, as far as FIND_BYTES_MAX goes."""
+
+    def __init__(self, log: GroupLog, index: ChannelIndex, place: Place, key: bytes) -> None:
+        self._log = log
+        self._place = place
+        self._key = key
+        last = place.last
+        self._refs = index.refs_before(last, limits.FIND_BYTES_MAX, limits.FETCH_BATCHES_MAX) if last else []
+        at_begin = not self._refs or not index.refs_before(Sequence(self._refs[-1].base_sequence - 1), 0, 1)
+        self.searched_from = 1 if at_begin else self._refs[-1].base_sequence
+        self.found: list[FetchedBatch] = []
+
+    def run(self, is_gone: Callable[[int], bool]) -> None:
+        """Read and look; for a worker. Raises Damage, StaleRef."""
+        for ref in self._refs:
+            records = self._log.read(ref)
+            if self._key not in records:
+                continue
+            keys = keyed(records, ref.count).keys
+            for place in range(ref.count - 1, -1, -1):
+                sequence = ref.base_sequence + place
+                if keys[place] == self._key and sequence <= self._place.last and not is_gone(sequence):
+                    self.found = [FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, records)]
+                    self.searched_from = Sequence(sequence)
+                    return
+
+    def place(self) -> Place:
+        """Where the message is; if none was found, no messages."""
+        if not self.found:
+            return self._place._replace(first=Sequence(self._place.last + 1))
+        return self._place._replace(first=Sequence(self.searched_from), last=Sequence(self.searched_from))
 
 
 def refs_of(place: Place, index: ChannelIndex) -> list[BatchRef]:
