@@ -54,6 +54,7 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
         LOOK,
         "Why a message came twice, late, or not at all: each delivery, from the log.",
     ),
+    ("table", "commands.table:table", LOOK, "A channel as a table: the newest message of each key."),
     ("delayed", "commands.delayed:app", LOOK, "Messages that wait for their time: list, cancel."),
     ("policy", "commands.policy:app", LOOK, "Policies of delivery: list, show, set, unset."),
     ("schema", "commands.schema:app", LOOK, "Schemas of messages: list, show, check, add, compare, remove."),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
-from stan.core.base.compaction import Compaction, CompactionState
+from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.invariant import broken
 from stan.limits import CHANGES_BYTES_MAX
 from stan.log.index import BatchIndex, Removed, Tail
@@ -196,6 +196,11 @@ class Visible:
     def compacted(self) -> dict[ChannelUid, CompactionState]:
         """How far each channel has got."""
         return {}
+
+    @property
+    def compaction(self) -> CompactionTotals:
+        """What compaction has done since the log was opened."""
+        return CompactionTotals()
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment. A batch that is committed later makes the channel anew."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import NamedTuple, Protocol
 
-from stan.core.base.compaction import Compaction, CompactionState
+from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.core.base.ready import Index
 from stan.errors import NotNow
 from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
@@ -149,6 +149,10 @@ class GroupLog(Protocol):
 
     def compacted(self) -> dict[ChannelUid, CompactionState]:
         """How far each channel has got with that since the log was opened."""
+
+    @property
+    def compaction(self) -> CompactionTotals:
+        """What has been done of that since the log was opened."""
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment."""

@@ -138,6 +138,10 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     )
     yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", state.out_messages)
     yield _counter("out_bytes", "Their bytes", state.out_bytes)
+    done = [group.log.compaction for group in node.driver.groups.values()]
+    yield _counter("compaction_passes", "Passes of compaction by key over a log", sum(one.passes for one in done))
+    saved = sum(one.saved_bytes for one in done)
+    yield _counter("compaction_saved_bytes", "Bytes by which compaction has made files smaller", saved)
     yield _counter("expired_messages", "Messages removed because their time to live was over", state.expired_messages)
     yield _counter(
         "schema_refused_messages", "Messages refused: they did not fit their channel's schema", state.refused_by_schema

@@ -113,10 +113,14 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
     name = text_of(status.name)
     rows = [
         ("channel", name),
-        ("messages", f"{status.messages:,} ({format_size(status.bytes)})"),
+        (
+            "messages",
+            f"{'at most ' if status.compacted_until else ''}{status.messages:,} ({format_size(status.bytes)})",
+        ),
         ("first", f"{status.first_sequence:,}, {format_time(status.first_timestamp)}"),
         ("last", f"{status.last_sequence:,}, {format_time(status.last_timestamp)}"),
         ("deleted between", f"{status.deleted:,}"),
+        *_compaction_rows(status),
         *([("delayed", f"{status.delayed:,}: stan delayed list")] if status.delayed else []),
         *([("time to live", format_duration(status.ttl))] if status.ttl else []),
         ("group", f"{status.group}, pinned" if status.pinned else str(status.group)),
@@ -128,6 +132,16 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
     document = {"channel": document_of(status), "cursors": [document_of(cursor) for cursor in cursors]}
     behind = max((lag(cursor) for cursor in cursors), default=0)
     return Table(rows=rows, document=document, names=[name], foot=f"Worst lag: {behind:,}" if cursors else "")
+
+
+def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
+    """How far a channel is compacted by key, if it is."""
+    if not status.compact and not status.compacted_until:
+        return []
+    kept = ("by no policy any more", "the newest message of a key stays", "the oldest message of a key stays")
+    gone = f", tombstones up to {status.tombstones_until:,}" if status.tombstones_until else ""
+    words = kept[status.compact] if status.compact < len(kept) else "in a way that this program does not know"
+    return [("compacted", f"{words}; done or to be done up to {status.compacted_until:,}{gone}")]
 
 
 def limit_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:

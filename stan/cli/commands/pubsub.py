@@ -32,6 +32,7 @@ from stan.cli.support.common import (
 )
 from stan.cli.support.options import injected
 from stan.cli.support.proto_json import message_document
+from stan.protocol.compaction import DELETE_HEADER
 from stan.types import SECOND
 from stan.units import duration_ns, number
 
@@ -86,6 +87,7 @@ def pub(
         typer.Option("--header", metavar="NAME=VALUE", help="Header of each message; repeat for more."),
     ] = None,
     key: Annotated[str, typer.Option(help="Key of each message: what it is about, a customer for example.")] = "",
+    delete: Annotated[bool, typer.Option("--delete", help="A tombstone: it deletes the key; no MESSAGE.")] = False,  # noqa: FBT002
     delay: Annotated[str, typer.Option(help="Each message comes so much later: 90s, 1h30m.")] = "",
     ttl: Annotated[str, typer.Option(help="Nobody gets a message so long after it was stored: 90s, 1h30m.")] = "",
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing when all went well.")] = False,  # noqa: FBT002
@@ -100,6 +102,10 @@ def pub(
     """Publish messages to a channel and wait for their acks."""
     target = replace(target, client_id=client_id)
     given = [message is not None, size is not None, file is not None, lines]
+    if delete and (any(given) or not key):
+        raise typer.BadParameter("--delete goes with --key, and with no MESSAGE, --size, --file or --lines.")
+    if delete:
+        message, given, header = "", [True], [*(header or []), f"{DELETE_HEADER.decode()}=1"]
     if sum(given) > 1:
         raise typer.BadParameter("MESSAGE, --size, --file and --lines exclude each other.")
     if not any(given) and sys.stdin.isatty():

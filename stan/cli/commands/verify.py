@@ -168,7 +168,14 @@ async def _read(
     at, until = first, loop.time() + LAG_PATIENCE_S
     while at <= last:
         request = pb.VerifyRequest(
-            version=1, node=copy.node, channel=status.name, uid=status.uid, to=last, crc=copy.crc, **{"from": at}
+            version=1,
+            node=copy.node,
+            channel=status.name,
+            uid=status.uid,
+            to=last,
+            crc=copy.crc,
+            compared_from=status.compacted_until + 1 if status.compacted_until else 0,
+            **{"from": at},
         )
         answer = await direct.admin.verify(request)
         copy.first_sequence, copy.last_sequence = answer.first_sequence, answer.last_sequence

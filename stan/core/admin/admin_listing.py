@@ -182,6 +182,7 @@ class AdminListing:
         span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
         gone = deleted_from(context.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
         waiting = context.group_of(info).machine.delayed(info.uid)
+        compaction = context.group_of(info).machine.compaction(info.uid)
         return pb.ChannelStatus(
             name=info.name,
             uid=info.uid,
@@ -203,6 +204,9 @@ class AdminListing:
             edited=self._edited(info),
             pinned=info.name in context.meta.pins,
             ttl=self.channels.ttls.get(info.uid, 0),
+            compacted_until=compaction.until,
+            tombstones_until=compaction.tombstones_until,
+            compact=context.policies.of(info.name, b"").compact,
         )
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:

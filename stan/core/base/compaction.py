@@ -1,5 +1,6 @@
 """What the log of a group may leave out of a channel that is compacted by key."""
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from stan.types import RaftIndex, Sequence
@@ -21,3 +22,11 @@ class CompactionState(NamedTuple):
 
     until: Sequence  # up to here there is one message of each key
     newest_tombstone: Sequence  # of those up to there that have stayed and could go; 0: there is none
+
+
+@dataclass(slots=True)
+class CompactionTotals:
+    """What compaction has done in a log since it was opened."""
+
+    passes: int = 0
+    saved_bytes: int = 0  # of files

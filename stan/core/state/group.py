@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
+from stan.core.base.compaction import Compaction
 from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
@@ -284,6 +285,10 @@ class GroupMachine:
         if found is None:
             found = self.channels[uid] = GroupChannel()
         return found
+
+    def compaction(self, uid: ChannelUid) -> Compaction:
+        """How far a channel is compacted by key."""
+        return self.part(Compactions).of(uid)
 
     def passed(self, uid: ChannelUid) -> int | None:
         """The last sequence that each position of a channel has behind it, as the log tells: those of durables, queue groups and

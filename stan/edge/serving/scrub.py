@@ -116,6 +116,7 @@ class Scrub:
     def __init__(self, log: GroupLog, request: pb.VerifyRequest, range_: ScrubRange) -> None:
         self._log = log
         self._crc = request.crc
+        self._compared_from = request.compared_from
         self._range = range_
         self.response: pb.VerifyResponse = range_.response
 
@@ -139,6 +140,8 @@ class Scrub:
                     response.next_sequence = last + 1
                     break
                 continue
+            if part.first < self._compared_from:
+                part = fetches.cut(batch, max(range_.first, self._compared_from), range_.last, ref.count, len(records))
             response.messages += part.count
             response.bytes += len(part.records)
             crc = zlib.crc32(part.records, crc)

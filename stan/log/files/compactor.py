@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from stan.core.base.compaction import Compaction, CompactionState
+from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.errors import Damage
 from stan.limits import COMPACTION_DIRTY_PERCENT, COMPACTION_KEYS_MAX, COMPACTION_PAUSE
 from stan.log.channel_indexes import ChannelIndexes
@@ -68,14 +68,6 @@ class CompactionPass:
     until: RaftIndex  # the last entry of the segments that it is about
     learned: bool = False
     done: int = 0  # everything up to here is rewritten
-
-
-@dataclass(slots=True)
-class CompactionTotals:
-    """What compaction has done in a log since it was opened."""
-
-    passes: int = 0
-    saved_bytes: int = 0  # of files
 
 
 @dataclass(slots=True)

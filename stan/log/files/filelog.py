@@ -23,13 +23,13 @@ from typing import Self
 
 from stan import limits
 from stan.alias import alias
-from stan.core.base.compaction import Compaction, CompactionState
+from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.errors import Damage, Frozen, NotNow, StartError, WrongKey
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.encryption import Encryptor, LogCipher
 from stan.log.files.cleaner import Cleaner
-from stan.log.files.compactor import CompactionTotals, Compactor
+from stan.log.files.compactor import Compactor
 from stan.log.files.disk import Files, OsFiles
 from stan.log.files.recovery import LogIdentity, Quarantine, Recovery, RecoveryReport
 from stan.log.files.segment import ENTRY_HEADER_SIZE

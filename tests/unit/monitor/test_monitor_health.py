@@ -8,6 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig, StoreLimits
+from stan.core.base.compaction import CompactionTotals
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.edge.histogram import Histogram
 from stan.log.types import BatchRef
@@ -27,7 +28,7 @@ class FakeGroup(RaftGroup):
     leader, leads, lease = "b", False, 0
 
     def __init__(self, **told):
-        self.log = SimpleNamespace(last_index=7, durable_index=5)
+        self.log = SimpleNamespace(last_index=7, durable_index=5, compaction=CompactionTotals(2, 300))
         for name, value in told.items():
             setattr(self, name, value)
 

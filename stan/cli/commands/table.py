@@ -1,0 +1,59 @@
+"""`stan table CHANNEL`: a channel as a table, of each key the newest message; with --watch as it changes."""
+
+import time
+
+import stan_client
+from stan_client.session import text_of
+
+from stan.cli.support.args import Channel, checked_channel
+from stan.cli.support.common import Target
+from stan.cli.support.options import View, injected
+from stan.cli.support.output import Table, clean
+from stan.cli.support.proto_json import message_document
+from stan.cli.support.session import is_unknown, look, no_channel
+from stan.units import counted, format_age
+
+DATA_CHARS = 60
+"""Of the payload in a line; all of it is in --json."""
+
+
+@injected
+def table(channel: Channel, *, target: Target, view: View) -> None:
+    """The newest message of each key of a channel, without keys that were deleted."""
+    checked_channel(channel)
+
+    async def made(direct: stan_client.Direct) -> Table:
+        try:
+            async with stan_client.Table(direct, channel) as found:
+                return key_table(channel, found, time.time_ns())
+        except stan_client.ServerError as refusal:
+            if is_unknown(refusal):
+                raise await no_channel(direct, channel) from None
+            raise
+
+    look(target, view, made)
+
+
+def key_table(channel: str, found: stan_client.Table, now_ns: int) -> Table:
+    """The keys and their messages, that which was set last at the end."""
+    rows = [
+        (
+            clean(text_of(key)),
+            f"{message.sequence:,}",
+            format_age(message.timestamp_ns, now_ns),
+            clean(text_of(message.data[: 4 * DATA_CHARS]))[:DATA_CHARS],
+        )
+        for key, message in found.items()
+    ]
+    return Table(
+        columns=("key", ">sequence", ">age", "data"),
+        rows=rows,
+        document=lambda: {
+            "channel": channel,
+            "sequence": found.sequence,
+            "rows": [message_document(message, {}) for message in found.values()],
+        },
+        names=[row[0] for row in rows],
+        foot=f"{counted(len(rows), 'key')}, up to message {found.sequence:,}" if rows else "",
+        empty="No keys. Messages get one with stan pub CHANNEL --key KEY MESSAGE",
+    )
