@@ -2,6 +2,8 @@
 that sees sequences jump."""
 
 import asyncio
+import json
+import subprocess
 import sys
 
 import pytest
@@ -108,3 +110,22 @@ async def test_a_table_of_a_channel_that_is_not_there(server) -> None:
                 pass
         with pytest.raises(stan_client.InvalidKeyError):
             await client.delete("nothing", "")
+
+
+async def test_tables_and_tombstones_on_the_command_line(server) -> None:
+    where = ("--server", server.url)
+    for key, more in (("a", ("1",)), ("b", ("2",)), ("a", ("3",)), ("b", ("--delete",))):
+        await asyncio.to_thread(stan, "pub", "orders", "--key", key, *more, *where)
+    told = await asyncio.to_thread(stan, "table", "orders", "--json", *where)
+    rows = json.loads(told)["rows"]
+    assert [(row["key"], row["data"], row["sequence"]) for row in rows] == [("a", "3", 3)]
+    assert "1 key, up to message 4" in await asyncio.to_thread(stan, "table", "orders", *where)
+
+
+def stan(*arguments):
+    """Run the command; returns what it says."""
+    done = subprocess.run(
+        [sys.executable, "-m", "stan.cli.main", *arguments], capture_output=True, check=False, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

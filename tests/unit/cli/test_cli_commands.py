@@ -415,6 +415,19 @@ def test_a_channel_tells_how_long_its_messages_live(servers):
     assert "time to live     1m 30s\n" in stan("channel", "show", "orders").output
 
 
+def test_a_compacted_channel_says_so(servers):
+    servers.admin.all_channels = [channel(compact=1, compacted_until=8, tombstones_until=3)]
+    shown = " ".join(stan("channel", "show", "orders").output.split())
+    assert "at most 10" in shown
+    assert "the newest message of a key stays; done or to be done up to 8, tombstones up to 3" in shown
+    assert stan("policy", "set", "orders", "--compact", "first", "--min-age", "1m", "--yes").exit_code == 0
+    policy = pb.DeliveryPolicy(compact=2, min_age=60 * 10**9)
+    assert servers.admin.asked.pop() == ("set_policy", "orders", policy, ("name", ""))
+    assert stan("policy", "set", "orders", "--compact", "second", "--yes").exit_code == 2
+    for wrong in (("--delete",), ("--delete", "--key", "k", "data")):
+        assert stan("pub", "orders", *wrong).exit_code == 2
+
+
 def test_policies_are_listed_shown_set_and_removed(servers):
     policy = pb.DeliveryPolicy(max_deliver=5, backoff=pb.Backoff(pauses=[10**9, 60 * 10**9]), adaptive_window=True)
     listed = "max deliver 5, back-off 1s 1m0s, adaptive window"
