@@ -1,0 +1,138 @@
+"""Compaction by key in a log of files: how much is left, what stays although it might go, and what a disk that fails leaves."""
+
+import errno
+import random
+from pathlib import Path
+
+import pytest
+
+from stan.core.base.compaction import Compaction, CompactionState
+from stan.log.files.filelog import FileLog
+from stan.protocol.compaction import DELETE_HEADER
+from stan.protocol.entries import encode_batch
+from stan.protocol.proto import wire_pb2 as wire
+from tests.kit.batches import change, entry
+from tests.kit.files import CrashingFiles
+
+STORE = b"0123456789abcdef"
+DIRECTORY = Path("/store/groups/1")
+UID = 7
+ALL = 10**9
+SEGMENT_BYTES = 20_000
+
+
+def opened(files):
+    log, _ = FileLog.open(DIRECTORY, 1, STORE, files=files, segment_bytes_max=SEGMENT_BYTES)
+    log.commit(log.last_index)
+    return log
+
+
+def batch(first, keys, size=200, tombstones=()):
+    """Messages of these keys."""
+    records = b""
+    for sequence, key in enumerate(keys, first):
+        dead = sequence in tombstones
+        headers = [wire.Header(key=DELETE_HEADER, value=b"1")] if dead else []
+        data = b"" if dead else bytes(size)
+        told = wire.MsgProto(sequence=sequence, subject=b"foo", data=data, key=key, headers=headers).SerializeToString()
+        records += len(told).to_bytes(4, "little") + told
+    return b"".join(encode_batch(UID, first, len(keys), first, 0, records))
+
+
+def append(log, *batches):
+    for one in batches:
+        log.append([entry(log.last_index + 1, one)])
+    log.sync()
+    log.commit(log.last_index)
+
+
+def roll(log):
+    """Seal what is there."""
+    log.append([change(log.last_index + 1, bytes(SEGMENT_BYTES))])
+    log.append([change(log.last_index + 1)])
+    log.sync()
+    log.commit(log.last_index)
+
+
+def compact(log, until, tombstones=0, rounds=60):
+    for _ in range(rounds):
+        log.release(log.last_index)
+        log.compact({UID: Compaction(until, tombstones)})
+        log.clean()
+    log.release(log.last_index)
+
+
+def sequences(log):
+    refs = log.channel(UID).refs(0, ALL, ALL, ALL)
+    return [at for ref in refs for at in range(ref.base_sequence, ref.base_sequence + ref.count)]
+
+
+@pytest.mark.parametrize("together", [1, 20, 200])
+def test_what_is_left_is_at_most_one_and_a_half_times_what_lives(together) -> None:
+    """With the 40 bytes that a message counts beside its own; messages are stored one by one or many at once."""
+    draw, log, first = random.Random(7), opened(CrashingFiles()), 1
+    while first < 4000:
+        append(log, batch(first, [b"key %d" % draw.randrange(300) for _ in range(together)]))
+        first += together
+    roll(log)
+    before = log.size
+    compact(log, first - 1)
+    assert len(sequences(log)) == 300
+    live = log.channel(UID).bytes
+    sealed = log.size - (log._segments.all[-1].end + SEGMENT_BYTES)
+    assert sealed <= 1.5 * live
+    assert log.size < before / 3
+    assert before / 2 < log.compaction.saved_bytes <= before - log.size
+    assert log.compacted() == {UID: CompactionState(first - 1, 0)}
+
+
+def test_a_pass_begins_when_half_as_much_is_new() -> None:
+    log = opened(CrashingFiles())
+    append(log, *(batch(at, [b"key %d" % at]) for at in range(1, 101)))
+    roll(log)
+    compact(log, 100)
+    assert log.compaction.passes == 1
+    append(log, *(batch(at, [b"key %d" % at]) for at in range(101, 141)))
+    roll(log)
+    compact(log, 140)
+    assert log.compaction.passes == 1
+    append(log, *(batch(at, [b"key %d" % at]) for at in range(141, 161)))
+    roll(log)
+    compact(log, 160)
+    assert log.compaction.passes == 2
+
+
+def test_the_newest_message_stays_so_that_no_sequence_comes_twice() -> None:
+    files = CrashingFiles()
+    log = opened(files)
+    append(log, batch(1, [b"k"]), batch(2, [b"k"]), batch(3, [b"k"], tombstones=(3,)))
+    roll(log)
+    compact(log, 3, tombstones=3)
+    assert sequences(log) == [3]
+    log.close()
+    log = opened(files)
+    assert log.channel(UID).last_sequence == 3
+    append(log, batch(4, [b"other"]))
+    roll(log)
+    compact(log, 4, tombstones=4)
+    assert sequences(log) == [4]
+    assert log.channel(UID).first_sequence == 4
+
+
+@pytest.mark.parametrize("call", ["create", "pwritev", "fdatasync", "rename", "sync_directory", "pread"])
+@pytest.mark.parametrize("after", range(4))
+def test_a_disk_that_fails_ends_the_pass_and_nothing_is_lost(call, after) -> None:
+    files = CrashingFiles()
+    log = opened(files)
+    keys = [b"a", b"b", b"c"]
+    append(log, *(batch(at, [keys[at % 3]]) for at in range(1, 200)))
+    append(log, batch(200, [b"a"], tombstones=(200,)), batch(201, [b"d"]))
+    roll(log)
+    files.fail(call, after, errno.EIO)
+    compact(log, 201, tombstones=201, rounds=20)
+    files.faults.clear()
+    left = sequences(log)
+    assert {197, 199, 201} <= set(left)
+    assert 200 in left or not any(at % 3 == 0 and at < 200 for at in left), "what the tombstone deletes came back"
+    compact(log, 201, tombstones=201, rounds=300)
+    assert sequences(log) == [197, 199, 201]
