@@ -88,7 +88,7 @@ def _value(flag: str, text: str) -> Any:
         case Form.DURATIONS:
             pauses = tuple(parsed(flag, units.duration_ns, pause.strip()) for pause in text.split(","))
             return pauses if any(pauses) else ()
-        case Form.WORD | Form.CHOICE:
+        case Form.WORD:
             if text not in option.words:
                 raise CliError(f"{flag}: {text!r} is neither {' nor '.join(reversed(option.words))}.", EXIT_USAGE)
             return text == option.words[True]
