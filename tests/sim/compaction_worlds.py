@@ -65,6 +65,7 @@ class _Compacting:
         self.policies = (PolicyRule(pattern=">", compact=KEEP_LAST, min_age=age),)
         self.compacted = 0  # messages that may have gone
         self.saved = 0  # bytes of all nodes
+        self.compacted_names = {}  # uid -> channel
 
     def run(self, **patience):
         interval, rewritten = self.random.choice((50, 200, 600)) * MILLISECOND, Compactor.rewritten
@@ -97,16 +98,17 @@ class _Compacting:
         super().change_committed(broker, group, index, kind, body)
         if kind == Kind.RECORDS:
             for batch in decode_batches(body):
-                self._note(messages_of(batch.records))
+                self._note(batch.uid, messages_of(batch.records))
         elif kind == Kind.CHANGE:
-            names = {uid: info.name.decode() for uid, info in broker.context.meta.by_uid.items()}
             for one in pb.GroupChange.FromString(body).compacted.channels:
-                self._decided(names[one.uid], one.until, one.tombstones_until)
+                if one.uid in self.compacted_names:
+                    self._decided(self.compacted_names[one.uid], one.until, one.tombstones_until)
 
-    def _note(self, messages):
+    def _note(self, uid, messages):
         for message in messages:
             name = message.subject.decode()
             if name in CHANNELS:
+                self.compacted_names[uid] = name
                 key = message.key or b"#%d" % message.sequence  # each is a key of its own
                 self.history.keyed.setdefault(name, {})[message.sequence] = (
                     key,

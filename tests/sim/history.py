@@ -242,6 +242,10 @@ class History:
         """Whether a message may be gone by then because an operator wants it."""
         return self.removed[channel].get(sequence, (at + 1,))[0] <= at
 
+    def compacted(self, channel):
+        """What compaction may have left out: one node still has it, another one that has led has not."""
+        return self.removed[channel].keys() if channel in self.keyed else set()
+
     def surely_there(self, channel):
         """Stored sequences that neither an operator nor the channel's limit can have removed."""
         stored = self.stored.get(channel, ())
@@ -637,7 +641,9 @@ def check_at_least_once(history):
     for consumer, channel in history.must_finish.items():
         if history.operations.get(consumer):  # what must be then is looked at by who has asked
             continue
-        missing = sorted({sequence for sequence, _ in history.final[channel]} - acked[consumer])
+        missing = sorted(
+            {sequence for sequence, _ in history.final[channel]} - acked[consumer] - history.compacted(channel)
+        )
         if history.max_deliver:  # check_deliveries looks at what came; a fault may swallow all deliveries of a message
             since = {sequence: history.publishes[value].asked_at for sequence, value in history.final[channel]}
             missing = [
@@ -656,6 +662,7 @@ def check_at_least_once(history):
             for sequence, value in history.final[sub.channel]
             if sequence not in got[sub]
             and sequence not in acked[sub.consumer]
+            and sequence not in history.compacted(sub.channel)
             and (sub.channel, sequence, sub.member) not in history.dead_letters  # faults have swallowed its deliveries
             and not (
                 history.max_deliver and history.explained(history.publishes[value].asked_at, FOREVER, (sub.member,))
