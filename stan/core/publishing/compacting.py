@@ -84,6 +84,7 @@ class Compacting:
 
     def _older_than(self, index: Index, age: int) -> int:
         """The last sequence that is older than *age*; 0: none is."""
-        if not index.last_sequence:
-            return 0
-        return max(0, index.sequence_at(WallNanos(self.context.clock.wall - age)) - 1)
+        since = WallNanos(self.context.clock.wall - age)
+        if not index.last_sequence or index.first_timestamp >= since:
+            return 0  # what has gone from the front of this log may be there on other nodes
+        return max(0, index.sequence_at(since) - 1)
