@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVarTuple
 
+from stan import limits
 from stan.config import Config
 from stan.core.base.admin_events import AdminEvents, Clock
 from stan.core.base.complaints import Complaints
@@ -18,7 +19,7 @@ from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
 from stan.core.leader.leadership import Kept
 from stan.core.leader.local_group import ChannelGroup
-from stan.core.state.group import Cursor, Subscription
+from stan.core.state.group import Cursor, Subscription, ack_place
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
 from stan.errors import go_quote
@@ -130,8 +131,14 @@ class Outgoing:
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
     fetches: list[Fetch] = field(default_factory=list)  # of messages that are to be copied
     faults: list[tuple[GroupId, Exception]] = field(default_factory=list)  # since the last Ready
+    replays: list[tuple[GroupId, frozenset[bytes]]] = field(default_factory=list)  # channels that were taken over
     watched: set[ChannelUid] = field(default_factory=set)  # channels with a long poll that waits for new messages
     news: set[ChannelUid] = field(default_factory=set)  # watched channels that have new messages
+
+    def tell(self, ready: Ready) -> None:
+        """Move what is not for clients into *ready*: channels that were taken over, and faults."""
+        ready.replays, self.replays = self.replays, []
+        ready.faults, self.faults = self.faults, []
 
     def drain_into(self, ready: Ready) -> None:
         """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims and drops; and
@@ -206,6 +213,26 @@ class ServingState:
 
 
 @dataclass(slots=True)
+class HeldChannels:
+    """Channels that are being moved to another group, of groups that this node leads: nobody leads them at the moment, so their
+    publishes, requests and acks are for whoever takes them over."""
+
+    by_name: dict[bytes, ChannelInfo] = field(default_factory=dict)  # in the groups that they are moved from
+    uids: set[ChannelUid] = field(default_factory=set)
+
+    def hold(self, info: ChannelInfo) -> None:
+        """Nobody leads the channel from now on."""
+        self.by_name[info.name] = info
+        self.uids.add(info.uid)
+
+    def release(self, name: bytes) -> None:
+        """The channel is led again, or this node has nothing to do with it."""
+        info = self.by_name.pop(name, None)
+        if info is not None:
+            self.uids.discard(info.uid)
+
+
+@dataclass(slots=True)
 class LeadingState:
     """What this node leads, and what keeps it from doing so."""
 
@@ -220,6 +247,7 @@ class LeadingState:
     policies: Policies = field(default_factory=Policies)  # see BrokerContext.policies
     placed: list[Callable[[], None]] = field(default_factory=list)  # see BrokerContext.placement_changed
     serving: ServingState = field(default_factory=ServingState)
+    held: HeldChannels = field(default_factory=HeldChannels)
 
 
 @dataclass(slots=True)
@@ -355,8 +383,10 @@ class BrokerContext:
 
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel: from the registry, else from the hash of its name; ELSEWHERE: the channel is another
-        server's."""
+        server's, or it is being moved to another group, and nobody leads it now."""
         if self.access.partition is not None and not self.access.partition[channel]:
+            return ELSEWHERE
+        if self.leading.held.by_name and channel in self.leading.held.by_name:
             return ELSEWHERE
         info = self.meta.channels.get(channel)
         return info.group if info is not None else self.home(channel)
@@ -469,13 +499,21 @@ class BrokerContext:
         self.proposals.changes.append(Proposal(group, kind, body, urgent=True, ticket=ticket))
 
     def change_group(self, group: GroupId, done: Done, in_doubt: InDoubt = nobody_waits, **change: object) -> None:
-        """Propose one CHANGE of a channel group; unreported progress of the group is written before it."""
+        """Propose one CHANGE of a channel group; unreported progress of the group is written before it. Of a channel that is held
+        for a move to another group nothing is proposed: whoever takes it over has heard the request."""
+        if self.leading.held.uids and self._is_held(group, change):
+            in_doubt()
+            return
         if self.meta.level >= DELIVERY:
             change |= {"at": self.clock.wall, "node": self.reports.events.node.encode()}
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.proposals.changes.append(
             Proposal(group, Kind.CHANGE, body, urgent=True, ticket=self.proposals.ticket(done, in_doubt))
         )
+
+    def _is_held(self, group: GroupId, change: dict[str, Any]) -> bool:
+        machine = self.groups[group].machine
+        return any(machine.uid_of(name, told) in self.leading.held.uids for name, told in change.items())
 
     def leave(self, group: GroupId, subscription_id: int, done: Done, *, unsubscribe: bool = False) -> None:
         """Propose that a subscription ends (closed, or unsubscribed); from now on nothing is sent to it."""
@@ -495,7 +533,14 @@ class BrokerContext:
             else:
                 done()
 
-        if self.leads(group):
+        if not self.leads(group):
+            return
+        if self._is_held(
+            group, {"leave": pb.Leave(subscription_id=subscription_id)}
+        ):  # perhaps it stays here after all
+            later = self.clock.now + limits.FORWARD_INTERVAL
+            self.timers.at(later, lambda _now: self.end(group, subscription_id, done))
+        else:
             self.leave(group, subscription_id, told)
 
     def forget(self, group: GroupId) -> None:
@@ -586,6 +631,16 @@ class BrokerContext:
     def group_of(self, info: ChannelInfo) -> ChannelGroup:
         """The group that holds a channel."""
         return self.groups[info.group]
+
+    def acked(self, number: int, key: int) -> tuple[ChannelGroup, int] | None:
+        """The group whose subscriptions acks with that group and key in their inbox are for, and what they are found by there:
+        the group itself, or one that this node leads and to which a subscription has come with its channel."""
+        for _, led in self.leading.led:
+            cursors = led.dispatch.cursors
+            if cursors.ack_groups.get(number) and ack_place(number, key) in cursors.by_ack_key:
+                return led, ack_place(number, key)
+        group = self.groups.get(GroupId(number if number < ACK_GROUPS else number - ACK_GROUPS))
+        return None if group is None else (group, key)
 
     def subscriptions_of(self, incarnation: int) -> list[tuple[GroupId, int]]:
         """(group, subscription id) of each online subscription of one connection, in the groups that this node leads."""

@@ -236,6 +236,14 @@ class Driver:
                 self.broker.not_sent(lost)
         for fetch in ready.fetches:
             self._fetch(fetch)
+        self._replay(ready)
+
+    def _replay(self, ready: Ready) -> None:
+        """Handle what was heard for channels that this node has taken over."""
+        for number, channels in ready.replays:
+            if self.broker.view.leads(number):
+                self.faults.within(number, self.gateway.replay, number, lambda: None, channels)
+                self.turns.wake()
 
     def _let_go(self, ready: Ready) -> None:
         """Trim and drop channels in the logs of the groups that are still on this node."""

@@ -41,6 +41,26 @@ GROUP_IDS_MAX = 4 * WINDOW_IDS_MAX
 # --- policies of delivery --------------------------------------------------------------------------------------------
 PINS_MAX = 1_000
 """Channels that are pinned to a group; the metadata keeps them all in one row."""
+MOVES_MAX = 16
+"""Moves of channels between groups that are under way at once."""
+MOVE_ANSWER_BYTES_MAX = 512 * KiB
+"""Of what one answer has of channels that are being moved."""
+MOVE_BYTES_PER_SECOND = 32 * MiB
+"""At which channels are copied while they are in use."""
+MOVED_STATE_BYTES_MAX = 4 * MiB
+"""Of all that a group has of the channels of one move besides their messages: it comes in one entry."""
+MOVE_HOLD_MAX = 3 * SECOND // 2
+"""How long channels are held for a move; then it is cancelled."""
+MOVE_KNOWN_MIN = 8 * SECOND
+"""For as long the leader of a group must have known which publishes are stored before channels are moved from it."""
+MOVE_KNOWN_MARGIN = 4 * SECOND
+"""By which nodes may hear publishes later than the leader that has stored them."""
+MOVE_LOOK = SECOND // 20
+"""Between two looks of a leader at the moves of its group."""
+MOVE_RETRY = 10 * SECOND
+"""Until the leader of the metadata begins a move of a pinned channel anew that was cancelled."""
+MOVE_CHANNELS_MAX = 256
+"""Channels that are moved together, as they belong to each other."""
 POLICIES_MAX = 1_000
 """Policies in a configuration, and as many in the metadata."""
 POLICY_COMPLAINTS_MAX = 5

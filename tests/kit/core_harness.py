@@ -201,6 +201,8 @@ class CoreHarness:
                     and any(base <= last and base + count > first for first, last in fetch.runs)
                 ]
                 broker.step_fetched(fetch, found)
+            for number, channels in ready.replays:
+                self.take_over(number, channels)
             if not self.hold:
                 self.commit()
             context = broker.context
@@ -208,6 +210,9 @@ class CoreHarness:
                 continue
             if self.hold or not self.uncommitted:
                 break
+
+    def take_over(self, number, channels):
+        """Channels have come to a group: without a gateway nothing was heard for them."""
 
     def commit(self):
         taken, self.uncommitted = self.uncommitted, []
@@ -462,6 +467,9 @@ class Node(CoreHarness):
                 self.broker.roles.follow_group(group)
             self.gateway.scope.roles_changed()
         self.turn()
+
+    def take_over(self, number, channels):
+        self.gateway.replay(number, channels=channels)
 
     # --- entries ------------------------------------------------------------------------------------------------------
 

@@ -155,6 +155,7 @@ class History:
         self.shown = []  # (channel, sequence, wall time of the leader) of what was sent or fetched, and may expire
         self.expired = {}  # (channel, sequence) -> Unix ns up to which the log says that all that expires is gone
         self.group_of = {}  # channel -> its group
+        self.moved = set()  # channels that came from another group
         self.final = defaultdict(list)  # channel -> [(sequence, value)] of a reader at the end
         self.must_finish = {}  # consumer -> channel: acks everything from its start on
         self.leaders = {}  # (group, term) -> node
@@ -960,6 +961,7 @@ def check_causes(history):
                 "server changed": led_anew or any(published <= at <= event.at for at in history.taken_back[group]),
                 "moved": history.operated(consumer, 0, event.at),
                 "not sent": faulty,
+                "owed": event.sub.channel in history.moved,  # what was before is in the log of another group
             }
             if not true.get(cause, False):
                 yield f"{consumer}: {event.sequence} came to {event.sub.member}, count {event.count}, because of: {cause}"

@@ -12,6 +12,7 @@ WORLDS = {
     "members": ("tests.sim.member_world", "MemberWorld"),
     "rescue": ("tests.sim.rescue_world", "RescueWorld"),
     "labels": ("tests.sim.label_world", "LabelWorld"),
+    "moves": ("tests.sim.move_world", "MoveWorld"),
     "pins": ("tests.sim.pin_world", "PinWorld"),
     "replica-push": ("tests.sim.serving_world", "ReplicaPushWorld"),
     "growth": ("tests.sim.growth_worlds", "GrowthWorld"),

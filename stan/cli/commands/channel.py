@@ -192,12 +192,15 @@ def pin(
     group: Annotated[int, typer.Option("--group", min=1, help="Its number: stan group list.", show_default=False)],
     target: Target,
 ) -> None:
-    """Have a channel kept in a group of your choice; one that exists must be there already."""
+    """Have a channel kept in a group of your choice; one that exists in another group is moved there while it is used."""
     checked_channel(channel)
 
     async def main(direct: stan_client.Direct) -> None:
         answer = await direct.admin.pin_channel(channel, group)
         done(f"Channel {channel} is pinned to group {group}{'' if answer.changed else ' already'}.")
+        pins = [one for one in await direct.admin.pins() if text_of(one.channel) == channel]
+        if any(one.exists and one.group_now not in (0, one.group) for one in pins):
+            done(f"It is moved from group {pins[0].group_now}: stan channel pins tells how far that is.")
 
     on_cluster(target, main)
 
@@ -226,11 +229,19 @@ def pins(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
+def _pin_state(pin: pb.PinStatus) -> str:
+    if not pin.exists:
+        return "not made yet"
+    if pin.group_now in (0, pin.group):  # 0: of an older version, in which it cannot be elsewhere
+        return "there"
+    return f"{'moves from' if pin.moving else 'still in'} group {pin.group_now}"
+
+
 def pins_table(found: list[pb.PinStatus]) -> Table:
     """One a line."""
     return Table(
         columns=("channel", ">group", "state"),
-        rows=[(text_of(one.channel), str(one.group), "there" if one.exists else "not made yet") for one in found],
+        rows=[(text_of(one.channel), str(one.group), _pin_state(one)) for one in found],
         document={"pins": [document_of(one) for one in found]},
         names=[text_of(one.channel) for one in found],
         empty="No channel is pinned.",

@@ -4,7 +4,7 @@ Exit code 0: nothing that needs doing. 1: something does. 3, 4: NATS, or the ser
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import stan_client
@@ -30,6 +30,7 @@ from stan.cli.support.groups import (
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
+from stan.level import SCALE
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
 from stan.units import counted, format_age, format_duration, format_size
@@ -70,6 +71,8 @@ def doctor(*, target: Target, view: View) -> None:
                 well.append("channels and durables were not looked at: groups have no leader")
             else:
                 found += await _of_channels(direct, well)
+                if cluster_level(nodes) >= SCALE:
+                    found += of_pins(await direct.admin.pins())
         answer = "answers" if len(nodes.answers) == 1 else "answer"
         well.append(f"{counted(len(nodes.answers), 'node')} of cluster {target.cluster_id} {answer}")
         order = (WORST, BAD, NOTE)
@@ -90,6 +93,22 @@ async def _of_channels(direct: stan_client.Direct, well: list[str]) -> list[Find
     positions = counted(len(cursors), "subscription, durable or group", "subscriptions, durables and groups")
     well.append(f"{counted(len(clients), 'client')}, {positions}")
     return [*of_channels(channels), *of_cursors(cursors, now), *of_clients(clients)]
+
+
+def of_pins(pins: Iterable[pb.PinStatus]) -> Iterator[Finding]:
+    """Channels that are on their way to the group to which they are pinned, or do not get there."""
+    for pin in pins:
+        if not pin.exists or pin.group_now in (0, pin.group):
+            continue
+        name = text_of(pin.channel)
+        if pin.moving:
+            text = f"Channel {name} is being moved from group {pin.group_now} to group {pin.group}."
+            step = "If that does not end, the log of the node that leads the new group says what it waits for."
+            yield Finding(NOTE, "move", text, step)
+        else:
+            text = f"Channel {name} is pinned to group {pin.group} and still in group {pin.group_now}: a move was cancelled."
+            step = f"It is begun anew every ten seconds; stan channel unpin '{name}' gives it up."
+            yield Finding(BAD, "move", text, step)
 
 
 def of_nodes(nodes: Nodes) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ a policy set, a channel pinned, a schema registered, the pool of groups grown.""
 from functools import partial
 
 from stan import errors
+from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.pin_requests import PinRequests
 from stan.core.admin.policy_requests import PolicyRequests
 from stan.core.admin.pool_requests import PoolRequests
@@ -20,13 +21,14 @@ from stan.errors import ALONE
 class AdminMembers:
     """Handles operators' requests about clients, nodes and policies."""
 
-    def __init__(self, context: BrokerContext, clients: Clients, nodes: NodeRequests) -> None:
+    def __init__(self, context: BrokerContext, clients: Clients, nodes: NodeRequests, moves: ChannelMoves) -> None:
         self.context = context
         self.clients = clients
         self.nodes = nodes
         self.policies = PolicyRequests(context)
         self.schemas = SchemaRequests(context)
         self.pool = PoolRequests(context, nodes)
+        self.pins = PinRequests(context, moves)
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -36,7 +38,7 @@ class AdminMembers:
             "remove_node": partial(self._change, add=False),
             "raise_level": self._raise_level,
             **self.policies.handlers(),
-            **PinRequests(self.context).handlers(),
+            **self.pins.handlers(),
             **self.schemas.handlers(),
             **self.pool.handlers(),
         }

@@ -4,7 +4,7 @@ Promises: each `call` is called once; no work is done per message, only per turn
 channel may be watched before it exists.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from stan import limits
@@ -84,6 +84,11 @@ class LongPoll:
     def follow(self, number: GroupId) -> None:
         """This node no longer leads a group: the requests that wait for its channels are answered."""
         self._end_all([name for name in self._by_channel if self.context.group_number(name) == number])
+
+    def left(self, uids: Iterable[ChannelUid]) -> None:
+        """Channels are held for a move to another group: the requests that wait for them are answered."""
+        known = self.context.meta.by_uid
+        self._end_all([known[uid].name for uid in uids if uid in known and known[uid].name in self._by_channel])
 
     def reset(self) -> None:
         """The metadata was loaded anew, so channels may have been made and deleted unnoticed: all requests are answered."""

@@ -1,16 +1,19 @@
-"""Requests about pins, answered by the leader of the metadata: pin a channel's name to a group, let it go, list the pins."""
+"""Requests about pins, answered by the leader of the metadata: pin a channel's name to a group, let it go, list the pins. A
+channel that is in another group already is moved."""
 
 from stan import errors, limits
+from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.meta import PIN_LEVEL_TOO_LOW
-from stan.errors import go_quote
+from stan.core.state.meta import PIN_LEVEL_TOO_LOW, ChannelInfo
+from stan.errors import ALONE, go_quote
 from stan.level import SCALE
 from stan.patterns import valid_name
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
+from stan.types import GroupId
 
 NO_GROUP = "stan: there is no group {}: groups of channels are 1 to {}"
 PLACED_WITH = "stan: channel {} is kept where channel {} is: pin that one"
@@ -19,8 +22,9 @@ PLACED_WITH = "stan: channel {} is kept where channel {} is: pin that one"
 class PinRequests:
     """Handles operators' requests about pins."""
 
-    def __init__(self, context: BrokerContext) -> None:
+    def __init__(self, context: BrokerContext, moves: ChannelMoves) -> None:
         self.context = context
+        self.moves = moves
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -30,20 +34,47 @@ class PinRequests:
         """Pin a channel; group 0: let it go."""
         context, request = self.context, accepted.request
         pool = context.pool_open
-        placed_by = context.placed_by(request.channel)
-        if not valid_name(text(request.channel), wildcards=False):
-            accepted.refuse(errors.INVALID_ADMIN)
-        elif request.group > pool:
-            accepted.refuse(NO_GROUP.format(request.group, pool))
-        elif context.meta.info is None:
-            accepted.busy()
-        elif context.meta.level < SCALE:
-            accepted.refuse(PIN_LEVEL_TOO_LOW)
-        elif request.group != META_GROUP and placed_by != request.channel:
-            accepted.refuse(PLACED_WITH.format(go_quote(text(request.channel)), go_quote(text(placed_by))))
+        if error := self._refusal(request, pool):
+            accepted.refuse(error, retry=error == errors.BUSY)
+        elif (info := context.meta.channels.get(request.channel)) is not None and request.group not in (0, info.group):
+            self._move(accepted, info)
         else:
+            if info is not None and info.move:
+                self.moves.cancel(info.move)
             pin = entries.Pin(channel=request.channel, group=request.group)
             accepted.change_meta(lambda result: result.pins_changed, pin_channel=pin)
+
+    def _refusal(self, request: pb.PinChannelRequest, pool: int) -> str:
+        context, placed_by = self.context, self.context.placed_by(request.channel)
+        checks = (
+            (not valid_name(text(request.channel), wildcards=False), errors.INVALID_ADMIN),
+            (request.group > pool, NO_GROUP.format(request.group, pool)),
+            (context.meta.info is None, errors.BUSY),
+            (context.meta.level < SCALE, PIN_LEVEL_TOO_LOW),
+            (
+                request.group != META_GROUP and placed_by != request.channel,
+                PLACED_WITH.format(go_quote(text(request.channel)), go_quote(text(placed_by))),
+            ),
+        )
+        return next((error for wrong, error in checks if wrong), "")
+
+    def _move(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        """Pin a channel to another group than its own: it is moved there."""
+        request = accepted.request
+        if not self.context.clustered:
+            accepted.refuse(ALONE)
+        elif info.move and info.moving_to == request.group:
+            accepted.answer(changed=0)
+        else:
+
+            def told(error: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
+                if error:
+                    accepted.refuse(error, retry=retry)
+                else:
+                    accepted.answer(changed=1)
+
+            pin = entries.Pin(channel=request.channel, group=request.group)
+            self.moves.begin(info, GroupId(request.group), told, pin)
 
     def _list(self, accepted: AcceptedRequest) -> None:
         request: pb.PinsRequest = accepted.request
@@ -52,6 +83,8 @@ class PinRequests:
         room = self.context.nats.payload_bytes_max - HEAD_ROOM
         for name in names[: min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)]:
             pin = pb.PinStatus(channel=name, group=meta.pins[name], exists=name in meta.channels)
+            if (info := meta.channels.get(name)) is not None:
+                pin.group_now, pin.moving = info.group, info.move > 0
             room -= pin.ByteSize() + ITEM_ROOM
             if room < 0 and response.pins:
                 break

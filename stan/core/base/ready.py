@@ -78,7 +78,7 @@ class ReadResult(NamedTuple):
 class Ready:
     """One turn's output. No dataclass: each turn makes one or two, in half the time."""
 
-    __slots__ = ("deadline", "drops", "faults", "fetches", "notes", "proposals", "sends", "trims")
+    __slots__ = ("deadline", "drops", "faults", "fetches", "notes", "proposals", "replays", "sends", "trims")
 
     def __init__(self) -> None:
         self.trims: list[tuple[GroupId, ChannelUid, Sequence]] = []
@@ -95,6 +95,8 @@ class Ready:
         """(level, text) for the log."""
         self.faults: list[tuple[GroupId, Exception]] = []
         """The program failed in these groups: they are frozen until a restart."""
+        self.replays: list[tuple[GroupId, frozenset[bytes]]] = []
+        """Channels that this node has taken over in a group that it leads: what it has heard for them is to be replayed."""
         self.deadline: Nanos | None = None
         """Call again no later than this, even if nothing happens."""
 

@@ -62,6 +62,7 @@ def reset(context: BrokerContext, number: GroupId) -> None:
             old.dispatch.fetches,
             old.dispatch.stops.disconnected,
         )
+    made.replay_filter.complete_since = context.clock.now
     context.groups[number] = made
     context.groups_changed()
 

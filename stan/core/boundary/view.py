@@ -139,6 +139,18 @@ class BrokerView:
         """True if this node leads the group; also for the metadata group."""
         return self._context.leads(number)
 
+    def acked(self, number: GroupId) -> set[int]:
+        """The groups that ack inboxes name whose acks are for a group that this node leads: itself, and those where subscriptions
+        were made that have come with their channels."""
+        group = self._context.groups.get(number)
+        known = group.dispatch.cursors.ack_groups.items() if group is not None else ()
+        return {number, *(other for other, count in known if count)}
+
+    def unknown_until(self, number: GroupId) -> Mapping[bytes, Nanos]:
+        """Channels that came to a group from other groups -> the time up to which their publishes are not replayed."""
+        group = self._context.groups.get(number)
+        return {} if group is None else group.replay_filter.taken_over
+
     def when_placed(self, call: Callable[[], None]) -> None:
         """Call *call* whenever names of channels may belong to other groups than before."""
         self._context.leading.placed.append(call)

@@ -33,7 +33,7 @@ from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.user_subjects import ACK_GROUPS, acker
+from stan.protocol.user_subjects import acker
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
 Numbers = Iterable[GroupId] | None
@@ -124,28 +124,42 @@ class Broker:
         """Set the clock for the first time and start the timers."""
         self.tick(now, wall)
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
+        if self.context.clustered:
+            self.parts.moves.start()
 
-    def replay(self, group: GroupId, steps: list[Publishes | Acks | Verdicts | Frame], since: Nanos) -> None:
-        """This node leads a group from now on: handle the buffered frames of the group since *since* that the previous leader
-        has not handled."""
+    def replay(
+        self,
+        group: GroupId,
+        steps: list[Publishes | Acks | Verdicts | Frame],
+        since: Nanos,
+        channels: frozenset[bytes] | None = None,
+    ) -> None:
+        """This node leads a group from now on, or some *channels* that have come to it: handle the buffered frames of the group
+        since *since* that the previous leader has not handled."""
         context = self.context
         context.leading.replaying = group
-        self.original_requests.forget_pending(group)  # they are among the steps
+        if channels is None:
+            self.original_requests.forget_pending(group)  # they are among the steps
         done, followed = self.parts.clients.done_before([step for step in steps if isinstance(step, Frame)])
         self.parts.clients.refuse_followed(followed)
         heard = [step for step in steps if isinstance(step, Publishes)]
-        left = iter(self.parts.publishing.split_replayed(group, heard, since))
+        left = iter(self.parts.publishing.split_replayed(group, heard, since, channels))
         for step in steps:
             if isinstance(step, Publishes):
                 self.parts.publishing.take_replayed(next(left))
             elif isinstance(step, Acks):
-                if not context.groups[group].dispatch.is_outdated(step.key, context.clock.wall):
+                found = self.context.acked(step.group, step.key)
+                if found is not None and not found[0].dispatch.is_outdated(found[1], context.clock.wall):
                     self.step_acks((step,))
             elif isinstance(step, Verdicts):
                 self.step_verdicts(step.frames, replayed=True)
             elif step not in done and step not in followed:
                 self.step_frame(step)
         context.leading.replaying = None
+
+    def is_about(self, frame: Frame, channels: frozenset[bytes]) -> bool:
+        """True if a frame is a client's request about one of *channels*."""
+        return self.original_requests.is_about(frame, channels)
 
     def reconfigure(self, config: Config) -> None:
         """Apply changed settings: limits, policies, heartbeats, how a second subscription to a durable is handled. Everything
@@ -191,21 +205,21 @@ class Broker:
     def step_acks(self, batches: Iterable[Acks]) -> None:
         """Acks read from NATS. An ack for a subscription that is gone, or of another user, changes nothing (STAN-SPEC 6.5)."""
         context = self.context
-        groups, authorizer, clock = context.groups, context.access.authorizer, context.clock
+        authorizer, clock = context.access.authorizer, context.clock
         for acks in batches:
-            number = GroupId(acks.group if acks.group < ACK_GROUPS else acks.group - ACK_GROUPS)
-            group = groups.get(number)
-            if group is None:
+            taker = self.context.acked(acks.group, acks.key)
+            if taker is None:
                 continue
+            group, place = taker
             dispatch = group.dispatch
             if authorizer is not None:
-                found = dispatch.cursors.by_ack_key.get(acks.key)
+                found = dispatch.cursors.by_ack_key.get(place)
                 if found is None or not authorizer.may_ack(acks.user, found[1].sub):
                     continue
             try:
-                dispatch.ack(acks.key, acks.ranges, clock.now, clock.wall)
+                dispatch.ack(place, acks.ranges, clock.now, clock.wall)
             except Exception as error:  # noqa: BLE001 - the border of the group
-                context.fail(number, error)
+                context.fail(group.machine.group, error)
 
     def step_verdicts(self, frames: Iterable[Frame], *, replayed: bool = False) -> None:
         """Acks read from NATS that say something else than "done", or that ack more than one message. They are judged like acks.
@@ -214,10 +228,12 @@ class Broker:
         authorizer, clock = context.access.authorizer, context.clock
         for frame in frames:
             user, in_group, key = acker(frame.subject, users=authorizer is not None and authorizer.with_users)
-            number = GroupId(in_group if in_group < ACK_GROUPS else in_group - ACK_GROUPS)
-            group = context.groups.get(number)
-            found = None if group is None else group.dispatch.cursors.by_ack_key.get(key)
-            if group is None or found is None or (authorizer and not authorizer.may_ack(user, found[1].sub)):
+            taker = self.context.acked(in_group, key)
+            if taker is None:
+                continue
+            group, key = taker
+            number, found = group.machine.group, group.dispatch.cursors.by_ack_key.get(key)
+            if found is None or (authorizer and not authorizer.may_ack(user, found[1].sub)):
                 continue
             if replayed and group.dispatch.is_outdated(key, clock.wall):
                 continue
@@ -320,7 +336,10 @@ class Broker:
     def step_loaded(self, number: GroupId, last: RaftIndex) -> None:
         """*last* is the newest entry that the log of a group had when this node began to listen."""
         if number != META_GROUP:
-            self.context.groups[number].loaded = last
+            group = self.context.groups[number]
+            group.loaded = last
+            if last:
+                group.replay_filter.complete_since = self.context.clock.now
 
     def step_lease(self, number: GroupId, *, holds: bool) -> None:
         """Report the lease of a group that this node leads. *holds*: no other node can lead the group; otherwise this node sends
@@ -400,8 +419,8 @@ class Broker:
         if outgoing.pub_acks:
             ready.sends += outgoing.pub_acks
             outgoing.pub_acks = []
-        if outgoing.faults:
-            ready.faults, outgoing.faults = outgoing.faults, []
+        if outgoing.faults or outgoing.replays:
+            outgoing.tell(ready)
         ready.deadline = timers.next
         return ready
 

@@ -52,6 +52,7 @@ class CommittedEntries:
             self.parts.consumer_groups.channels_changed(applied)
         if applied.pins_changed or applied.pool_changed:
             self.context.placement_changed()
+        self.parts.moves.meta_applied(applied)
         if applied.policies_changed or applied.raised:
             self.parts.channels.reconfigure()
             self.context.policies_changed()
@@ -88,6 +89,10 @@ class CommittedEntries:
                 self.parts.channels.refresh(ChannelUid(change.edit_limits.uid))
             case "restore" if not applied.error:
                 self.parts.channels.restored(number, ChannelUid(change.restore.uid))
+            case "arriving" | "arrived" | "depart" | "departed" | "returned" | "arrival_dropped" as name:
+                self.parts.moves.applied(number, name, change, applied)
+                if name == "depart":
+                    self.parts.long_poll.left(map(ChannelUid, change.depart.uids))
             case "drop_channel":
                 uid = ChannelUid(change.drop_channel.uid)
                 self.parts.channels.drop_committed(number, uid)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from stan.core.admin.admin_listing import AdminListing
 from stan.core.admin.admin_members import AdminMembers
 from stan.core.admin.channel_changes import ChannelChanges
+from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.channel_queries import ChannelQueries
 from stan.core.admin.consumer_group_requests import ConsumerGroupRequests
 from stan.core.admin.cursor_admin import CursorAdmin
@@ -59,6 +60,7 @@ class BrokerParts:
     admin_members: AdminMembers
     delayed_requests: DelayedRequests
     consumer_groups: ConsumerGroupRequests
+    moves: ChannelMoves
 
 
 def make_parts(context: BrokerContext) -> BrokerParts:
@@ -73,6 +75,9 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     stored_reads = StoredReads(context)
     lookup = ChannelLookup(context, read_index)
     serving = make_serving(context, nodes)
+    timed = make_timed(context, channels, publishing, stored_reads)
+    subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving.leader)
+    moves = ChannelMoves(context, channels, publishing, stored_reads, timed, clients, subscribing)
     return BrokerParts(
         read_index=read_index,
         arrival_order=arrival_order,
@@ -83,9 +88,9 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         committing=Committing(context, channels, publishing),
         stored_reads=stored_reads,
         dead_letters=DeadLetters(context, channels, publishing, stored_reads),
-        timed=make_timed(context, channels, publishing, stored_reads),
+        timed=timed,
         clients=clients,
-        subscribing=Subscribing(context, channels, clients, read_index, arrival_order, serving.leader),
+        subscribing=subscribing,
         serving=serving,
         nodes=nodes,
         long_poll=long_poll,
@@ -95,7 +100,8 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         redriving=Redriving(context, channels, publishing, lookup, stored_reads),
         cursor_admin=CursorAdmin(context, channels, lookup),
         admin_listing=AdminListing(context, channels, lookup),
-        admin_members=AdminMembers(context, clients, nodes),
+        admin_members=AdminMembers(context, clients, nodes, moves),
         delayed_requests=DelayedRequests(context, lookup, stored_reads),
         consumer_groups=ConsumerGroupRequests(context),
+        moves=moves,
     )

@@ -20,6 +20,7 @@ class GroupRoles:
         meta = self.context.meta
         for uid in [uid for uid in self.parts.channels.by_uid if uid not in meta.by_uid]:
             self.parts.channels.unregistered(uid)
+        self.parts.moves.meta_reset()
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
             self.parts.channels.registered(info)
         for led, _ in self.context.leading.led:
@@ -63,9 +64,10 @@ class GroupRoles:
         leadership = group.lead()
         context.groups_changed()
         self.parts.channels.lead(number)
+        self.parts.moves.lead_group(number)
         self.parts.staging.lead(number, leadership)
         self.parts.timed.lead(number, leadership)
-        group.dispatch.lead(context.clock.now, context.clock.wall)
+        group.dispatch.lead(context.clock.now, context.clock.wall, self.parts.moves.others(number))
         if unconfirmed:
             group.dispatch.mark_unconfirmed()
         self.parts.clients.lead_group(number)
@@ -86,6 +88,7 @@ class GroupRoles:
         context.groups[number].leadership = None
         context.groups_changed()
         context.forget(number)
+        self.parts.moves.follow_group(number)
         self.parts.clients.follow_group(number)
         self.parts.publishing.follow(number)
         self.parts.channels.follow(number)

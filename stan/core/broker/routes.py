@@ -61,16 +61,21 @@ def original_handlers(context: BrokerContext, parts: BrokerParts) -> dict[str, C
 
 def _meta_change(context: BrokerContext, parts: BrokerParts, frame: Frame) -> None:
     """Another node asks the leader of the metadata for a change of the metadata, or for its read index."""
-    if not context.concerns(META_GROUP):
-        return
     try:
         change = pb.MetaChange.FromString(frame.payload)
     except DecodeError:
+        return
+    if change.HasField("move_question"):
+        parts.moves.asked(change.move_question, frame.reply)
+        return
+    if not context.concerns(META_GROUP):
         return
     match change.WhichOneof("change"):
         case "create_channels":
             context.change_meta(nobody_waits, create_channels=change.create_channels)
         case "delete_channel":
             context.change_meta(nobody_waits, delete_channel=change.delete_channel)
+        case "end_move":
+            context.change_meta(nobody_waits, end_move=change.end_move)
         case None:
             parts.read_index.answer(frame.reply)

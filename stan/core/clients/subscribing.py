@@ -312,7 +312,7 @@ class Subscribing:
         """A CHANGE entry was applied: the live view follows the replicated state."""
         part = self.context.groups[group]
         if result.joined is not None and self.context.clustered:
-            self._remember(part, result.joined)
+            self.remember(part, result.joined)
         if not part.leads:
             if result.left is not None and part.dispatch.cursors.by_id:
                 part.dispatch.leave(result.left, gone=True)
@@ -344,7 +344,7 @@ class Subscribing:
         said = f"client {go_quote(text(sub.client_id))} {verb} channel {go_quote(text(channel))}{name}"
         self.context.emit(kind, said, channel=channel, client_id=sub.client_id, group=group, cursor_id=cursor.cursor_id)
 
-    def _remember(self, group: ChannelGroup, sub: Subscription) -> None:
+    def remember(self, group: ChannelGroup, sub: Subscription) -> None:
         """Remember a subscription's request, so that the next leader, which may replay the request after the subscription has
         ended, does not execute it twice."""
         now = self.context.clock.now

@@ -4,7 +4,7 @@ The replicated state (stan.core.state.group) follows behind through progress ent
 leader only, and is made from it when leadership begins. There is no flag for "stalled": it is derived from the window each time.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -345,12 +345,13 @@ def _without(touched: list[tuple[int, int]], held: list[tuple[int, int]]) -> lis
 class LiveCursors:
     """The live cursors of one group and their members, by the keys under which events name them."""
 
-    __slots__ = ("by_ack_key", "by_channel", "by_id", "by_subscription", "given_up", "moves", "wishes")
+    __slots__ = ("ack_groups", "by_ack_key", "by_channel", "by_id", "by_subscription", "given_up", "moves", "wishes")
 
     def __init__(self) -> None:
         self.by_id: dict[int, LiveCursor] = {}
         self.by_channel: dict[ChannelUid, dict[int, LiveCursor]] = {}
-        self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}
+        self.by_ack_key: dict[int, tuple[LiveCursor, LiveMember]] = {}  # by stan.core.state.group.ack_place
+        self.ack_groups: Counter[int] = Counter()  # other groups -> members whose ack inboxes name them
         self.by_subscription: dict[int, tuple[LiveCursor, LiveMember]] = {}
         self.given_up: dict[int, None] = {}  # cursors that may have messages to be moved into a dead letter channel
         self.moves: dict[int, Moves] = {}  # of cursors that had any
@@ -380,21 +381,27 @@ class LiveCursors:
         member = LiveMember(sub)
         member.follow(live.policy)
         live.members.append(member)
-        self.by_ack_key[sub.ack_key] = self.by_subscription[sub.subscription_id] = (live, member)
+        self.by_ack_key[sub.ack_place] = self.by_subscription[sub.subscription_id] = (live, member)
+        if sub.ack_group:
+            self.ack_groups[sub.ack_group] += 1
         if sub.served.wish:
             self.wishes.add(sub.subscription_id)
 
     def remove_member(self, live: LiveCursor, member: LiveMember) -> None:
         """Remove one member; the cursor stays."""
-        del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
-        self.wishes.discard(member.sub.subscription_id)
+        self._forget_member(member.sub)
         live.members.remove(member)
+
+    def _forget_member(self, sub: Subscription) -> None:
+        del self.by_subscription[sub.subscription_id], self.by_ack_key[sub.ack_place]
+        if sub.ack_group:
+            self.ack_groups[sub.ack_group] -= 1
+        self.wishes.discard(sub.subscription_id)
 
     def remove(self, live: LiveCursor) -> None:
         """Remove a cursor with all its members."""
         for member in live.members:
-            del self.by_subscription[member.sub.subscription_id], self.by_ack_key[member.sub.ack_key]
-            self.wishes.discard(member.sub.subscription_id)
+            self._forget_member(member.sub)
         live.members.clear()
         self.given_up.pop(live.cursor.cursor_id, None)
         if live.retries.moves is not None and not live.retries.moves.busy and not live.cursor.kind.durable:
@@ -412,3 +419,4 @@ class LiveCursors:
         for found in (self.by_id, self.by_channel, self.by_ack_key, self.by_subscription, self.given_up, self.moves):
             found.clear()
         self.wishes.clear()
+        self.ack_groups.clear()

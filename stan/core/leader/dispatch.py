@@ -7,7 +7,7 @@ messages with a Fetch.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -43,6 +43,7 @@ class DeliveryStops:
     lease_lapsed: bool = False  # another node may lead: nothing is sent until that is known
     handed_over: bool = False  # another node is to lead: nothing is sent that the log cannot tell of
     expiring: frozenset[ChannelUid] = frozenset()  # of these nothing is sent until what has expired is removed
+    moving: frozenset[ChannelUid] = frozenset()  # of these nothing is sent: they are on their way between groups
 
     @property
     def mute(self) -> bool:
@@ -87,19 +88,29 @@ class Dispatch:
 
     # --- members ----------------------------------------------------------------------------------------------------
 
-    def lead(self, now: Nanos, wall: WallNanos) -> None:
-        """Make the live view from the replicated state: at start and when leadership begins.
+    def lead(self, now: Nanos, wall: WallNanos, others: Iterable[ChannelUid] = ()) -> None:
+        """Make the live view from the replicated state: at start and when leadership begins. *others*: channels that are another
+        group's, or nobody's, although the state has them.
 
         Pending messages stay with their member. Their ack wait counts from the timestamp of the channel's newest message, as the
         time of delivery is not replicated (STAN-SPEC 6.10).
         """
-        for cursor in self.machine.cursors.values():
+        self.stops.moving = frozenset(others)
+        self._make([cursor for cursor in self.machine.cursors.values() if cursor.uid not in others], now, wall)
+
+    def take(self, uid: ChannelUid, now: Nanos, wall: WallNanos) -> None:
+        """A channel is this group's from now on: as `lead`, of its cursors."""
+        self.stops.moving = self.stops.moving - {uid}
+        self._make(self.machine.channel(uid).cursors.values(), now, wall)
+
+    def _make(self, cursors: Collection[Cursor], now: Nanos, wall: WallNanos) -> None:
+        for cursor in cursors:
             if not cursor.server:
                 for sub in cursor.members:
                     self.join(cursor, sub)
-        for live in self.cursors.by_id.values():
+        for live in filter(None, [self.cursors.by_id.get(cursor.cursor_id) for cursor in cursors]):
             self._take_up(live, now, wall)
-        self.look_at_offline(self.machine.cursors.values())
+        self.look_at_offline(cursors)
 
     def _take_up(self, live: LiveCursor, now: Nanos, wall: WallNanos) -> None:
         """Go on where another node has delivered before."""
@@ -136,13 +147,13 @@ class Dispatch:
         self.scheduled.clear()
         self.keep_batches.clear()
         self.stops.progress_blocked = self.stops.handed_over = False
-        self.stops.expiring = frozenset()
+        self.stops.expiring = self.stops.moving = frozenset()
 
-    def mark_unconfirmed(self) -> None:
+    def mark_unconfirmed(self, uid: ChannelUid | None = None) -> None:
         """After a fail-over or a loss of power: deliveries may be ahead of the replicated position. Those that may have been sent
-        are flagged from now on. Offline cursors cannot be ahead: they report before they leave.
+        are flagged from now on. Offline cursors cannot be ahead: they report before they leave. *uid*: of one channel alone.
         """
-        for live in self.cursors.by_id.values():
+        for live in (self.cursors.by_id if uid is None else self.cursors.by_channel.get(uid, {})).values():
             self._mark_unconfirmed(live)
 
     def _mark_unconfirmed(self, live: LiveCursor) -> None:
@@ -189,6 +200,8 @@ class Dispatch:
         """Durables without members whose messages were delivered as often as the policy allows give them up now: nobody would set
         them aside before a member comes."""
         for cursor in cursors:
+            if cursor.uid in self.stops.moving:
+                continue
             if cursor.to_redeliver and not cursor.members and cursor.cursor_id in self.machine.cursors:
                 policy = self.policy_of(cursor)
                 if policy.dead_letter and any(is_last(policy, run.count) for run in cursor.to_redeliver):
@@ -409,7 +422,8 @@ class Dispatch:
             return []
         live.reads.fetching = 0
         self._schedule(live)
-        if self.stops.mute or live.cursor.paused or live.cursor.uid in self.stops.expiring:
+        held = live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.moving
+        if self.stops.mute or live.cursor.paused or held:
             return []
         if live.order is not None and fetch.runs[0][0] <= live.last_sent:
             for run in answered(live, live.order, fetch.runs, batches):
@@ -484,9 +498,10 @@ class Dispatch:
         self.reports.mark(live)
         self._schedule(live)
 
-    def is_outdated(self, ack_key: int, wall: int) -> bool:
-        """True if a replayed ack may predate the cursor's last move and must be ignored."""
-        found = self.cursors.by_ack_key.get(ack_key)
+    def is_outdated(self, place: int, wall: int) -> bool:
+        """True if a replayed ack may predate the cursor's last move and must be ignored. *place*: see
+        stan.core.state.group.ack_place."""
+        found = self.cursors.by_ack_key.get(place)
         override = found[0].cursor.override if found is not None else None
         return override is not None and override.moved_at > wall - limits.MOVE_MEMORY
 
@@ -515,7 +530,7 @@ class Dispatch:
             self.keep_batches.discard(live.cursor.cursor_id)
             if live.cursor.override is not None and live.cursor.paused:
                 live.reads.batches.clear()
-            elif live.cursor.uid in self.stops.expiring:
+            elif live.cursor.uid in self.stops.expiring or live.cursor.uid in self.stops.moving:
                 continue  # scheduled again when it is held no longer
             elif live.members and not live.reads.fetching and live.policy is not NOT_KNOWN:
                 if live.order is None:

@@ -9,7 +9,7 @@ order. Pure.
 
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
@@ -56,6 +56,11 @@ class ReplayFilter:
 
     lagging: dict[Publisher, LaggingPublisher] = field(default_factory=dict)
     _applied: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
+    _count: int = 0  # of entries that were ever in `_applied`
+    complete_since: int = 0  # Nanos: of what was applied before, fingerprints are not known
+    taken_over: dict[bytes, Nanos] = field(default_factory=dict)
+    """Channels that came from other groups -> the time up to which nobody can tell which of their publishes are in the log, as
+    who led them did not know it any more: these are not replayed."""
 
     def apply(self, encoded: bytes | memoryview, now: Nanos, since: Nanos, *, old: bool) -> None:
         """Keep the fingerprints of an applied entry; they are evaluated when leadership begins.
@@ -64,6 +69,7 @@ class ReplayFilter:
         were published before this node began to listen, so it never receives them.
         """
         self._applied.append((now, bytes(encoded), old))
+        self._count += 1
         oldest = min(now, since - 2 * limits.FINGERPRINT_PATIENCE)
         while self._applied[0][0] < oldest:
             self._applied.popleft()
@@ -71,7 +77,32 @@ class ReplayFilter:
     def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         """Split each batch *heard* since *since*, in order of arrival; called when leadership begins. Afterwards `lagging` holds
         the publishers whose newest message in the log is recent and has not arrived here."""
-        log = self._logged()
+        self.lagging = {}
+        return self._begin(self._logged(), heard, now, since)
+
+    def begin_channels(
+        self, channels: Collection[bytes], heard: list[Publishes], now: Nanos, since: Nanos
+    ) -> list[SplitBatch]:
+        """As `begin`, of some channels alone, which the group has taken over."""
+        return self._begin(self._logged(lines_of(channels)), heard, now, since)
+
+    def told_since(self, channels: Collection[bytes], at: int, size_max: int) -> tuple[bytes, int, bool]:
+        """Fingerprints of some channels, encoded, of entries that were applied from the *at*-th on, as many as fit in *size_max*
+        bytes; the number from which on to ask next, and True if there are no more of them now."""
+        lines, told, first = lines_of(channels), pb.Fingerprints(), self._count - len(self._applied)
+        size, number = 0, max(at, first)
+        while number < self._count:
+            found = [
+                b for b in pb.Fingerprints.FromString(self._applied[number - first][1]).batches if b.channel in lines
+            ]
+            size += sum(mark.ByteSize() + 8 for mark in found)
+            if size > size_max:
+                break
+            told.batches.extend(found)
+            number += 1
+        return told.SerializeToString(), number, number == self._count
+
+    def _begin(self, log: "_Log", heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         messages = _Messages()
         senders_of = [[log.numbers[batch.line, *sender] for sender in batch.senders()] for batch in heard]
         for batch, senders in zip(heard, senders_of, strict=True):
@@ -91,7 +122,7 @@ class ReplayFilter:
                 lasts |= {senders[owner_of(batch, at)]: (number, at) for at, is_new in enumerate(new) if not is_new}
             looked_at.append(_LookedAt(number, batch, senders, new))
         late = {sender for sender in log.unheard(heard_ids) if log.at[sender] - limits.FINGERPRINT_PATIENCE > since}
-        self.lagging = log.behind(late, now)
+        self.lagging |= log.behind(late, now)
         return [_sort(one, late, lasts) for one in looked_at]
 
     def split(self, batch: Publishes, now: Nanos) -> SplitBatch:
@@ -114,11 +145,12 @@ class ReplayFilter:
                 fates.append(_PASSED if now < behind.until else _NEW)
         return _part(batch, fates)
 
-    def _logged(self) -> "_Log":
+    def _logged(self, lines: Collection[bytes] | None = None) -> "_Log":
         log = _Log()
         for applied, encoded, old in self._applied:
             for mark in pb.Fingerprints.FromString(encoded).batches:
-                log.add(mark, Nanos(0) if old else applied)
+                if lines is None or mark.channel in lines:
+                    log.add(mark, Nanos(0) if old else applied)
         log.known.add(log.messages.ids())
         return log
 
@@ -229,6 +261,11 @@ def _sort(one: _LookedAt, late: set[int], lasts: dict[int, tuple[int, int]]) -> 
         for at, is_new in enumerate(new)
     ]
     return _part(batch, fates)
+
+
+def lines_of(channels: Iterable[bytes]) -> frozenset[bytes]:
+    """What fingerprints call these channels (see `Publishes.line`)."""
+    return frozenset(line for channel in channels for line in (channel, channel + LATER))
 
 
 def encode(batches: Iterable[Publishes]) -> bytes:

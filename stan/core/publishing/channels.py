@@ -1,6 +1,6 @@
 """Channels on the leader: opening them, their limits, removal of old messages and of idle channels (STAN-SPEC 7)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import (
     CHANNEL_DELETING,
+    CHANNEL_MOVING,
     CHANNEL_RESTORING,
     DELAY_TARGET_DELAYED,
     DELAY_TARGET_ELSEWHERE,
@@ -44,6 +45,7 @@ class Unsealed:
 
     priority: list[RowBatch] = field(default_factory=list)  # to be sealed first, also while the channel is reserved
     others: list[Publishes | RowBatch] = field(default_factory=list)
+    closed: bool = False  # nothing more is taken: the channel goes to another group, and this view of it is forgotten
 
     @property
     def count(self) -> int:
@@ -97,6 +99,8 @@ class LiveChannel:
     @property
     def closed(self) -> str:
         """Why the channel takes no messages and subscriptions now; "" if it does."""
+        if self.unsealed.closed:
+            return CHANNEL_MOVING
         return CHANNEL_DELETING if self.deleting else CHANNEL_RESTORING if self.restoring else ""
 
 
@@ -136,9 +140,10 @@ class LiveChannels:
     # --- leadership -------------------------------------------------------------------------------------------------
 
     def lead(self, number: GroupId) -> None:
-        """This node leads a group from now on: make the live view of its channels."""
+        """This node leads a group from now on: make the live view of its channels, but of those that nobody leads now."""
+        held = self.context.groups[number].machine.moves.held
         for info in self.context.meta.channels.values():
-            if info.group == number:
+            if info.group == number and info.uid not in held:
                 self.add(info)
 
     def lead_live(self, number: GroupId) -> None:
@@ -147,10 +152,24 @@ class LiveChannels:
         channels = [channel for channel in self.by_uid.values() if channel.info.group == number]
         for channel in channels:
             self.watch_idle(channel)
-        dropped = self.context.groups[number].machine.dropped
-        for uid in sorted(dropped & self.context.meta.by_uid.keys()):
-            self.unregister(ChannelUid(uid))
+        machine, known = self.context.groups[number].machine, self.context.meta.by_uid
+        moved = machine.moves.held  # to another group, which this copy of the metadata may not know yet
+        for uid in sorted((machine.dropped & known.keys()) - moved):
+            if known[ChannelUid(uid)].group == number:
+                self.unregister(ChannelUid(uid))
         self.retain(channels)
+
+    def take(self, infos: Iterable[ChannelInfo]) -> None:
+        """Channels of a group that this node leads have come to it, or stay in it: they go on here."""
+        channels = [self.add(info) for info in infos]
+        self.retain(channels)
+
+    def leave(self, info: ChannelInfo) -> LiveChannel | None:
+        """A channel goes to another group: forget it. Returns what was known of it."""
+        channel = self.by_uid.get(info.uid)
+        if channel is not None:
+            self._forget(channel)
+        return channel
 
     def follow(self, number: GroupId) -> None:
         """This node no longer leads the group: forget its channels and those being opened."""
@@ -164,6 +183,8 @@ class LiveChannels:
     def open(self, name: bytes, opened: Opened, group: GroupId | None = None) -> None:
         """Find or create channel *name* (a valid name); *opened* is called at once, or once the creation is committed or has
         failed. *group*: the one in which the channel has to be, and which this node leads; None: wherever it belongs."""
+        if name in self.context.leading.held.by_name:
+            return  # whoever takes the channel over has heard the request
         channel = self.by_name.get(name)
         where = self.context.group_number(name) if group is None else group
         elsewhere = self._is_elsewhere(name, where) if group is not None else ""
@@ -230,6 +251,8 @@ class LiveChannels:
         """A channel was added to the registry, by this node or another."""
         if info.group != self.context.home(info.name):
             self.context.placement_changed()
+        if info.uid in self.context.leading.held.uids:
+            return
         if self.context.leads(info.group):
             channel = self.add(info)
             if channel.deleting:

@@ -78,6 +78,13 @@ class Expiring:
             self._of(number).expect(0, uid)
             self._set_next()
 
+    def taken(self, number: GroupId, uid: ChannelUid) -> None:
+        """A group that this node leads has taken a channel over."""
+        here, listed = self._of(number), self.context.groups[number].machine.part(Expiries).by_channel.get(uid)
+        if listed is not None:
+            here.expect(listed.next, uid)
+            self._set_next()
+
     # --- what is due ------------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:

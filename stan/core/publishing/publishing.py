@@ -109,6 +109,8 @@ class Publishing:
         if batch.replied:
             totals.unanswered_messages += batch.replied.count(0)
         if context.config.cluster is not None:
+            if batch.channel in context.leading.held.by_name:
+                return  # whoever takes the channel over has heard them
             info = context.meta.channels.get(batch.channel)
             group = context.groups.get(context.group_number(batch.channel) if info is None else info.group)
             if group is None or group.leadership is None:
@@ -198,6 +200,8 @@ class Publishing:
     def _take_known(self, batch: Publishes, known: bool | None = None) -> None:  # noqa: FBT001 - an answer
         """Take publishes of known clients. *known*: this copy of the metadata is as new as the leader's, or could not be brought
         up to it; None: nobody has asked."""
+        if batch.channel in self.context.leading.held.by_name:
+            return
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
             self._refuse(batch.acks, errors.INVALID_PUBLISH)
             return
@@ -391,9 +395,21 @@ class Publishing:
         self.unsealed[channel.info.group] -= sum(len(batch.bodies) for batch in waiting)
         self._give_up(waiting, error)
 
+    def leave(self, channel: LiveChannel) -> None:
+        """A channel goes to another group: what is not sealed is left to whoever takes it over."""
+        channel.unsealed.closed = True
+        waiting = channel.unsealed.take(others=True)
+        self.unsealed[channel.info.group] -= sum(map(len, map(BODIES_OF, waiting)))
+        self.waiting.get(channel.info.group, {}).pop(channel.info.uid, None)
+        self._give_up([batch for batch in waiting if isinstance(batch, RowBatch)], errors.CHANNEL_MOVING)
+
     def _queue(self, channel: LiveChannel, batch: Publishes | RowBatch) -> bool:
         """Queue messages for a channel; returns False, and they are not queued, if too much waits already."""
         info, unsealed = channel.info, channel.unsealed
+        if unsealed.closed:
+            if isinstance(batch, RowBatch):
+                batch.on_done(StoreResult(error=errors.CHANNEL_MOVING, retry=True))
+            return True  # whoever takes the channel over has heard the publishes
         if isinstance(batch, RowBatch) and batch.priority:
             unsealed.priority.append(batch)
         elif (self.context.config.cluster is not None or channel.reservation is not None) and self._is_too_much():
@@ -545,13 +561,18 @@ class Publishing:
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 
-    def split_replayed(self, group: GroupId, heard: list[Publishes], since: Nanos) -> list[SplitBatch]:
-        """This node leads the group from now on: split each of the *heard* batches, buffered since *since*, into publishes to
-        take and publishes that are in the log already. Empty for the metadata group."""
+    def split_replayed(
+        self, group: GroupId, heard: list[Publishes], since: Nanos, channels: frozenset[bytes] | None = None
+    ) -> list[SplitBatch]:
+        """This node leads the group from now on, or some *channels* of it: split each of the *heard* batches, buffered since
+        *since*, into publishes to take and publishes that are in the log already. Empty for the metadata group."""
         context = self.context
         if group == META_GROUP:
             return []
-        return context.groups[group].replay_filter.begin(heard, context.clock.now, since)
+        replay_filter = context.groups[group].replay_filter
+        if channels is None:
+            return replay_filter.begin(heard, context.clock.now, since)
+        return replay_filter.begin_channels(channels, heard, context.clock.now, since)
 
     def follow(self, group: GroupId) -> None:
         """This node no longer leads the group: forget its waiting publishes, the next leader has buffered them, too."""

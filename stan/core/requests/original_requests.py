@@ -6,7 +6,7 @@ the lease again, or leads no more, in which case the next leader replays them.
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 
 from google.protobuf.message import DecodeError
 
@@ -56,6 +56,13 @@ class OriginalRequests:
         """Drop the kept requests of a group, which are about to be replayed."""
         for frame in [frame for frame in self.pending if self._group_of(frame) == group]:
             self.pending.remove(frame)
+
+    def is_about(self, frame: Frame, channels: Container[bytes]) -> bool:
+        """True if a frame is a request about one of *channels*."""
+        if frame.subject in self._placed_by_channel:
+            with contextlib.suppress(DecodeError):  # all of them name their channel in the same field
+                return decode(wire.UnsubscribeRequest, frame.payload).subject in channels
+        return False
 
     def _may_be_replaced(self) -> bool:
         """True if the lease of a group that this node leads has lapsed: another node may lead the group and answer instead."""

@@ -13,6 +13,7 @@ from stan.core.state.dedup import ProducerDedup
 from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
+from stan.core.state.moves import MoveStages
 from stan.core.state.restore_state import RestoreStates
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import Transactions
@@ -57,4 +58,5 @@ def make_components() -> list[StateComponent]:
         Deferred(),
         Expiries(),
         Compactions(),
+        MoveStages(),
     ]

@@ -22,28 +22,35 @@ from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
+from stan.core.state.moves import MoveStage, MoveStages, Stage
 from stan.core.state.restore_state import RestoreStates
 from stan.core.state.serving import LEADER, ServedBy
 from stan.core.state.tombstones import Tombstones, behind
 from stan.core.state.transactions import Transactions
 from stan.errors import (
     CHANNEL_IN_USE,
+    CHANNEL_MOVING,
     CHANNEL_RESTORING,
     CURSOR_GONE,
     DUPLICATE_DURABLE,
     INVALID_SUBSCRIPTION,
+    MOVE_WAITS_DELAYED,
+    MOVE_WAITS_SERVED,
+    MOVE_WAITS_STAGED,
     TOO_MANY_SKIPPED,
     TOO_MANY_SUBSCRIPTIONS,
     UNKNOWN_CHANNEL,
+    UNKNOWN_MOVE,
     UNKNOWN_RESTORE,
 )
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.user_subjects import ACK_GROUPS
-from stan.types import ChannelUid, GroupId, RaftIndex
+from stan.types import ChannelUid, GroupId, RaftIndex, Sequence
 
 PartKind = TypeVar("PartKind")
+ACK_KEY_BITS: Final = 64
 _MANY_NUMBERS: Final = 32
 """Ends of runs in a progress entry from which on the runs are looked at together."""
 
@@ -103,11 +110,22 @@ class Subscription:
     reply: bytes = b""  # reply subject of its SubscriptionRequest
     joined: int = 0  # RaftIndex of its Subscribe entry; 0: the ack key is this index
     served: ServedBy = LEADER  # who sends its messages
+    ack_group: int = 0  # group that its ack inbox names, as it was made there; 0: this one
+
+    @property
+    def ack_place(self) -> int:
+        """Under which its group's leader finds it when an ack comes (see `ack_place`)."""
+        return ack_place(self.ack_group, self.ack_key)
 
     @property
     def joined_at(self) -> int:
         """RaftIndex of its Subscribe entry: the order in which members have joined."""
         return self.joined or self.ack_key
+
+
+def ack_place(ack_group: int, ack_key: int) -> int:
+    """One number for what an ack inbox ends in; *ack_group*: 0 for a subscription of the group in which it was made."""
+    return ack_group << ACK_KEY_BITS | ack_key
 
 
 class Subscriptions:
@@ -274,6 +292,13 @@ class GroupMachine:
         """The machine's component of class *kind*."""
         return next(part for part in self.components if isinstance(part, kind))
 
+    @property
+    def moves(self) -> MoveStages:
+        """Which channels come from other groups, or go there."""
+        found = self.components[-1]
+        assert isinstance(found, MoveStages)  # noqa: S101 - for mypy
+        return found
+
     def delayed(self, uid: ChannelUid | None = None) -> int:
         """How many messages for a channel, or for any, wait for the time which their publishers have told."""
         deferred = self.part(Deferred)
@@ -303,7 +328,13 @@ class GroupMachine:
         """Apply one committed CHANGE entry."""
         for progress in self._still_served(change) if change.served_since else change.progress:
             self._progress(progress)
-        match change.WhichOneof("change"):
+        name = change.WhichOneof("change")
+        if self.moves.held and self._is_held(name, change):
+            return GroupResult(error=CHANNEL_MOVING)
+        return self._apply(name, change, index)
+
+    def _apply(self, name: str | None, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
+        match name:
             case "subscribe":
                 return self._subscribe(change.subscribe, index)
             case "leave":
@@ -333,6 +364,28 @@ class GroupMachine:
         self._trim_hidden()
         return result
 
+    def _is_held(self, name: str | None, change: pb.GroupChange) -> bool:
+        """True if a change is about a channel that is being moved to another group, or was: then it changes nothing. Its leader
+        proposes none, so this is how a fault of a leader stays without effect."""
+        if name is None or name in _OF_MOVES:
+            return False
+        uid = self.uid_of(name, getattr(change, name))
+        if name == "drop_channel" and (known := self.moves.by_channel.get(uid)) is not None:
+            return known.stage is Stage.HELD  # what is left of a channel that is gone is forgotten
+        return uid in self.moves.held
+
+    def uid_of(self, name: str, told: Any) -> ChannelUid:
+        """The channel that a change of that name is about; 0 if it is about none, or about several."""
+        if name == "leave":
+            member = self.subscriptions.by_id.get(told.subscription_id)
+            return self.cursors[member.cursor_id].uid if member is not None else ChannelUid(0)
+        if name in OPERATOR_CHANGES:
+            cursor = self.cursors.get(told.cursor_id)
+            return cursor.uid if cursor is not None else ChannelUid(0)
+        if name == "restored_cursor":
+            told = told.cursor
+        return ChannelUid(getattr(told, "uid", 0))
+
     def _trim_hidden(self) -> None:
         for uid, floor in ((STAGING_UID, self.transactions.floor), (DEFERRED_UID, self.part(Deferred).floor)):
             if floor > 1:
@@ -340,6 +393,8 @@ class GroupMachine:
 
     def trim(self, uid: ChannelUid, first_sequence: int) -> None:
         """Messages below *first_sequence* are gone. Those still pending are settled when their redelivery is due."""
+        if uid in self.moves.held:
+            return
         channel = self.channel(uid)
         if first_sequence > channel.first_sequence:
             channel.first_sequence = first_sequence
@@ -433,7 +488,7 @@ class GroupMachine:
 
     def _progress(self, progress: pb.Progress) -> None:
         cursor = self.cursors.get(progress.cursor_id)
-        if cursor is None:
+        if cursor is None or cursor.uid in self.moves.held:
             return
         override = cursor.override
         if override is not None and progress.epoch != override.epoch:
@@ -502,7 +557,7 @@ class GroupMachine:
 
     def _maybe_sent(self, cursor_id: int, until: int) -> None:
         cursor = self.cursors.get(cursor_id)
-        if cursor is not None:
+        if cursor is not None and cursor.uid not in self.moves.held:
             cursor.maybe_sent_until = max(cursor.maybe_sent_until, until)
             self.dirty.cursors.add(cursor_id)
 
@@ -593,8 +648,10 @@ class GroupMachine:
         for part in self.components:
             part.drop_channel(uid)
         self._trim_hidden()
-        if channel is None:
-            return
+        if channel is not None:
+            self._drop_cursors(channel)
+
+    def _drop_cursors(self, channel: GroupChannel) -> None:
         for cursor in list(channel.cursors.values()):
             for member in list(cursor.members):
                 self._unindex_member(cursor, member)
@@ -625,6 +682,10 @@ class GroupMachine:
         for part in self.components:
             part.dirty.clear()
         return rows
+
+    def first_sequence(self, uid: ChannelUid) -> Sequence:
+        """The first sequence of a channel that is not removed; 0 if nothing ever was."""
+        return Sequence(self._first_sequence(uid))
 
     def _first_sequence(self, uid: int) -> int:
         channel = self.channels.get(ChannelUid(uid))
@@ -717,6 +778,8 @@ class GroupMachine:
         expired: dict[ChannelUid, list[tuple[int, int]]] = {}
         for number, upto in pairs(change.channels):
             uid = ChannelUid(number)
+            if uid in self.moves.held:
+                continue
             found = self.part(Expiries).expire(uid, change.until, upto)
             oldest = max(self.channel(uid).first_sequence, 1) if found else 1
             runs = [(max(first, oldest), last) for first, last in found if last >= oldest]
@@ -735,8 +798,9 @@ class GroupMachine:
         return expired
 
     def _compact(self, change: pb.Compacted, index: RaftIndex) -> str:
-        """Channels are compacted further; those that are gone meanwhile are left out."""
-        kept = [one for one in change.channels if one.uid not in self.dropped]
+        """Channels are compacted further; those that are gone meanwhile, or held for a move, are left out."""
+        gone = self.dropped | self.moves.held
+        kept = [one for one in change.channels if one.uid not in gone]
         self.part(Compactions).apply("compacted", pb.Compacted(channels=kept), index)
         return ""
 
@@ -791,6 +855,143 @@ class GroupMachine:
         self.dirty.cursors.add(cursor.cursor_id)
         return ""
 
+    # --- moves between groups -------------------------------------------------------------------------------------------
+
+    def _arriving(self, change: pb.Moving, _index: RaftIndex) -> str:
+        """Target: messages of these channels come from now on."""
+        moves = self.moves
+        if any(uid in self.dropped for uid in change.uids):
+            return UNKNOWN_CHANNEL
+        new = [uid for uid in change.uids if moves.is_newer(ChannelUid(uid), change.move)]
+        moves.moved(change.move, new, Stage.COPIED)
+        return ""
+
+    def _arrived(self, change: pb.Arrived, index: RaftIndex) -> str:
+        """Target: all messages of the channels are here; take in everything else that the source has of them. Cursors and
+        subscriptions get numbers of this group, in the order in which the rows come."""
+        moves = self.moves
+        if not all(moves.at(ChannelUid(uid), change.move, Stage.COPIED) for uid in change.uids):
+            return UNKNOWN_MOVE
+        parts = {part.KIND: part for part in self.components}
+        cursors: dict[int, Cursor] = {}  # by their numbers in the source
+        members: list[pb.Subscription] = []
+        for row in change.rows:
+            match row.WhichOneof("row"):
+                case "first":
+                    self.trim(ChannelUid(row.first.uid), row.first.first_sequence)
+                case "cursor":
+                    cursors[row.cursor.cursor_id] = self._take_cursor(row.cursor, index)
+                case "subscription":
+                    members.append(row.subscription)
+                case "part" if row.part.kind in parts:
+                    part = parts[row.part.kind]
+                    part.load(row.part.key, row.part.state)
+                    part.dirty.add(row.part.key)
+        for uid in map(ChannelUid, change.uids):
+            compactions = self.part(Compactions)
+            if uid in compactions.by_channel:  # decided by this entry, for this group's log
+                compactions.put(uid, compactions.of(uid)._replace(index=index))
+        order: dict[int, int] = {}  # members of a cursor so far
+        for told in sorted(members, key=lambda row: row.joined or row.ack_key):
+            cursor = cursors[told.cursor_id]
+            place = order[cursor.cursor_id] = order.get(cursor.cursor_id, 0) + 1
+            # They have joined before whoever joins here, in the order in which they have joined there.
+            self._take_member(cursor, told, place)
+        moves.moved(change.move, change.uids, Stage.ARRIVED)
+        return ""
+
+    def _take_cursor(self, row: pb.Cursor, index: RaftIndex) -> Cursor:
+        last = LastMember(self._new_id() if row.subscription_id else 0, _settings_of(row))
+        cursor = Cursor(
+            cursor_id=self._new_id(),
+            uid=ChannelUid(row.uid),
+            kind=CursorKind(row.kind),
+            name=row.name,
+            client_id=row.client_id,
+            last_sent=row.last_sent,
+            to_redeliver=from_flat(row.to_redeliver, row.counts),
+            last_member=last,
+            maybe_sent_until=row.maybe_sent_until,
+            start_sequence=row.start_sequence,
+            override=of_row(row.override) if row.HasField("override") else None,
+        )
+        if cursor.override is not None and cursor.override.epoch:
+            cursor.override.epoch = index  # epochs are indexes of this group's log
+        self._index_cursor(cursor)
+        self.dirty.cursors.add(cursor.cursor_id)
+        return cursor
+
+    def _take_member(self, cursor: Cursor, row: pb.Subscription, joined: int) -> None:
+        member = Subscription(
+            subscription_id=self._new_id(),
+            cursor_id=cursor.cursor_id,
+            client_id=row.client_id,
+            incarnation=row.incarnation,
+            settings=_settings_of(row),
+            ack_key=row.ack_key,
+            ack_group=row.ack_group if row.ack_group != self.group else 0,
+            last_sent=row.last_sent,
+            reply=row.reply,
+            joined=joined,
+            pending=from_flat(row.pending, row.counts),
+        )
+        self._index_member(cursor, member)
+        self.dirty.subscriptions.add(member.subscription_id)
+
+    def _arrival_dropped(self, change: pb.Moving, _index: RaftIndex) -> str:
+        """Target: the move was cancelled. The messages stay, as a later move begins with the same ones."""
+        for number in change.uids:
+            uid = ChannelUid(number)
+            if self.moves.at(uid, change.move, Stage.ARRIVED):
+                self._drop_cursors(self.channel(uid))
+                self.channel(uid).cursors.clear()
+                self.channel(uid).by_key.clear()
+                for part in self.components[:-1]:
+                    part.drop_channel(uid)
+                self.moves.put(uid, MoveStage(change.move, Stage.COPIED))
+        return ""
+
+    def _depart(self, change: pb.Moving, _index: RaftIndex) -> str:
+        """Source: from now on nothing of the channels changes. Refused while something is half done in one of them."""
+        uids = [ChannelUid(uid) for uid in change.uids]
+        for uid in uids:
+            if not self.moves.is_newer(uid, change.move):
+                return "" if self.moves.at(uid, change.move, Stage.HELD) else UNKNOWN_MOVE
+            if reason := self.half_done(uid):
+                return reason
+        self.moves.moved(change.move, uids, Stage.HELD)
+        return ""
+
+    def half_done(self, uid: ChannelUid) -> str:
+        """Why a channel cannot be moved to another group now; "" if it can."""
+        if uid in self.dropped:
+            return UNKNOWN_CHANNEL
+        if uid in self.transactions.parts or uid in self.transactions.under_way:
+            return MOVE_WAITS_STAGED
+        if self.restores.under_way(uid):
+            return CHANNEL_RESTORING
+        if self.delayed(uid):
+            return MOVE_WAITS_DELAYED
+        if any(member.served.wish for cursor in self.channel(uid).cursors.values() for member in cursor.members):
+            return MOVE_WAITS_SERVED
+        return ""
+
+    def _departed(self, change: pb.Moving, _index: RaftIndex) -> str:
+        """Source: the channels are another group's."""
+        for number in change.uids:
+            uid = ChannelUid(number)
+            if self.moves.at(uid, change.move, Stage.HELD):
+                self._drop(uid)
+                self.moves.put(uid, MoveStage(change.move, Stage.GONE))
+        return ""
+
+    def _returned(self, change: pb.Moving, _index: RaftIndex) -> str:
+        """Source: the move was cancelled, the channels stay."""
+        for number in change.uids:
+            if self.moves.at(ChannelUid(number), change.move, Stage.HELD):
+                self.moves.put(ChannelUid(number), None)
+        return ""
+
 
 _WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
     "removal": GroupMachine._remove,  # noqa: SLF001 - its own
@@ -798,8 +999,19 @@ _WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
     "compacted": GroupMachine._compact,  # noqa: SLF001
     "restore": GroupMachine._restore,  # noqa: SLF001
     "restored_cursor": GroupMachine._put_cursor,  # noqa: SLF001
+    "arriving": GroupMachine._arriving,  # noqa: SLF001
+    "arrived": GroupMachine._arrived,  # noqa: SLF001
+    "arrival_dropped": GroupMachine._arrival_dropped,  # noqa: SLF001
+    "depart": GroupMachine._depart,  # noqa: SLF001
+    "departed": GroupMachine._departed,  # noqa: SLF001
+    "returned": GroupMachine._returned,  # noqa: SLF001
 }
 """Changes that concern more than one component; each returns why the change was refused, or ""."""
+_OF_MOVES: Final = frozenset({"arriving", "arrived", "arrival_dropped", "depart", "departed", "returned"})
+
+
+def _settings_of(row: pb.Cursor | pb.Subscription) -> SubscriptionSettings:
+    return SubscriptionSettings(row.inbox, row.ack_inbox, row.max_in_flight, row.ack_wait_s)
 
 
 def removed_runs(removal: pb.Removal) -> list[tuple[int, int]]:

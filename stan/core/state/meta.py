@@ -13,7 +13,7 @@ from stan.core.state.policies import TOO_MANY, with_policy
 from stan.core.state.pool import POOL_CHANGED, with_growth, with_open_pool
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
-from stan.limits import PINS_MAX
+from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
 from stan.policies import LEVEL_TOO_LOW, level_refusal
 from stan.protocol.channels import folded
 from stan.protocol.proto import entries_pb2 as pb
@@ -29,7 +29,16 @@ PIN_LEVEL_TOO_LOW = (
     "stan node level --raise"
 )
 TOO_MANY_PINS = f"stan: {PINS_MAX} channels are pinned already"
-PINNED_TOO_LATE = "stan: the channel is in group {} already: it can be pinned there, or deleted first"
+PINNED_TOO_LATE = "stan: the channel is in group {} already: it can be pinned there, or moved"
+MOVES_NEED_LEVEL = (
+    f"stan: moves between groups need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
+    "stan node level --raise"
+)
+TOO_MANY_MOVES = f"stan: {MOVES_MAX} moves of channels are under way already"
+TOO_MANY_MOVED = f"stan: more than {MOVE_CHANNELS_MAX} channels belong to this one: they cannot be moved"
+MOVE_UNDER_WAY = "stan: the channel is being moved to another group: ask again when that is over"
+MOVED_BACK = "stan: the channel was in group {} before, and cannot come back to it"
+NOT_TOGETHER = "stan: the channels have changed meanwhile: ask again"
 
 
 @dataclass(slots=True)
@@ -53,10 +62,31 @@ class ChannelInfo:
     name: bytes
     uid: ChannelUid
     group: GroupId
+    moving_to: GroupId = GroupId(0)  # noqa: RUF009 - the group to which it is being moved; 0: it is not
+    move: int = 0  # RaftIndex of the entry that has begun the move
+    left: tuple[GroupId, ...] = ()  # groups that it was moved from
+
+
+class MovedChannels(NamedTuple):
+    """Channels whose move between groups has begun, or ended."""
+
+    infos: list[ChannelInfo]  # as they are from now on
+    left: GroupId = GroupId(0)  # the group in which they were before; 0: they are where they were
 
 
 @dataclass(slots=True)
-class MetaResult:
+class ClusterChanges:
+    """What an applied entry has changed about the cluster as a whole."""
+
+    raised: int = 0  # the cluster's level, if it is higher now
+    policies_changed: bool = False
+    pins_changed: bool = False
+    schemas_changed: bool = False
+    pool_changed: bool = False  # names of channels are hashed over more groups now
+
+
+@dataclass(slots=True)
+class MetaResult(ClusterChanges):
     """The outcome of one applied entry."""
 
     error: str = ""
@@ -64,13 +94,9 @@ class MetaResult:
     gone: Client | None = None  # the client that was closed, or whose earlier connection `connected` has replaced
     asked: bool = False  # the gone client closed its connection itself
     beaten: Client | None = None  # the client whose heartbeats fail now, or work again
-    raised: int = 0  # the cluster's level, if it is higher now
-    policies_changed: bool = False
-    pins_changed: bool = False
-    schemas_changed: bool = False
-    pool_changed: bool = False  # names of channels are hashed over more groups now
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
+    moved: MovedChannels | None = None
 
 
 class MetaRows(NamedTuple):
@@ -92,6 +118,14 @@ class DirtyMeta:
     info: bool = False
 
 
+class ChannelsByUid(dict[ChannelUid, ChannelInfo]):
+    """Channels by uid, and those of them that are being moved between groups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.moving: set[ChannelUid] = set()
+
+
 @dataclass(slots=True)
 class MetaMachine:
     """Clients by id and by connection, channels by name and by uid.
@@ -104,7 +138,7 @@ class MetaMachine:
     clients: dict[bytes, Client] = field(default_factory=dict)
     by_conn: dict[bytes, Client] = field(default_factory=dict)
     channels: dict[bytes, ChannelInfo] = field(default_factory=dict)
-    by_uid: dict[ChannelUid, ChannelInfo] = field(default_factory=dict)
+    by_uid: ChannelsByUid = field(default_factory=ChannelsByUid)
     by_lower: dict[bytes, bytes] = field(default_factory=dict)
     pins: dict[bytes, GroupId] = field(default_factory=dict)  # as `info` has them: the group of channels by name
     next_uid: int = 1
@@ -136,8 +170,8 @@ class MetaMachine:
                 result = MetaResult(error=self._change_group(change.consumer_group, index))
             case "schema":
                 result = self._change_schema(change.schema, index)
-            case "grow_pool" | "open_pool":
-                result = self._grow(change)
+            case "grow_pool" | "open_pool" | "begin_move" | "end_move" as kind:
+                result = self._place(kind, change, index)
             case "cluster_info" | "nodes" | "raise_level" | "set_policy" | "pin_channel" as kind:
                 result = self._change_info(kind, change)
         return result
@@ -201,7 +235,12 @@ class MetaMachine:
         there = self.channels.get(pin.channel)
         if pin.group and there is not None and there.group != pin.group:
             return MetaResult(error=PINNED_TOO_LATE.format(there.group))
-        if pin.group == self.pins.get(pin.channel, 0):
+        if there is not None and there.move:
+            return MetaResult(error=MOVE_UNDER_WAY)
+        return self._set_pin(pin)
+
+    def _set_pin(self, pin: pb.Pin) -> MetaResult:
+        if self.info is None or pin.group == self.pins.get(pin.channel, 0):
             return MetaResult()
         kept = [row for row in self.info.pins if row.channel != pin.channel]
         if pin.group:
@@ -216,6 +255,15 @@ class MetaMachine:
         self._load_pins()
         return MetaResult(pins_changed=True)
 
+    def _place(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+        """Apply a change of what groups there are, or of the groups of channels."""
+        match kind:
+            case "begin_move":
+                return self._begin_move(change.begin_move, index)
+            case "end_move":
+                return self._end_move(change.end_move)
+        return self._grow(change)
+
     def _grow(self, change: pb.MetaChange) -> MetaResult:
         """Apply a growth of the pool, or open what has grown."""
         if self.info is None:
@@ -228,6 +276,65 @@ class MetaMachine:
         if changed is not before:
             self.info, self.dirty.info = changed, True
         return MetaResult(pool_changed=opens and changed is not before)
+
+    # --- moves ------------------------------------------------------------------------------------------------------
+
+    @property
+    def moving(self) -> set[ChannelUid]:
+        """Channels that are being moved between groups."""
+        return self.by_uid.moving
+
+    def moves(self) -> dict[int, list[ChannelInfo]]:
+        """The moves under way, by name, and the channels that each is of, by uid."""
+        found: dict[int, list[ChannelInfo]] = {}
+        for uid in sorted(self.moving):
+            found.setdefault(self.by_uid[uid].move, []).append(self.by_uid[uid])
+        return found
+
+    def _begin_move(self, begin: pb.BeginMove, index: RaftIndex) -> MetaResult:
+        infos = [info for uid in begin.uids if (info := self.by_uid.get(ChannelUid(uid))) is not None]
+        to = GroupId(begin.to)
+        error = self._move_refusal(begin, infos)
+        if error:
+            return MetaResult(error=error)
+        result = self._set_pin(begin.pin) if begin.HasField("pin") else MetaResult()
+        if to != infos[0].group and not result.error:
+            result.moved = MovedChannels([self._replace(info, info.group, to, index) for info in infos])
+        return result
+
+    def _move_refusal(self, begin: pb.BeginMove, infos: list[ChannelInfo]) -> str:
+        """Why a move of these channels, which are known, cannot begin; "" if it can."""
+        if self.info is None or self.level < level.SCALE:
+            return MOVES_NEED_LEVEL
+        together = len({info.group for info in infos}) == 1 and len(infos) == len(begin.uids)
+        checks = (
+            (not together or not 0 < begin.to <= (self.info.pool.open or self.info.raft_groups), NOT_TOGETHER),
+            (len(infos) > MOVE_CHANNELS_MAX, TOO_MANY_MOVED),
+            (any(info.move for info in infos), MOVE_UNDER_WAY),
+            (any(begin.to in info.left for info in infos), MOVED_BACK.format(begin.to)),
+            (len(self.moves()) >= MOVES_MAX, TOO_MANY_MOVES),
+        )
+        return next((error for wrong, error in checks if wrong), "")
+
+    def _end_move(self, end: pb.EndMove) -> MetaResult:
+        infos = [self.by_uid[uid] for uid in sorted(self.moving) if self.by_uid[uid].move == end.move]
+        if not infos or self.level < level.SCALE:
+            return MetaResult()
+        before = infos[0].group
+        if not end.done:
+            stay = [self._replace(info, info.group, GroupId(0), 0) for info in infos]
+            return MetaResult(moved=MovedChannels(stay))
+        moved = [self._replace(info, info.moving_to, GroupId(0), 0) for info in infos]
+        return MetaResult(moved=MovedChannels(moved, before))
+
+    def _replace(self, info: ChannelInfo, group: GroupId, to: GroupId, move: int) -> ChannelInfo:
+        """Another object for a channel: who keeps the one of before goes on with the group that it had then."""
+        left = info.left if group == info.group else (*info.left, info.group)
+        made = ChannelInfo(info.name, info.uid, group, to, move, left)
+        self.channels[info.name] = self.by_uid[info.uid] = made
+        (self.moving.add if move else self.moving.discard)(info.uid)
+        self.dirty.channels.add(info.uid)
+        return made
 
     def _load_pins(self) -> None:
         self.pins = {} if self.info is None else {row.channel: GroupId(row.group) for row in self.info.pins}
@@ -291,7 +398,8 @@ class MetaMachine:
             if create.channels_max and len(self.channels) >= create.channels_max:
                 result.error = TOO_MANY_CHANNELS
                 continue
-            row.uid = self.next_uid
+            row.uid, row.moving_to, row.move = self.next_uid, 0, 0
+            del row.left[:]
             if not create.exact:  # a node that has not heard of the pin asks for the group of the hash
                 row.group = self.pins.get(row.name, row.group)
             result.created.append(self.load_channel(row, dirty=True))
@@ -304,6 +412,7 @@ class MetaMachine:
         del self.channels[info.name]
         del self.by_lower[folded(info.name)]
         self.dirty.channels.add(uid)
+        self.moving.discard(uid)
         self.consumer_groups.drop_channel(uid)
         return MetaResult(deleted=info)
 
@@ -331,6 +440,10 @@ class MetaMachine:
     def load_channel(self, row: pb.Channel, *, dirty: bool = False) -> ChannelInfo:
         """Take in one row of the state."""
         info = ChannelInfo(row.name, ChannelUid(row.uid), GroupId(row.group))
+        if row.move or row.left:
+            info.moving_to, info.move, info.left = GroupId(row.moving_to), row.move, tuple(map(GroupId, row.left))
+        if info.move:
+            self.moving.add(info.uid)
         self.channels[info.name] = info
         self.by_uid[info.uid] = info
         self.by_lower[folded(info.name)] = info.name
@@ -358,7 +471,12 @@ class MetaMachine:
     def channel_row(self, uid: ChannelUid) -> pb.Channel | None:
         """The row of a channel; None if it is gone."""
         info = self.by_uid.get(uid)
-        return None if info is None else pb.Channel(name=info.name, uid=info.uid, group=info.group)
+        if info is None:
+            return None
+        row = pb.Channel(name=info.name, uid=info.uid, group=info.group)
+        row.moving_to, row.move = info.moving_to, info.move
+        row.left.extend(info.left)
+        return row
 
     def take_changed_rows(self) -> MetaRows:
         """Return the rows that have changed since the last call; the caller writes them."""

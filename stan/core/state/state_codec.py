@@ -59,6 +59,7 @@ def subscription_row(member: Subscription) -> pb.Subscription:
         served_by=member.served.node,
         served_since=member.served.since,
         server_instance=member.served.instance,
+        ack_group=member.ack_group,
     )
 
 
@@ -93,6 +94,7 @@ def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Ite
                 last_sent=member.last_sent,
                 reply=member.reply,
                 joined=member.joined,
+                ack_group=member.ack_group,
                 pending=from_flat(member.pending, member.counts),
                 served=ServedBy(member.replica, member.served_by, member.served_since, member.server_instance)
                 if member.replica

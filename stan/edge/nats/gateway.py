@@ -23,7 +23,7 @@ from stan.edge.nats.admission import Admission, quoted
 from stan.edge.nats.own_requests import OwnRequests
 from stan.edge.nats.read_buffer import ReadBuffer
 from stan.edge.nats.replay_buffer import ReplayBuffer
-from stan.edge.nats.scan_scope import GroupFilter, ScanScope
+from stan.edge.nats.scan_scope import ChosenChannels, GroupFilter, ScanScope
 from stan.edge.nats.subscriptions import ACK_SID, ASK_SID, FIRST_REQUEST_SID, PUB_SID, REPLY_SID, NatsSubscriptions
 from stan.errors import fault
 from stan.protocol.channels import publication
@@ -273,23 +273,25 @@ class Gateway:
         if self.replay_buffer is not None:
             self.replay_buffer.forget_group(group, self.broker.view.now)
 
-    def replay(self, group: GroupId, between_steps: Callable[[], None] = lambda: None) -> None:
+    def replay(
+        self,
+        group: GroupId,
+        between_steps: Callable[[], None] = lambda: None,
+        channels: frozenset[bytes] | None = None,
+    ) -> None:
         """This node begins to lead *group*: step the group's buffered frames again, as the previous leader may not have handled
-        them.
+        them. *channels*: only theirs, as the group has taken them over.
 
         *between_steps* is called for each joined chunk, because seconds of a busy cluster's traffic may have to be scanned."""
         if self.replay_buffer is None:
             return
         view = self.broker.view
-        scope, keyed, take, led = (
-            self.scope,
-            True,
-            GroupFilter(group, view.group_number),
-            frozenset((group, group + ACK_GROUPS)),
-        )
+        scope, keyed, led = self.scope, True, frozenset((*view.acked(group), group + ACK_GROUPS))
+        take = GroupFilter(group, view.group_number) if channels is None else ChosenChannels(channels)
         steps: list[Publishes | Acks | Verdicts | Frame] = []
         forgotten, recent = self.replay_buffer.forgotten(group), Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
-        for arrived_at, data in self.replay_buffer.joined(forgotten, recent):
+        unknown = view.unknown_until(group)
+        for arrived_at, data in self.replay_buffer.joined(forgotten, recent, *set(unknown.values())):
             between_steps()
             at = 0
             while at < len(data):
@@ -302,11 +304,13 @@ class Gateway:
                     steps.append(Verdicts(scan.verdicts))
                 if arrived_at <= forgotten:
                     continue
-                steps += scan.publishes
+                steps += [one for one in scan.publishes if arrived_at > unknown.get(one.channel, 0)]
                 if arrived_at > recent:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
+                    if channels is not None:
+                        heard = [frame for frame in heard if self.broker.is_about(frame, channels)]
                     steps += filter(None, map(self.admission.admitted, heard))
-        self.broker.replay(group, steps, self.replay_buffer.since(view.now, group))
+        self.broker.replay(group, steps, self.replay_buffer.since(view.now, group), channels)
 
     # --- out --------------------------------------------------------------------------------------------------------------
 

@@ -22,18 +22,18 @@ class ScanScope:
         self.channel_filter: dict[bytes, bool] | None = ChannelFilter(view) if view.clustered else view.partition
         self.led: frozenset[int] | None = frozenset() if view.clustered else None  # groups whose acks are taken
         if isinstance(self.channel_filter, ChannelFilter):
-            view.when_placed(self.channel_filter.clear)
+            view.when_placed(self.roles_changed)
             view.when_serving(self._acks_changed)
 
     def roles_changed(self) -> None:
-        """The set of groups that this node leads has changed."""
+        """The set of groups that this node leads has changed, or channels may be in other groups."""
         if self.channel_filter is not None:
             self.channel_filter.clear()
             self._acks_changed()
 
     def _acks_changed(self) -> None:
         """This node takes acks of other groups than before."""
-        self.led = self._view.serving.acks.union(self._view.led())
+        self.led = self._view.serving.acks.union(*map(self._view.acked, self._view.led()))
 
     def identity_known(self) -> None:
         """The metadata has the identity of the cluster, which acks' inboxes begin with: no client may have it as its own."""
@@ -63,3 +63,13 @@ class GroupFilter(dict[bytes, bool]):
     def __missing__(self, channel: bytes) -> bool:
         found = self[channel] = self._number_of(channel) == self._group
         return found
+
+
+class ChosenChannels(dict[bytes, bool]):
+    """By channel: True if it is one of those that were chosen."""
+
+    def __init__(self, channels: frozenset[bytes]) -> None:
+        super().__init__(dict.fromkeys(channels, True))
+
+    def __missing__(self, channel: bytes) -> bool:
+        return self.setdefault(channel, False)

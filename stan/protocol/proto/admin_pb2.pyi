@@ -1093,14 +1093,18 @@ class PinsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pins: _Optional[_Iterable[_Union[PinStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class PinStatus(_message.Message):
-    __slots__ = ("channel", "group", "exists")
+    __slots__ = ("channel", "group", "exists", "group_now", "moving")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     EXISTS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_NOW_FIELD_NUMBER: _ClassVar[int]
+    MOVING_FIELD_NUMBER: _ClassVar[int]
     channel: bytes
     group: int
     exists: bool
-    def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ..., exists: bool = ...) -> None: ...
+    group_now: int
+    moving: bool
+    def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ..., exists: bool = ..., group_now: _Optional[int] = ..., moving: bool = ...) -> None: ...
 
 class SetPolicyRequest(_message.Message):
     __slots__ = ("version", "pattern", "name", "policy")

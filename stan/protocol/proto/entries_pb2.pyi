@@ -27,14 +27,20 @@ class Client(_message.Message):
     def __init__(self, client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., incarnation: _Optional[int] = ..., failing: bool = ...) -> None: ...
 
 class Channel(_message.Message):
-    __slots__ = ("name", "uid", "group")
+    __slots__ = ("name", "uid", "group", "moving_to", "move", "left")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    MOVING_TO_FIELD_NUMBER: _ClassVar[int]
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     group: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ...) -> None: ...
+    moving_to: int
+    move: int
+    left: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., moving_to: _Optional[int] = ..., move: _Optional[int] = ..., left: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "maybe_sent_until", "start_sequence", "override", "counts")
@@ -91,7 +97,7 @@ class CursorOverride(_message.Message):
     def __init__(self, paused: bool = ..., epoch: _Optional[int] = ..., moved_at: _Optional[int] = ..., skipped: _Optional[_Iterable[int]] = ..., resend: _Optional[_Iterable[int]] = ..., unsent: _Optional[_Iterable[int]] = ..., reason: _Optional[bytes] = ...) -> None: ...
 
 class Subscription(_message.Message):
-    __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent", "reply", "joined", "counts", "replica", "served_by", "served_since", "server_instance")
+    __slots__ = ("subscription_id", "cursor_id", "client_id", "incarnation", "inbox", "ack_inbox", "ack_key", "max_in_flight", "ack_wait_s", "pending", "last_sent", "reply", "joined", "counts", "replica", "served_by", "served_since", "server_instance", "ack_group")
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +116,7 @@ class Subscription(_message.Message):
     SERVED_BY_FIELD_NUMBER: _ClassVar[int]
     SERVED_SINCE_FIELD_NUMBER: _ClassVar[int]
     SERVER_INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    ACK_GROUP_FIELD_NUMBER: _ClassVar[int]
     subscription_id: int
     cursor_id: int
     client_id: bytes
@@ -128,10 +135,11 @@ class Subscription(_message.Message):
     served_by: bytes
     served_since: int
     server_instance: int
-    def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ...) -> None: ...
+    ack_group: int
+    def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ..., ack_group: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "move_question")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -146,6 +154,9 @@ class MetaChange(_message.Message):
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     GROW_POOL_FIELD_NUMBER: _ClassVar[int]
     OPEN_POOL_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_MOVE_FIELD_NUMBER: _ClassVar[int]
+    END_MOVE_FIELD_NUMBER: _ClassVar[int]
+    MOVE_QUESTION_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
@@ -160,7 +171,10 @@ class MetaChange(_message.Message):
     schema: SchemaChange
     grow_pool: GrowPool
     open_pool: int
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ...) -> None: ...
+    begin_move: BeginMove
+    end_move: EndMove
+    move_question: MoveQuestion
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., move_question: _Optional[_Union[MoveQuestion, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
     __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins", "pool")
@@ -227,6 +241,116 @@ class Pin(_message.Message):
     channel: bytes
     group: int
     def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
+
+class BeginMove(_message.Message):
+    __slots__ = ("uids", "to", "pin")
+    UIDS_FIELD_NUMBER: _ClassVar[int]
+    TO_FIELD_NUMBER: _ClassVar[int]
+    PIN_FIELD_NUMBER: _ClassVar[int]
+    uids: _containers.RepeatedScalarFieldContainer[int]
+    to: int
+    pin: Pin
+    def __init__(self, uids: _Optional[_Iterable[int]] = ..., to: _Optional[int] = ..., pin: _Optional[_Union[Pin, _Mapping]] = ...) -> None: ...
+
+class EndMove(_message.Message):
+    __slots__ = ("move", "done")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    done: bool
+    def __init__(self, move: _Optional[int] = ..., done: bool = ...) -> None: ...
+
+class MoveQuestion(_message.Message):
+    __slots__ = ("move", "uid", "next", "told_by", "told_from", "depart", "rows_from")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
+    TOLD_BY_FIELD_NUMBER: _ClassVar[int]
+    TOLD_FROM_FIELD_NUMBER: _ClassVar[int]
+    DEPART_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FROM_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    uid: int
+    next: int
+    told_by: bytes
+    told_from: int
+    depart: bool
+    rows_from: int
+    def __init__(self, move: _Optional[int] = ..., uid: _Optional[int] = ..., next: _Optional[int] = ..., told_by: _Optional[bytes] = ..., told_from: _Optional[int] = ..., depart: bool = ..., rows_from: _Optional[int] = ...) -> None: ...
+
+class MoveAnswer(_message.Message):
+    __slots__ = ("departed", "waits_for", "first_sequence", "last_sequence", "batches", "told_by", "told_next", "fingerprints", "told_end", "rows", "rows_end", "known_for", "bytes_left")
+    DEPARTED_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    TOLD_BY_FIELD_NUMBER: _ClassVar[int]
+    TOLD_NEXT_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINTS_FIELD_NUMBER: _ClassVar[int]
+    TOLD_END_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_END_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FOR_FIELD_NUMBER: _ClassVar[int]
+    BYTES_LEFT_FIELD_NUMBER: _ClassVar[int]
+    departed: bool
+    waits_for: str
+    first_sequence: int
+    last_sequence: int
+    batches: _containers.RepeatedCompositeFieldContainer[MovedBatch]
+    told_by: bytes
+    told_next: int
+    fingerprints: bytes
+    told_end: bool
+    rows: _containers.RepeatedCompositeFieldContainer[MovedRow]
+    rows_end: bool
+    known_for: int
+    bytes_left: int
+    def __init__(self, departed: bool = ..., waits_for: _Optional[str] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., batches: _Optional[_Iterable[_Union[MovedBatch, _Mapping]]] = ..., told_by: _Optional[bytes] = ..., told_next: _Optional[int] = ..., fingerprints: _Optional[bytes] = ..., told_end: bool = ..., rows: _Optional[_Iterable[_Union[MovedRow, _Mapping]]] = ..., rows_end: bool = ..., known_for: _Optional[int] = ..., bytes_left: _Optional[int] = ...) -> None: ...
+
+class MovedBatch(_message.Message):
+    __slots__ = ("base_sequence", "count", "timestamp", "records")
+    BASE_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    base_sequence: int
+    count: int
+    timestamp: int
+    records: bytes
+    def __init__(self, base_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp: _Optional[int] = ..., records: _Optional[bytes] = ...) -> None: ...
+
+class MovedRow(_message.Message):
+    __slots__ = ("first", "cursor", "subscription", "part", "recent")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PART_FIELD_NUMBER: _ClassVar[int]
+    RECENT_FIELD_NUMBER: _ClassVar[int]
+    first: FirstSequence
+    cursor: Cursor
+    subscription: Subscription
+    part: PartRow
+    recent: RecentRequest
+    def __init__(self, first: _Optional[_Union[FirstSequence, _Mapping]] = ..., cursor: _Optional[_Union[Cursor, _Mapping]] = ..., subscription: _Optional[_Union[Subscription, _Mapping]] = ..., part: _Optional[_Union[PartRow, _Mapping]] = ..., recent: _Optional[_Union[RecentRequest, _Mapping]] = ...) -> None: ...
+
+class RecentRequest(_message.Message):
+    __slots__ = ("client_id", "inbox")
+    CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
+    INBOX_FIELD_NUMBER: _ClassVar[int]
+    client_id: bytes
+    inbox: bytes
+    def __init__(self, client_id: _Optional[bytes] = ..., inbox: _Optional[bytes] = ...) -> None: ...
+
+class FirstSequence(_message.Message):
+    __slots__ = ("uid", "first_sequence", "last_sequence")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    first_sequence: int
+    last_sequence: int
+    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
     __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema")
@@ -345,7 +469,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "serve", "served_since", "at", "node")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "served_since", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -375,6 +499,12 @@ class GroupChange(_message.Message):
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_FIELD_NUMBER: _ClassVar[int]
     SERVE_FIELD_NUMBER: _ClassVar[int]
+    ARRIVING_FIELD_NUMBER: _ClassVar[int]
+    ARRIVED_FIELD_NUMBER: _ClassVar[int]
+    DEPART_FIELD_NUMBER: _ClassVar[int]
+    DEPARTED_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    ARRIVAL_DROPPED_FIELD_NUMBER: _ClassVar[int]
     SERVED_SINCE_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -407,10 +537,16 @@ class GroupChange(_message.Message):
     expired: Expired
     compacted: Compacted
     serve: Serve
+    arriving: Moving
+    arrived: Arrived
+    depart: Moving
+    departed: Moving
+    returned: Moving
+    arrival_dropped: Moving
     served_since: _containers.RepeatedScalarFieldContainer[int]
     at: int
     node: bytes
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class Subscribe(_message.Message):
     __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "ack_key", "ack_prefix", "sent_before", "replica")
@@ -469,6 +605,34 @@ class Leave(_message.Message):
     subscription_id: int
     unsubscribe: bool
     def __init__(self, uid: _Optional[int] = ..., subscription_id: _Optional[int] = ..., unsubscribe: bool = ...) -> None: ...
+
+class Moving(_message.Message):
+    __slots__ = ("move", "uids")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    UIDS_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    uids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, move: _Optional[int] = ..., uids: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class Arrived(_message.Message):
+    __slots__ = ("move", "uids", "rows", "known_for")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    UIDS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FOR_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    uids: _containers.RepeatedScalarFieldContainer[int]
+    rows: _containers.RepeatedCompositeFieldContainer[MovedRow]
+    known_for: int
+    def __init__(self, move: _Optional[int] = ..., uids: _Optional[_Iterable[int]] = ..., rows: _Optional[_Iterable[_Union[MovedRow, _Mapping]]] = ..., known_for: _Optional[int] = ...) -> None: ...
+
+class MoveState(_message.Message):
+    __slots__ = ("move", "stage")
+    MOVE_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    move: int
+    stage: int
+    def __init__(self, move: _Optional[int] = ..., stage: _Optional[int] = ...) -> None: ...
 
 class Trim(_message.Message):
     __slots__ = ("first_sequences",)

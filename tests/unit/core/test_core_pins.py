@@ -108,7 +108,10 @@ def test_requests_pin_list_and_unpin(node) -> None:
 def test_what_cannot_be_pinned_is_refused(node) -> None:
     node.lead(0)
     node.feed_channel("foo", HOME)
-    assert ask(node, b"foo", THERE) == (PINNED_TOO_LATE.format(HOME), 0)
+    pin = pb.MetaChange(pin_channel=pb.Pin(channel=b"foo", group=THERE))
+    assert MetaMachine.apply(node.broker.context.meta, pin, 9).error == PINNED_TOO_LATE.format(HOME), (
+        "by itself it moves nothing"
+    )
     assert ask(node, b"foo", HOME) == ("", 1)
     assert pins(node) == ([(b"foo", HOME, True)], False)
     assert ask(node, b"bar", GROUPS + 1) == (NO_GROUP.format(GROUPS + 1, GROUPS), 0)

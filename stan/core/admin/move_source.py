@@ -1,0 +1,263 @@
+"""The source of a move: the leader of the group that channels are moved from holds them, and answers the target's leader, who
+asks for what the group has of them (docs/decisions/0021).
+
+Promises: what is answered is committed; rows are told only of channels that are held, so of which nothing changes.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+
+from stan import limits
+from stan.core.base.ready import ReadResult
+from stan.core.context import BrokerContext
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.stored_reads import StoredReads
+from stan.core.state.group import GroupResult
+from stan.core.state.meta import ChannelInfo
+from stan.core.state.moved_rows import moved_rows
+from stan.core.state.moves import Stage
+from stan.errors import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED
+from stan.protocol.fetches import LENGTH_PREFIX
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import wire_pb2 as wire
+from stan.types import ChannelUid, GroupId, KiB
+
+ROOM = 4 * KiB
+"""Bytes of an answer besides messages, fingerprints and rows, and of the protocol around it."""
+TOO_LARGE = "stan: message {} of the channel is too large to be moved"
+ROW_TOO_LARGE = "stan: a part of its state is too large to be moved"
+TOO_YOUNG = "stan: the leader of its group has not heard publishers for long enough"
+OTHERS_BELONG = "stan: other channels belong to the channel by now"
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """Moves from one group, while this node leads it: by name, those whose channels shall be held; True: that is not decided
+    yet, as the entry is on its way."""
+
+    entries: dict[int, bool] = field(default_factory=dict)
+
+
+class MoveSource:
+    """Holds channels that are to go, and tells what the group has of them."""
+
+    def __init__(
+        self, context: BrokerContext, channels: LiveChannels, publishing: Publishing, stored_reads: StoredReads
+    ) -> None:
+        self.context = context
+        self.channels = channels
+        self.publishing = publishing
+        self.stored_reads = stored_reads
+
+    # --- holding ------------------------------------------------------------------------------------------------------
+
+    def hold(self, number: GroupId, move: int, infos: list[ChannelInfo], family: Iterable[ChannelUid]) -> str:
+        """Hold the channels of a move: from now on nobody leads them. *family*: the channels that belong together now. Returns
+        why they are not held, or "": they are, or the entry that tells it is on its way."""
+        context = self.context
+        group, here = context.groups[number], context.kept(number, _Leaving).entries
+        if here.get(move) or all(group.machine.moves.at(info.uid, move, Stage.HELD) for info in infos):
+            return ""
+        if sorted(family) != [info.uid for info in infos]:
+            context_change(context, move, done=False)
+            return OTHERS_BELONG
+        if self._known_for(number) < limits.MOVE_KNOWN_MIN:
+            return TOO_YOUNG
+        for info in infos:
+            if reason := self._not_now(group.machine.half_done(info.uid), info):
+                return reason
+        here[move] = True
+        done = partial(self._held, number, move, infos)
+        context.change_group(number, done, depart=pb.Moving(move=move, uids=[info.uid for info in infos]))
+        for info in infos:
+            context.leading.held.hold(info)
+            channel = self.channels.leave(info)
+            if channel is not None:
+                self.publishing.leave(channel)
+            group.dispatch.stops.moving = group.dispatch.stops.moving | {info.uid}
+        context.placement_changed()
+        return ""
+
+    def _not_now(self, half_done: str, info: ChannelInfo) -> str:
+        channel = self.channels.by_uid.get(info.uid)
+        if half_done or channel is None:
+            return half_done or BUSY
+        if channel.reservation is not None:
+            return MOVE_WAITS_STAGED
+        return CHANNEL_DELETING if channel.deleting else CHANNEL_RESTORING if channel.restoring else ""
+
+    def _held(self, number: GroupId, move: int, infos: list[ChannelInfo], result: object, _error: str) -> None:
+        """The entry is committed, or was refused: then the channels go on here."""
+        self.context.kept(number, _Leaving).entries.pop(move, None)
+        if not isinstance(result, GroupResult) or result.error:
+            self.go_on(number, [info.uid for info in infos], anew=False)
+
+    def held(self, number: GroupId, uids: Iterable[int]) -> None:
+        """The entry that holds channels was applied: the live view of them ends."""
+        group = self.context.groups[number]
+        for uid in uids:
+            if ChannelUid(uid) in group.machine.moves.held:
+                group.dispatch.drop_channel(ChannelUid(uid))
+
+    def go_on(self, number: GroupId, uids: Iterable[int], *, anew: bool) -> list[ChannelInfo]:
+        """Channels are led by this node from now on: they have come to a group that it leads, or stay in it after all. *anew*:
+        the live view of their subscriptions is to be made."""
+        context = self.context
+        group, known = context.groups[number], context.meta.by_uid
+        infos = [info for uid in uids if (info := known.get(ChannelUid(uid))) is not None and info.group == number]
+        infos = [info for info in infos if info.uid not in self.channels.by_uid]
+        for info in infos:
+            context.leading.held.release(info.name)
+        self.channels.take(infos)
+        for info in infos:
+            if anew:
+                group.dispatch.take(info.uid, context.clock.now, context.clock.wall)
+            else:
+                group.dispatch.stops.moving = group.dispatch.stops.moving - {info.uid}
+                group.dispatch.uncovered(info.uid)
+        context.placement_changed()
+        if infos:
+            context.outgoing.replays.append((number, frozenset(info.name for info in infos)))
+        return infos
+
+    # --- answers ------------------------------------------------------------------------------------------------------
+
+    def answer(
+        self, number: GroupId, question: pb.MoveQuestion, infos: list[ChannelInfo], waits_for: str, reply: bytes
+    ) -> None:
+        """Answer the target's leader, who asks about one of the channels of a move."""
+        context, uid = self.context, ChannelUid(question.uid)
+        machine, index = context.groups[number].machine, context.written(number, uid)
+        answer = pb.MoveAnswer(waits_for=waits_for, departed=machine.moves.at(uid, question.move, Stage.HELD))
+        answer.known_for = self._known_for(number)
+        answer.first_sequence = max(index.first_sequence, machine.channel(uid).first_sequence, 1)
+        answer.last_sequence = index.last_sequence
+        begin = max(question.next, answer.first_sequence)
+        if question.rows_from:
+            if answer.departed:
+                self._tell_rows(number, question, infos, answer)
+            self._say(number, reply, answer)
+        elif begin <= answer.last_sequence:
+            found = partial(self._read, number, question, infos, answer, reply, begin)
+            self.stored_reads.ask(number, uid, ((begin, answer.last_sequence),), found)
+        else:
+            self._tell_fingerprints(number, question, infos, answer)
+            self._say(number, reply, answer)
+
+    def _known_for(self, number: GroupId) -> int:
+        """For how long (ns) this node knows the fingerprints of all publishes that were stored in a group."""
+        context = self.context
+        kept_since = context.leading.heard_since - 2 * limits.FINGERPRINT_PATIENCE
+        return context.clock.now - max(context.groups[number].replay_filter.complete_since, kept_since)
+
+    def _say(self, number: GroupId, reply: bytes, answer: pb.MoveAnswer) -> None:
+        self.context.respond(reply, answer.SerializeToString(), (number,))
+
+    @property
+    def _room(self) -> int:
+        return min(self.context.nats.payload_bytes_max, limits.MOVE_ANSWER_BYTES_MAX) - ROOM
+
+    def _read(
+        self,
+        number: GroupId,
+        question: pb.MoveQuestion,
+        infos: list[ChannelInfo],
+        answer: pb.MoveAnswer,
+        reply: bytes,
+        begin: int,
+        batches: list[ReadResult],
+        error: str,
+    ) -> None:
+        """Messages were read: those from *begin* on are told, as many as fit."""
+        if error:
+            return  # it asks again
+        room = self._room
+        for batch in batches:
+            part, whole = _part_of(batch, max(begin, batch.base_sequence), room)
+            if part is not None:
+                room -= part.ByteSize() + ROOM // 64
+                answer.batches.append(part)
+            if not whole:
+                break
+        if batches and not answer.batches:
+            answer.waits_for = TOO_LARGE.format(max(begin, batches[0].base_sequence))
+        if not batches:  # the messages are lost: their sequences stay unused
+            count = min(answer.last_sequence - begin + 1, limits.RESTORED_GAP_MAX)
+            answer.batches.add(base_sequence=begin, count=count)
+        index = self.context.written(number, ChannelUid(question.uid))
+        end = answer.batches[-1].base_sequence + answer.batches[-1].count - 1 if answer.batches else begin - 1
+        every = answer.last_sequence - max(index.first_sequence, 1) + 1
+        answer.bytes_left = index.bytes * (answer.last_sequence - end) // max(every, 1)
+        self._tell_fingerprints(number, question, infos, answer, room)
+        self._say(number, reply, answer)
+
+    def _tell_fingerprints(
+        self,
+        number: GroupId,
+        question: pb.MoveQuestion,
+        infos: list[ChannelInfo],
+        answer: pb.MoveAnswer,
+        room: int | None = None,
+    ) -> None:
+        group, node = self.context.groups[number], self.context.reports.events.node.encode()
+        answer.told_by = b"%b %d" % (node, group.leadership_epoch)
+        at = question.told_from if question.told_by == answer.told_by else 0
+        names = [info.name for info in infos]
+        size = self._room if room is None else room
+        answer.fingerprints, answer.told_next, answer.told_end = group.replay_filter.told_since(names, at, size)
+
+    def _tell_rows(
+        self, number: GroupId, question: pb.MoveQuestion, infos: list[ChannelInfo], answer: pb.MoveAnswer
+    ) -> None:
+        machine, room = self.context.groups[number].machine, self._room
+        rows = moved_rows(
+            machine, (info.uid for info in infos), lambda uid: self.context.written(number, uid).last_sequence
+        )
+        recent = self.context.groups[number].joined
+        rows = chain(rows, (pb.MovedRow(recent=pb.RecentRequest(client_id=one[0], inbox=one[1])) for one in recent))
+        answer.rows_end = True
+        for at, row in enumerate(rows, 1):
+            if at < question.rows_from:
+                continue
+            room -= row.ByteSize() + ROOM // 64
+            if room < 0:
+                answer.rows_end = False
+                if not answer.rows:
+                    answer.waits_for = ROW_TOO_LARGE
+                return
+            answer.rows.append(row)
+
+
+def context_change(context: BrokerContext, move: int, *, done: bool) -> None:
+    """Tell the metadata that a move has ended, as far as it has not."""
+    end = pb.EndMove(move=move, done=done)
+    if context.leading.leads_meta:
+        context.change_meta(lambda _result, _error: None, end_move=end)
+    else:
+        context.forward_meta(end_move=end)
+
+
+def _part_of(batch: ReadResult, begin: int, room: int) -> tuple[pb.MovedBatch | None, bool]:
+    """The messages of a batch from *begin* on that fit into *room* bytes, None if none does; and True if these are all."""
+    records, at, sequence = memoryview(batch.records), 0, batch.base_sequence
+    while sequence < begin and at < len(records):
+        at += LENGTH_PREFIX + int.from_bytes(records[at : at + LENGTH_PREFIX], "little")
+        sequence += 1
+    start, first = at, sequence
+    while at < len(records):
+        size = LENGTH_PREFIX + int.from_bytes(records[at : at + LENGTH_PREFIX], "little")
+        if at + size - start > room:
+            break
+        at += size
+        sequence += 1
+    if at == start:
+        return None, at >= len(records)
+    length = int.from_bytes(records[start : start + LENGTH_PREFIX], "little")
+    message = wire.MsgProto.FromString(bytes(records[start + LENGTH_PREFIX : start + LENGTH_PREFIX + length]))
+    part = pb.MovedBatch(
+        base_sequence=first, count=sequence - first, timestamp=message.timestamp, records=bytes(records[start:at])
+    )
+    return part, at >= len(records)

@@ -1,0 +1,250 @@
+"""The target of a move: the leader of the group that channels are moved to asks the source's leader for them, and appends what
+comes to its own log (docs/decisions/0021).
+
+    arriving ─► ask, append, ask, append ... ─► ask to hold them ─► the rest, then all rows ─► arrived
+
+Promises: messages are appended in their order, without a gap or a repeat, whoever leads; `arrived` is proposed only with all that
+the source has, and while it holds the channels.
+"""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from google.protobuf.message import DecodeError
+
+from stan import limits
+from stan.core.admin.move_source import context_change
+from stan.core.base.ready import Proposal
+from stan.core.context import BrokerContext, nobody_waits, text
+from stan.core.state.group import GroupResult
+from stan.core.state.meta import ChannelInfo
+from stan.core.state.moves import Stage
+from stan.errors import go_quote
+from stan.protocol.entries import Kind, encode_batch, encode_fingerprints
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import SECOND, ChannelUid, GroupId, KiB
+
+TAIL_BYTES: Final = 256 * KiB
+"""What is left of the messages when the source is asked to hold the channels."""
+ANSWER_PATIENCE: Final = SECOND // 4
+STEP_PATIENCE: Final = 2 * SECOND
+"""After as long a silence of the log a step is made anew."""
+COUNT_MAX: Final = limits.RESTORED_GAP_MAX
+
+
+@dataclass(slots=True)
+class Arrival:
+    """One move to a group that this node leads."""
+
+    move: int
+    number: GroupId
+    uids: list[ChannelUid]
+    at: int = 0  # place in `uids` of the channel that is asked about next
+    left: dict[ChannelUid, int] = field(default_factory=dict)  # bytes behind what has come, as last told
+    complete: set[ChannelUid] = field(default_factory=set)  # all of them has come, as last told
+    departed: bool = False  # the source holds them
+    wants: bool = False  # it is asked to
+    heard: tuple[bytes, int] = (b"", 0)  # fingerprints: of which leadership, and from which number on
+    rows: list[pb.MovedRow] = field(default_factory=list)
+    waits_until: int = 0  # Nanos: an answer or a commit is waited for
+    waits_for: str = ""  # why it does not go on
+
+
+@dataclass(slots=True)
+class _Arrivals:
+    """The moves to one group, while this node leads it."""
+
+    by_move: dict[int, Arrival] = field(default_factory=dict)
+
+
+class MoveTarget:
+    """Takes in the channels that come to groups that this node leads."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+
+    def arrivals(self, number: GroupId) -> dict[int, Arrival]:
+        """The moves to a group that this node leads, by name."""
+        return self.context.kept(number, _Arrivals).by_move
+
+    def look(self, number: GroupId, move: int, infos: list[ChannelInfo]) -> None:
+        """Go on with a move to a group that this node leads, if nothing is waited for."""
+        arrivals = self.arrivals(number)
+        arrival = arrivals.get(move)
+        if arrival is None:
+            arrival = arrivals[move] = Arrival(move, number, [info.uid for info in infos])
+        if arrival.uids != [info.uid for info in infos]:  # one of them was deleted
+            arrivals[move] = arrival = Arrival(move, number, [info.uid for info in infos])
+        if self.context.clock.now >= arrival.waits_until:
+            self._step(arrival)
+
+    def _goes_on(self, arrival: Arrival) -> bool:
+        """True while the move is under way, and this leadership, too."""
+        known = self.context.meta.by_uid
+        return self.arrivals(arrival.number).get(arrival.move) is arrival and all(
+            uid in known and known[uid].move == arrival.move for uid in arrival.uids
+        )
+
+    def _step(self, arrival: Arrival) -> None:
+        moves = self.context.groups[arrival.number].machine.moves
+        arrival.waits_until = self.context.clock.now + STEP_PATIENCE
+        uids = arrival.uids
+        if all(moves.at(uid, arrival.move, Stage.ARRIVED) for uid in uids):
+            return  # the rest is for the metadata
+        if not all(moves.at(uid, arrival.move, Stage.COPIED) for uid in uids):
+            self._change(arrival, arriving=pb.Moving(move=arrival.move, uids=uids))
+        elif arrival.departed and len(arrival.complete) == len(uids):
+            self._ask(arrival, uids[0], rows_from=len(arrival.rows) + 1)
+        else:
+            arrival.at %= len(uids)
+            self._ask(arrival, uids[arrival.at])
+
+    def _change(self, arrival: Arrival, **change: pb.Moving | pb.Arrived) -> None:
+        def done(result: object, _error: str) -> None:
+            self._later(arrival, 0 if isinstance(result, GroupResult) and not result.error else ANSWER_PATIENCE)
+
+        self.context.change_group(arrival.number, done, nobody_waits, **change)
+
+    def _later(self, arrival: Arrival, wait: int) -> None:
+        """The next step is made after *wait* ns."""
+        now = self.context.clock.now
+        arrival.waits_until = until = now + max(wait, 1)
+        if not self._goes_on(arrival):
+            return
+
+        def step(_now: int) -> None:
+            if arrival.waits_until == until and self.context.leads(arrival.number) and self._goes_on(arrival):
+                self._step(arrival)
+
+        self.context.timers.at(until, step)
+
+    # --- questions ------------------------------------------------------------------------------------------------------
+
+    def _ask(self, arrival: Arrival, uid: ChannelUid, rows_from: int = 0) -> None:
+        last = self.context.written(arrival.number, uid).last_sequence
+        question = pb.MoveQuestion(
+            move=arrival.move,
+            uid=uid,
+            next=last + 1 if last else 0,
+            told_by=arrival.heard[0],
+            told_from=arrival.heard[1],
+            depart=arrival.wants,
+            rows_from=rows_from,
+        )
+        context, body = self.context, pb.MetaChange(move_question=question).SerializeToString()
+        answered = partial(self._answered, arrival, uid, question)
+        context.request(context.nats.subjects.meta.encode(), ANSWER_PATIENCE, answered, body)
+
+    def _answered(self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, payload: bytes | None) -> None:
+        if not self._goes_on(arrival) or not self.context.leads(arrival.number):
+            return
+        if payload is None:
+            arrival.waits_for = "the leader of the other group does not answer"
+            self._later(arrival, ANSWER_PATIENCE)
+            return
+        try:
+            answer = pb.MoveAnswer.FromString(payload)
+        except DecodeError:
+            self._later(arrival, ANSWER_PATIENCE)
+            return
+        if answer.waits_for not in ("", arrival.waits_for):
+            name = go_quote(text(self.context.meta.by_uid[uid].name))
+            self.context.note("WRN", f"Channel {name} is not moved to group {arrival.number} yet: {answer.waits_for}")
+        arrival.waits_for = answer.waits_for or arrival.waits_for
+        if arrival.departed != answer.departed:  # what was complete before may not be any more
+            arrival.departed = answer.departed
+            arrival.complete.clear()
+            arrival.rows.clear()
+        if question.rows_from:
+            self._take_rows(arrival, question, answer)
+        elif answer.waits_for and not answer.batches and question.next <= answer.last_sequence:
+            self._later(arrival, SECOND)
+        else:
+            self._take(arrival, uid, question, answer)
+
+    def _take(self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, answer: pb.MoveAnswer) -> None:
+        """Append what has come, and go on once that is committed."""
+        parts, end = self._entry(arrival.number, uid, answer)
+        self._note_place(arrival, uid, answer, complete=not parts and end >= answer.last_sequence and answer.told_end)
+        heard = answer.told_by, answer.told_next
+        if not parts and not answer.fingerprints:
+            arrival.heard = heard
+            self._later(arrival, ANSWER_PATIENCE if answer.waits_for else 0)
+            return
+        if answer.fingerprints:
+            parts += encode_fingerprints(answer.fingerprints)
+        sent = len(question.SerializeToString()) + answer.ByteSize()
+
+        def done(result: object, _error: str) -> None:
+            if result is not None:
+                arrival.heard = heard
+            pause = 0 if arrival.departed else sent * SECOND // limits.MOVE_BYTES_PER_SECOND
+            self._later(arrival, pause if result is not None else ANSWER_PATIENCE)
+
+        proposals = self.context.proposals
+        ticket = proposals.ticket(done)
+        proposals.changes.append(Proposal(arrival.number, Kind.RECORDS, b"".join(parts), urgent=True, ticket=ticket))
+
+    def _note_place(self, arrival: Arrival, uid: ChannelUid, answer: pb.MoveAnswer, *, complete: bool) -> None:
+        """Note how far a channel has come, and choose the one to ask about next."""
+        arrival.left[uid] = answer.bytes_left if not complete else 0
+        if complete:
+            arrival.complete.add(uid)
+        else:
+            arrival.complete.discard(uid)
+        near = len(arrival.left) == len(arrival.uids) and sum(arrival.left.values()) <= TAIL_BYTES
+        if near:
+            arrival.wants = True
+        if complete or answer.bytes_left <= TAIL_BYTES:
+            arrival.at += 1
+
+    def _entry(self, number: GroupId, uid: ChannelUid, answer: pb.MoveAnswer) -> tuple[list[bytes], int]:
+        """The parts of an entry with what has come that is not in the log yet, and the sequence with which they end."""
+        index = self.context.written(number, uid)
+        end, timestamp = int(index.last_sequence), int(index.last_timestamp)
+        parts: list[bytes] = []
+        batches = list(answer.batches)
+        if not batches and answer.first_sequence > answer.last_sequence > end:  # nothing is left of what was there
+            batches.append(pb.MovedBatch(base_sequence=answer.last_sequence, count=1))
+        for batch in batches:
+            if end and batch.base_sequence <= end:
+                break  # it was asked for before the newest ones were here
+            if end and batch.base_sequence > end + 1:
+                count = min(batch.base_sequence - end - 1, COUNT_MAX)
+                parts += encode_batch(uid, end + 1, count, timestamp, 0, b"")
+                end += count
+                if batch.base_sequence > end + 1:
+                    break  # the rest of the gap comes with the next entry
+            timestamp = max(timestamp, batch.timestamp)
+            parts += encode_batch(uid, batch.base_sequence, batch.count, timestamp, 0, batch.records)
+            end = batch.base_sequence + batch.count - 1
+        return parts, end
+
+    def _take_rows(self, arrival: Arrival, question: pb.MoveQuestion, answer: pb.MoveAnswer) -> None:
+        if not answer.departed or question.rows_from != len(arrival.rows) + 1:
+            self._later(arrival, ANSWER_PATIENCE)
+            return
+        arrival.rows += answer.rows
+        size = sum(row.ByteSize() for row in arrival.rows)
+        if answer.waits_for or size > limits.MOVED_STATE_BYTES_MAX:
+            names = [self.context.meta.by_uid[uid].name for uid in arrival.uids[:1]]
+            why = answer.waits_for or f"its state has more than {limits.MOVED_STATE_BYTES_MAX} bytes"
+            self.context.note("WRN", f"channel {go_quote(text(names[0]))} is not moved to another group: {why}")
+            context_change(self.context, arrival.move, done=False)
+        elif not answer.rows_end:
+            self._later(arrival, 0)
+        elif not self._fits(arrival):
+            arrival.complete.clear()
+            arrival.rows.clear()
+            self._later(arrival, 0)
+        else:
+            arrived = pb.Arrived(move=arrival.move, uids=arrival.uids, rows=arrival.rows, known_for=answer.known_for)
+            self._change(arrival, arrived=arrived)
+
+    def _fits(self, arrival: Arrival) -> bool:
+        """True if the messages are here up to what the rows say is the newest one."""
+        rows = [row.first for row in arrival.rows if row.HasField("first")]
+        return [row.uid for row in rows] == arrival.uids and all(
+            self.context.written(arrival.number, ChannelUid(row.uid)).last_sequence == row.last_sequence for row in rows
+        )

@@ -1,0 +1,69 @@
+"""The rows of channels that are moved to another group: everything that their group's state has of them, besides the messages.
+
+While a channel is held nothing of it changes, so every leader of the group makes the same rows in the same order.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from stan.core.state.bookmarks import Bookmarks
+from stan.core.state.compactions import Compactions
+from stan.core.state.dedup import ProducerDedup
+from stan.core.state.expiries import Expiries
+from stan.core.state.group import GroupMachine
+from stan.core.state.limit_overrides import LimitOverrides
+from stan.core.state.restore_state import RestoreStates
+from stan.core.state.state_codec import cursor_row, subscription_row
+from stan.core.state.tombstones import Tombstones
+from stan.core.state.transactions import COMMITTED, Transactions
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import ChannelUid
+
+UID_BYTES: Final = 4
+LONG_UID_BYTES: Final = 8
+
+
+def _begins(key: bytes, uid: int) -> bool:
+    return key[:UID_BYTES] == uid.to_bytes(UID_BYTES)
+
+
+def _committed(key: bytes, uid: int) -> bool:
+    return key[:1] == COMMITTED and key[1 : 1 + LONG_UID_BYTES] == uid.to_bytes(LONG_UID_BYTES)
+
+
+_OF_CHANNEL: Final[dict[str, Callable[[bytes, int], bool]]] = {
+    ProducerDedup.KIND: _begins,
+    Bookmarks.KIND: _begins,
+    Tombstones.KIND: _begins,
+    LimitOverrides.KIND: _begins,
+    RestoreStates.KIND: _begins,
+    Expiries.KIND: _begins,
+    Compactions.KIND: _begins,
+    Transactions.KIND: _committed,
+}
+"""Kinds of components -> a function that tells if a row's key is of a channel. Of the others nothing moves."""
+
+
+def moved_rows(
+    machine: GroupMachine, uids: Iterable[int], last_of: Callable[[ChannelUid], int]
+) -> Iterator[pb.MovedRow]:
+    """Each row of the channels, in an order that depends on the state alone. *last_of*: returns the sequence of a channel's
+    newest message; 0 if it never had one."""
+    for number in uids:
+        uid = ChannelUid(number)
+        channel, last = machine.channel(uid), last_of(uid)
+        first = pb.FirstSequence(uid=uid, first_sequence=channel.first_sequence, last_sequence=last)
+        yield pb.MovedRow(first=first)
+        for cursor_id in sorted(channel.cursors):
+            yield pb.MovedRow(cursor=cursor_row(channel.cursors[cursor_id]))
+        members = [member for cursor in channel.cursors.values() for member in cursor.members]
+        for member in sorted(members, key=lambda one: one.subscription_id):
+            row = subscription_row(member)
+            row.ack_group = row.ack_group or machine.group
+            row.joined = member.joined_at
+            yield pb.MovedRow(subscription=row)
+        for part in machine.components:
+            belongs = _OF_CHANNEL.get(part.KIND)
+            for key in sorted(part.keys()) if belongs is not None else ():
+                if belongs is not None and belongs(key, uid):
+                    yield pb.MovedRow(part=pb.PartRow(kind=part.KIND, key=key, state=part.row(key) or b""))
