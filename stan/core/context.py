@@ -637,7 +637,7 @@ class BrokerContext:
         the group itself, or one that this node leads and to which a subscription has come with its channel."""
         for _, led in self.leading.led:
             cursors = led.dispatch.cursors
-            if cursors.ack_groups.get(number) and ack_place(number, key) in cursors.by_ack_key:
+            if cursors.ack_groups and ack_place(number, key) in cursors.by_ack_key:
                 return led, ack_place(number, key)
         group = self.groups.get(GroupId(number if number < ACK_GROUPS else number - ACK_GROUPS))
         return None if group is None else (group, key)

@@ -234,12 +234,13 @@ class Driver:
             lost = self.gateway.send(ready.sends, self._silent)
             if lost:
                 self.broker.not_sent(lost)
+        if ready.fetches or ready.replays:
+            self._read(ready)
+
+    def _read(self, ready: Ready) -> None:
+        """Read messages, and handle what was heard for channels that this node has taken over."""
         for fetch in ready.fetches:
             self._fetch(fetch)
-        self._replay(ready)
-
-    def _replay(self, ready: Ready) -> None:
-        """Handle what was heard for channels that this node has taken over."""
         for number, channels in ready.replays:
             if self.broker.view.leads(number):
                 self.faults.within(number, self.gateway.replay, number, lambda: None, channels)

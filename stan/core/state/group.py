@@ -280,24 +280,22 @@ class GroupMachine:
     transactions: Transactions = field(init=False)
     tombstones: Tombstones = field(init=False)
     limit_overrides: LimitOverrides = field(init=False)
-    restores: RestoreStates = field(init=False)
+    moves: MoveStages = field(init=False)  # which channels come from other groups, or go there
 
     def __post_init__(self) -> None:
         self.transactions = self.part(Transactions)
         self.tombstones = self.part(Tombstones)
         self.limit_overrides = self.part(LimitOverrides)
-        self.restores = self.part(RestoreStates)
+        self.moves = self.part(MoveStages)
 
     def part(self, kind: type[PartKind]) -> PartKind:
         """The machine's component of class *kind*."""
         return next(part for part in self.components if isinstance(part, kind))
 
     @property
-    def moves(self) -> MoveStages:
-        """Which channels come from other groups, or go there."""
-        found = self.components[-1]
-        assert isinstance(found, MoveStages)  # noqa: S101 - for mypy
-        return found
+    def restores(self) -> RestoreStates:
+        """The restores of channels from backups."""
+        return self.part(RestoreStates)
 
     def delayed(self, uid: ChannelUid | None = None) -> int:
         """How many messages for a channel, or for any, wait for the time which their publishers have told."""
@@ -331,9 +329,9 @@ class GroupMachine:
         name = change.WhichOneof("change")
         if self.moves.held and self._is_held(name, change):
             return GroupResult(error=CHANNEL_MOVING)
-        return self._apply(name, change, index)
+        return GroupResult() if name is None else self._apply(name, change, index)
 
-    def _apply(self, name: str | None, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
+    def _apply(self, name: str, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
         match name:
             case "subscribe":
                 return self._subscribe(change.subscribe, index)
