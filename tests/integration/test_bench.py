@@ -209,6 +209,23 @@ async def test_own_cluster_is_started_measured_and_stopped() -> None:
     assert shown["subscribers"]["in_order"] is True
 
 
+async def test_read_replicas_serve_the_subscribers_and_the_servers_cpu_is_told() -> None:
+    code, out, err = await bench("ch", "-n", "500", "-ns", "4", "--cluster", "1", "--replicas", "1", "--json")
+
+    assert (code, err) == (0, "")
+    shown = json.loads(out)
+    assert shown["subscribers"]["messages"] == 4 * 500
+    assert shown["subscribers"]["in_order"] is True
+    assert set(shown.get("cpu_s", ())) in ({"n1", "r1"}, set())
+
+
+async def test_read_replicas_need_a_cluster_of_their_own() -> None:
+    code, _, err = await bench("ch", "-ns", "4", "--replicas", "1")
+
+    assert code
+    assert "--replicas needs --cluster" in err
+
+
 async def test_two_servers_are_compared_in_turns(tmp_path) -> None:
     directories = [tmp_path / "ours", tmp_path / "other"]
     for directory in directories:

@@ -2,7 +2,8 @@
 
 Options of stan-bench and ours: -np --publishers, -ns --subscribers, -n --messages, -ms --size, -mpa --window, -s --server,
 -c --cluster-id, -id --client-id, -sync --sync, -io --ignore-old, -csv --csv. What stan-bench has no word for: --replay,
---raw, --start, --cluster, --compare, --compare-cluster-id, --rounds, --client, --in-flight, --processes, --timeout, --json.
+--raw, --start, --cluster, --replicas, --compare, --compare-cluster-id, --rounds, --client, --in-flight, --processes,
+--timeout, --json.
 Bounded in messages and in time; never touches other channels.
 """
 
@@ -10,23 +11,22 @@ import asyncio
 import contextlib
 import csv
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 from stan_client.session import fresh_id
 
-from stan.cli.bench.bench_broker import own_broker, own_cluster
+from stan.cli.bench.bench_broker import OwnBroker
 from stan.cli.bench.bench_compare import ROUNDS, Comparison, compare
 from stan.cli.bench.bench_run import Bench, Workload
+from stan.cli.bench.server_times import ServerTimes
 from stan.cli.support.common import (
     EXIT_FAILED,
     CliError,
     Target,
     run_until_signalled,
 )
-from stan.cli.support.local_cluster import NODES_MAX
 from stan.cli.support.options import injected
 
 MESSAGES_MAX: Final = 100_000_000
@@ -58,10 +58,6 @@ def bench(
         bool, typer.Option("--replay", help="Subscribe when all is published; with -np 0, to what is there.")
     ] = False,
     raw: Annotated[bool, typer.Option("--raw", help="Also measure NATS alone, and print the ratio.")] = False,  # noqa: FBT002
-    start: Annotated[bool, typer.Option("--start", help="Start an own broker for the measurement.")] = False,  # noqa: FBT002
-    cluster: Annotated[
-        int, typer.Option("--cluster", min=0, max=NODES_MAX, help="As --start, with a cluster of this many nodes.")
-    ] = 0,
     client: Annotated[
         str, typer.Option(help="kernel: load by blobs; python: stan_client, one call per message.")
     ] = "kernel",
@@ -73,6 +69,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of lines.")] = False,  # noqa: FBT002
     client_id: Annotated[str, typer.Option("--client-id", "-id", help="Beginning of all client ids.")] = "stan-bench",
     *,
+    own: OwnBroker,
     comparison: Comparison,
     target: Target,
 ) -> None:
@@ -92,16 +89,18 @@ def bench(
         python=client == "python",
         processes=processes,
         timeout_s=timeout,
+        replica="any" if own.replicas else "",
     )
-    complaints = _complaints(work, comparison, client, csv_file)
+    complaints = [*own.complaints(), *_complaints(work, comparison, client, csv_file)]
     if complaints:
         raise typer.BadParameter("\n".join(complaints))
-    place = _place(target, start=start, nodes=cluster)
+    times = ServerTimes()
+    place = own.place(target, times)
     if comparison.url is None:
-        run_until_signalled(_bench(place, work, as_json=as_json, csv_file=csv_file))
+        run_until_signalled(_bench(place, work, times, as_json=as_json, csv_file=csv_file))
     else:
-        own, rounds = start or cluster > 0, comparison.rounds or ROUNDS
-        run_until_signalled(compare(place, comparison.other(target), work, rounds, own=own, as_json=as_json))
+        rounds = comparison.rounds or ROUNDS
+        run_until_signalled(compare(place, comparison.other(target), work, rounds, own=own.own, as_json=as_json))
 
 
 def _complaints(work: Workload, comparison: Comparison, client: str, csv_file: Path | None) -> list[str]:
@@ -126,14 +125,13 @@ def _complaints(work: Workload, comparison: Comparison, client: str, csv_file: P
     return found
 
 
-def _place(target: Target, *, start: bool, nodes: int) -> contextlib.AbstractAsyncContextManager[Target]:
-    if nodes:
-        return own_cluster(nodes, target.cluster_id)
-    return own_broker(target.cluster_id) if start else _there(target)
-
-
 async def _bench(
-    broker: contextlib.AbstractAsyncContextManager[Target], work: Workload, *, as_json: bool, csv_file: Path | None
+    broker: contextlib.AbstractAsyncContextManager[Target],
+    work: Workload,
+    times: ServerTimes,
+    *,
+    as_json: bool,
+    csv_file: Path | None,
 ) -> int:
     run_id = fresh_id()
     if not as_json:
@@ -143,7 +141,7 @@ async def _bench(
         )
     try:
         async with asyncio.timeout(work.timeout_s), broker as place:
-            report = await Bench(place, work, run_id).measure()
+            report = await Bench(place, work, run_id, times).measure()
     except TimeoutError:
         raise CliError(
             f"Not done after {work.timeout_s:g} s; nothing is left running. Measure fewer messages (-n) or give more --timeout.",
@@ -158,11 +156,3 @@ async def _bench(
         with csv_file.open("w", newline="") as file:
             csv.writer(file).writerows(report.csv_rows(run_id))
     return 0
-
-
-@contextlib.asynccontextmanager
-async def _there(target: Target) -> AsyncIterator[Target]:
-    """The broker that runs at *target*."""
-    async with target.connect("bench"):  # a failure is explained here, once, and not by each load process
-        pass
-    yield target

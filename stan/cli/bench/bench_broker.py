@@ -7,21 +7,73 @@ import asyncio
 import contextlib
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import stan_client
+import typer
 from stan_client.connection import CONNECT_FAILURES
 from stan_client.session import fresh_id
 
+from stan.cli.bench.server_times import ServerTimes
 from stan.cli.support.common import CliError, Target
-from stan.cli.support.local_cluster import LocalCluster
+from stan.cli.support.local_cluster import NODES_MAX, LocalCluster
+from stan.cli.support.options import builds
 from stan.cli.support.processes import Child, free_port, stan_server
 
 START_TIMEOUT_S: Final = 15
 RETRY_PAUSE_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class OwnBroker:
+    """What is started for a measurement: nothing, one server, or a cluster."""
+
+    start: bool = False
+    nodes: int = 0  # of a cluster; 0: none
+    replicas: int = 0  # read replicas of it, which serve the subscribers
+
+    @property
+    def own(self) -> bool:
+        """True if anything is started."""
+        return self.start or self.nodes > 0
+
+    def complaints(self) -> list[str]:
+        """What is wrong with the options, a sentence for each."""
+        return ["--replicas needs --cluster."] if self.replicas and not self.nodes else []
+
+    def place(self, target: Target, times: ServerTimes) -> AbstractAsyncContextManager[Target]:
+        """Where to measure; by itself at *target*. *times* watches the nodes of a cluster."""
+        if self.nodes:
+            return own_cluster(self.nodes, target.cluster_id, replicas=self.replicas, times=times)
+        return own_broker(target.cluster_id) if self.start else _there(target)
+
+
+def own_broker_of(
+    start: Annotated[bool, typer.Option("--start", help="Start an own broker for the measurement.")] = False,  # noqa: FBT002
+    cluster: Annotated[
+        int, typer.Option("--cluster", min=0, max=NODES_MAX, help="As --start, with a cluster of this many nodes.")
+    ] = 0,
+    replicas: Annotated[
+        int,
+        typer.Option(min=0, max=NODES_MAX, help="With --cluster: so many read replicas, which serve the subscribers."),
+    ] = 0,
+) -> OwnBroker:
+    """See OwnBroker."""
+    return OwnBroker(start, cluster, replicas)
+
+
+builds(own_broker_of, OwnBroker)
+
+
+@asynccontextmanager
+async def _there(target: Target) -> AsyncIterator[Target]:
+    """The broker that runs at *target*."""
+    async with target.connect("bench"):  # a failure is explained here, once, and not by each load process
+        pass
+    yield target
 
 
 @asynccontextmanager
@@ -49,14 +101,20 @@ async def own_broker(cluster_id: str) -> AsyncIterator[Target]:
 
 
 @asynccontextmanager
-async def own_cluster(nodes: int, cluster_id: str) -> AsyncIterator[Target]:
-    """A running cluster of *nodes* nodes whose leaderships have settled; yields how to reach it.
+async def own_cluster(
+    nodes: int, cluster_id: str, *, replicas: int = 0, times: ServerTimes | None = None
+) -> AsyncIterator[Target]:
+    """A running cluster of *nodes* nodes, and of read *replicas*, whose leaderships have settled; yields how to reach it.
+
+    *times*: watches its servers.
 
     Raises:
         CliError: it did not start; the text holds the ends of the logs.
     """
-    async with LocalCluster(nodes, cluster_id, prefix="stan-bench-") as cluster:
+    async with LocalCluster(nodes, cluster_id, replicas=replicas, prefix="stan-bench-") as cluster:
         await cluster.settled()
+        if times is not None:
+            times.watch(cluster)
         await _until_it_answers(cluster.target, list(cluster.nodes.values()))
         yield cluster.target
 

@@ -48,6 +48,7 @@ class Job:
     window: int = 1000  # pub: publishes without ack
     in_flight: int = 1024  # sub: max_in_flight
     new_only: bool = False  # sub: ignore what is in the channel
+    replica: str = ""  # sub: which other node than the leader may serve it
 
     def to_json(self) -> str:
         """One line."""
@@ -249,6 +250,7 @@ class SubscribeDriver(StanDriver):
             max_in_flight=job.in_flight,
             ack_wait_s=ACK_WAIT_S,
             start_position=start.position,
+            replica=job.replica.encode(),
         )
         payload = await session.request(
             session.answer.sub_requests, request.SerializeToString(), SubscribeRequestTimeoutError

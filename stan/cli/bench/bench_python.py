@@ -83,6 +83,7 @@ class PythonSubscribeDriver(PythonDriver):
             start=stan_client.new_only() if self.job.new_only else stan_client.everything(),
             max_in_flight=self.job.in_flight,
             ack_wait_s=ACK_WAIT_S,
+            replica=self.job.replica,
         )
 
     def on_message(self, message: stan_client.Message) -> None:

@@ -122,6 +122,14 @@ class BenchReport:
     publishers: list[Measurement] = field(default_factory=list)
     subscribers: list[Measurement] = field(default_factory=list)
     raw: list[Measurement] = field(default_factory=list)
+    cpu: dict[str, float] = field(default_factory=dict)  # seconds of each server that was started for it
+    leader: str = ""  # the one of `cpu` that leads the channel
+
+    @property
+    def leader_us_per_delivery(self) -> float:
+        """CPU time of the channel's leader for each message that a subscriber got, in us; 0: not known."""
+        delivered = sum(sample.messages for sample in self.subscribers)
+        return round(self.cpu.get(self.leader, 0) / delivered * 1e6, 3) if delivered else 0.0
 
     def lines(self) -> list[str]:
         """In the form of stan-bench, then latencies, oddities and the comparison with NATS."""
@@ -155,6 +163,12 @@ class BenchReport:
                 lines.append(f"{indent}Redelivered: {subscribers.redelivered:,} msgs")
             if subscribers.out_of_order:
                 lines.append(f"{indent}Out of order: some sequences did not go up")
+        if self.cpu:
+            lines.append(
+                "CPU of servers: " + " | ".join(f"{name} {taken:.2f} s" for name, taken in sorted(self.cpu.items()))
+            )
+        if self.leader_us_per_delivery:
+            lines.append(f"Leader {self.leader}: {self.leader_us_per_delivery:.2f} us of CPU per delivery")
         if self.raw:
             raw = combined("raw", self.raw)
             lines.append(f"Raw NATS pub->sub: {speed(raw)}")
@@ -175,6 +189,9 @@ class BenchReport:
         shown: dict[str, Any] = {title: _group(samples) for title, samples in groups.items() if samples}
         if self.publishers and self.subscribers:
             shown["total"] = _numbers(combined("all", self.publishers + self.subscribers))
+        if self.cpu:
+            shown["cpu_s"], shown["leader"] = self.cpu, self.leader
+            shown["leader_us_per_delivery"] = self.leader_us_per_delivery
         if self.raw:
             shown["ratio_to_raw"] = {title: round(ratio, 4) for title, ratio in self.ratios().items()}
         return shown

@@ -10,6 +10,7 @@ from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 from stan.cli.bench.bench_drivers import Job
 from stan.cli.bench.bench_fleet import Fleet
 from stan.cli.bench.bench_report import BenchReport, Measurement
+from stan.cli.bench.server_times import ServerTimes
 from stan.cli.support.common import Target
 from stan.cli.support.progress import bars
 
@@ -32,14 +33,17 @@ class Workload:
     python: bool
     processes: int
     timeout_s: float
+    replica: str = ""  # which other node than the leader may serve the subscribers
 
 
 class Bench:
     """The phases of one run."""
 
-    def __init__(self, target: Target, work: Workload, run_id: str) -> None:
+    def __init__(self, target: Target, work: Workload, run_id: str, times: ServerTimes | None = None) -> None:
+        """*times*: those of the servers' processes, while messages flow."""
         self._target = target
         self._work = work
+        self._times = times or ServerTimes()
         self._id = f"{work.client_id}-{run_id}"
 
     async def measure(self) -> BenchReport:
@@ -56,6 +60,7 @@ class Bench:
             samples = await self._phase(subscribe, publish)  # subscribers first, they must not miss any
         report.publishers = samples.get(f"{kind}pub", [])
         report.subscribers = samples.get(f"{kind}sub", [])
+        report.cpu, report.leader = self._times.taken, self._times.leader(work.channel)
         return report
 
     async def _phase(self, *waves: list[Job]) -> dict[str, list[Measurement]]:
@@ -69,7 +74,10 @@ class Bench:
             async with Fleet(lambda role, done: shown.update(tasks[role], completed=done)) as fleet:
                 for wave in waves:
                     await fleet.prepare(wave)
-                return await fleet.run()
+                self._times.begin()
+                found = await fleet.run()
+                self._times.end()
+                return found
 
     def _jobs(self, role: str) -> list[Job]:
         work, publishing = self._work, role.endswith("pub")
@@ -96,6 +104,7 @@ class Bench:
             window=work.window,
             in_flight=work.in_flight,
             new_only=work.ignore_old and not work.replay,
+            replica=work.replica,
         )
 
 

@@ -34,9 +34,11 @@ def leads(log: str) -> dict[int, int]:
 class LocalCluster(OwnServers):
     """Nodes n1, n2, ...; `async with` starts and removes them."""
 
-    def __init__(self, nodes: int, cluster_id: str, *, prefix: str = "stan-cluster-") -> None:
+    def __init__(self, nodes: int, cluster_id: str, *, replicas: int = 0, prefix: str = "stan-cluster-") -> None:
+        """*replicas*: read replicas r1, r2, ... besides."""
         super().__init__(cluster_id, prefix, WAIT_S)
         self.names = [f"n{number}" for number in range(1, nodes + 1)]
+        self.replicas = [f"r{number}" for number in range(1, replicas + 1)]
         self.nodes: dict[str, Child] = {}
         self._nats: Child | None = None
 
@@ -48,6 +50,9 @@ class LocalCluster(OwnServers):
         for name in self.names:
             self.nodes[name] = self._node(name)
         await self.start(*self.names)
+        for name in self.replicas:
+            self.nodes[name] = self._node(name)
+        await self.start(*self.replicas)
 
     async def stop(self) -> None:
         """Stop the nodes, then kill nats-server."""
@@ -73,12 +78,13 @@ class LocalCluster(OwnServers):
 
     def _node(self, name: str) -> Child:
         peers = ",".join(self.names)
+        role = ("-replica", "-join") if name in self.replicas else ("-cluster_peers", peers)
         return stan_server(
             name,
             self.directory / f"{name}.log",
             *("-ns", self.url, "-cid", self.cluster_id, "-st", "FILE", "-dir", str(self.directory / name), *UNLIMITED),
-            *("-clustered", "-cluster_node_id", name, "-cluster_peers", peers),
-            *(("-cluster_bootstrap",) if len(self.names) == 1 else ()),
+            *("-clustered", "-cluster_node_id", name, *role),
+            *(("-cluster_bootstrap",) if self.names == [name] else ()),
         )
 
     # --- nodes ----------------------------------------------------------------------------------------------------------
@@ -102,6 +108,10 @@ class LocalCluster(OwnServers):
         terms = {name: leads(node.log()).get(group, 0) for name, node in self.nodes.items() if node.running}
         best = max(terms, key=terms.__getitem__, default="")
         return best if terms.get(best) else None
+
+    def leads(self, channel: str) -> str:
+        """The node that leads the group of *channel*; "" while there is none."""
+        return self.leader(group_of(channel)) or ""
 
     async def leader_of(self, channel: str) -> str:
         """The node that leads the group of *channel*, once there is one."""
