@@ -33,6 +33,9 @@ class ServingNode:
         self._unanswered: dict[
             GroupId, list[pb.GroupChange | None]
         ] = {}  # progress in reports under way; None: they have none
+        self._again: dict[
+            GroupId, list[pb.GroupChange]
+        ] = {}  # progress that may not be in the log: it is told once more, as it is
 
     def applied(self, number: GroupId, cursors: Iterable[Cursor]) -> None:
         """A Serve entry of a group that another node leads was applied."""
@@ -51,7 +54,7 @@ class ServingNode:
         context.serving_changed()
         if group.dispatch.cursors.by_id and self._reporting.get(number) is not group:
             self._reporting[number] = group
-            self._unanswered[number] = []
+            self._unanswered[number], self._again[number] = [], []
             self._look(number, group, clock.now)
 
     def deliver(self, ready: Ready, room: int) -> None:
@@ -70,8 +73,11 @@ class ServingNode:
     def take_unreported(self, number: GroupId) -> list[pb.GroupChange]:
         """This node is to lead a group of which it has served subscriptions: what the leader before may not know."""
         group = self.context.groups[number]
-        under_way = self._unanswered.pop(number, []) if self._reporting.pop(number, None) is group else []
-        return [*(change for change in under_way if change is not None), *self._progress(group)]
+        untold: list[pb.GroupChange] = []
+        if self._reporting.pop(number, None) is group:
+            under_way = [change for change in self._unanswered[number] if change is not None]
+            untold = [*self._again[number], *under_way]
+        return [*untold, *self._progress(group)]
 
     # --- reports --------------------------------------------------------------------------------------------------------
 
@@ -89,7 +95,8 @@ class ServingNode:
 
     def _report(self, number: GroupId, group: ChannelGroup) -> None:
         context = self.context
-        changes: list[pb.GroupChange | None] = list(self._progress(group))
+        again, self._again[number] = self._again[number], []
+        changes: list[pb.GroupChange | None] = [*(again or self._progress(group))]
         for change in changes or [None]:
             report = ServingReport(
                 node=context.reports.events.node,
@@ -138,5 +145,4 @@ class ServingNode:
             leases = context.leading.serving.leases
             leases[number] = max(leases.get(number, Nanos(0)), Nanos(sent_at + limits.SERVING_LEASE))
         if change is not None and not told.taken:  # it is not in the log, or that is unknown
-            dispatch, clock = group.dispatch, context.clock
-            dispatch.reports.lost(change, dispatch.cursors, Nanos(clock.now - (clock.wall - change.at)))
+            self._again[number].append(change)
