@@ -51,8 +51,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "features", "placement", "messages", "entries"),
         "dead_letters",
-        "schemas",
-        *("retries", "kernel", "compaction", "requests", "user_subjects", "fetches"),
+        *("retries", "kernel", "schemas", "compaction", "requests", "user_subjects", "fetches"),
     ),
     "stan.core": (
         *("base", "state", "leader", "context", "requests", "publishing", "clients"),

@@ -18,6 +18,7 @@ from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.limits import SCHEMA_BYTES_MAX
 from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.schemas import protobuf
 from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
 from stan.protocol.schemas.rules import SchemaText, compared
 from stan.types import SECOND
@@ -104,13 +105,8 @@ def show_(pattern: Pattern, *, number: Version = 0, target: Target) -> None:
 def shown_text(one: pb.SchemaStatus) -> str:
     """A version as people read it: JSON indented, descriptors as text of protobuf."""
     if one.kind == pb.PROTOBUF_SCHEMA:
-        return f"# message {text_of(one.message)}\n{descriptors_as_text(one.text)}"
+        return f"# message {text_of(one.message)}\n{protobuf.shown(one.text)}"
     return json.dumps(json.loads(one.text), indent=2, ensure_ascii=False) + "\n"
-
-
-def descriptors_as_text(descriptors: bytes) -> str:
-    """A FileDescriptorSet in protobuf's form for people."""
-    return str(descriptors)
 
 
 @app.command("check")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from stan.protocol.schemas import json_data
+from stan.protocol.schemas import avro, json_data, protobuf
 from stan.protocol.schemas.kinds import SchemaKind
 from stan.protocol.schemas.rules import SchemaText
 
@@ -12,6 +12,8 @@ Check = Callable[[bytes], str]
 
 _MAKERS: Final[dict[SchemaKind, Callable[[SchemaText], Check]]] = {
     SchemaKind.JSON: lambda schema: json_data.checker(schema.text),
+    SchemaKind.AVRO: lambda schema: avro.checker(avro.parse(schema.text)),
+    SchemaKind.PROTOBUF: lambda schema: protobuf.checker(protobuf.parse(schema.text, schema.message)),
 }
 
 

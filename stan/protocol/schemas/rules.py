@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from stan.limits import SCHEMA_BYTES_MAX, SCHEMA_COMPLAINTS_MAX
-from stan.protocol.schemas import json_schema
+from stan.protocol.schemas import avro, json_schema, protobuf
 from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
 
 
@@ -34,6 +34,8 @@ class _Rules(NamedTuple):
 
 _RULES = {
     SchemaKind.JSON: _Rules(lambda schema: json_schema.parse(schema.text), json_schema.not_read),
+    SchemaKind.AVRO: _Rules(lambda schema: avro.parse(schema.text), avro.not_read),
+    SchemaKind.PROTOBUF: _Rules(lambda schema: protobuf.parse(schema.text, schema.message), protobuf.not_read),
 }
 
 

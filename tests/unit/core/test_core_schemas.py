@@ -5,6 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
+from google.protobuf import descriptor_pb2
 
 from stan import level, limits
 from stan.config import Config
@@ -395,3 +396,31 @@ def test_a_node_whose_metadata_are_new_enough_refuses(node) -> None:
     answer(node, node.broker.context.meta.applied)
     (refused,) = node.hear("_INBOX.acks")
     assert "/id" in wire.PubAck.FromString(refused.payload).error.decode()
+
+
+# --- other kinds ------------------------------------------------------------------------------------------------------
+
+
+def test_avro_and_protobuf_are_checked_too(harness) -> None:
+    avro = {
+        "type": "record",
+        "name": "R",
+        "fields": [{"name": "id", "type": "int"}, {"name": "note", "type": "string"}],
+    }
+    add(harness, avro, "avro", kind=admin.AVRO_SCHEMA)
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", package="shop", syntax="proto3")
+    file.message_type.add(name="Order").field.add(name="id", number=1, type=5, label=1)
+    descriptors = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    assert add(harness, {}, "proto", kind=admin.PROTOBUF_SCHEMA, text=descriptors)[0] == (
+        "stan: this is no schema of kind protobuf: no message '' in the descriptors: tell its full name"
+    )
+    assert add(harness, {}, "proto", kind=admin.PROTOBUF_SCHEMA, text=descriptors, message=b"shop.Order") == ("", 1, 1)
+    ask_for(harness, VALID, ">")
+    assert publish(harness, (b"\x02\x02a", None), channel="avro") == [""]
+    assert "/note: is cut off" in publish(harness, (b"\x02\x04a", None), channel="avro")[0]
+    assert publish(harness, (b"\x08\x07", None), channel="proto") == [""]
+    assert "/: field 15 is not in Order" in publish(harness, (b'{"id": 7}', None), channel="proto")[0]
+    worse = {**avro, "fields": [*avro["fields"], {"name": "more", "type": "int"}]}
+    error, *_ = add(harness, worse, "avro", kind=admin.AVRO_SCHEMA)
+    assert error.endswith("it does not read version 1: /more: has no default, and is not written")
+    assert "another kind" in add(harness, FIRST, "avro")[0]

@@ -1,0 +1,329 @@
+"""Avro schemas: parsed, compared by Avro's rules of schema resolution, and data checked against one.
+
+Data is one datum in Avro's binary form, without any prefix. It is walked and not decoded: nothing is built of it, and the steps
+are bounded by its size, as a few bytes may tell of billions of items.
+
+Source: Avro specification 1.11, Schema Declaration, Binary Encoding, Schema Resolution.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
+from stan.protocol.schemas.kinds import SchemaError
+
+PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+PROMOTED: Final = {
+    "long": {"int"},
+    "float": {"int", "long"},
+    "double": {"int", "long", "float"},
+    "string": {"bytes"},
+    "bytes": {"string"},
+}
+"""For each type of a reader the other types of a writer that it reads."""
+NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
+PAIRS_DEEP_MAX: Final = 96
+"""Pairs of records that may be under way at once: each takes some of the program's stack."""
+LONG_BYTES_MAX: Final = 10
+STEPS_PER_BYTE: Final = 8
+STEPS_LEAST: Final = 1024
+SIZES: Final = {"null": 0, "float": 4, "double": 8}
+
+
+@dataclass(slots=True, eq=False)
+class AvroField:
+    """A field of a record."""
+
+    name: str
+    type: "AvroType"
+    aliases: tuple[str, ...] = ()
+    has_default: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class AvroType:
+    """A type; a named one is one object, however often it is referred to."""
+
+    kind: str
+    name: str = ""  # full name, of named types
+    aliases: tuple[str, ...] = ()
+    fields: list[AvroField] = field(default_factory=list)
+    parts: list["AvroType"] = field(
+        default_factory=list
+    )  # branches of a union; the items of an array, the values of a map
+    symbols: tuple[str, ...] = ()
+    size: int = 0  # of fixed
+    has_default: bool = False  # of an enum
+
+    def called(self) -> str:
+        """How people call it."""
+        return self.name or self.kind
+
+
+class _Misfit(Exception):  # noqa: N818 - never seen outside
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path or '/'}: {why}")
+
+
+# --- schemas ----------------------------------------------------------------------------------------------------------
+
+
+def parse(text: bytes) -> AvroType:
+    """Read a schema.
+
+    Raises:
+        SchemaError: it is none, or is nested too deeply.
+    """
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SchemaError(f"no JSON: {error}") from None
+    return _Parser().type_of(told, "", "", SCHEMA_DEPTH_MAX)
+
+
+class _Parser:
+    """Reads the types of one schema."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, AvroType] = {}
+
+    def type_of(self, told: Any, space: str, path: str, depth: int) -> AvroType:
+        """The type that a part of a schema declares or refers to; *space*: the namespace there."""
+        if not depth:
+            raise SchemaError(f"{path}: nested too deeply")
+        if isinstance(told, str):
+            return self._referred(told, space, path)
+        if isinstance(told, list):
+            parts = [self.type_of(one, space, f"{path}/{at}", depth - 1) for at, one in enumerate(told)]
+            kinds = [part.called() for part in parts]
+            if len(set(kinds)) < len(kinds) or "union" in kinds or not kinds:
+                raise SchemaError(f"{path or '/'}: a union has branches of different types, and no union among them")
+            return AvroType("union", parts=parts)
+        if not isinstance(told, dict):
+            raise SchemaError(f"{path or '/'}: no type")
+        kind: Any = told.get("type")
+        if isinstance(kind, dict | list):
+            return self.type_of(kind, space, path, depth - 1)
+        if kind in ("array", "map"):
+            inner = "items" if kind == "array" else "values"
+            return AvroType(kind, parts=[self.type_of(told.get(inner), space, f"{path}/{inner}", depth - 1)])
+        if kind in NAMED:
+            return self._declared(told, str(kind), space, path, depth)
+        return self._referred(kind, space, path)
+
+    def _referred(self, name: Any, space: str, path: str) -> AvroType:
+        if name in PRIMITIVES:
+            return AvroType(name)
+        found = self._named.get(_full(name, space)) if isinstance(name, str) else None
+        if found is None:
+            raise SchemaError(f"{path or '/'}: {json.dumps(name)[:80]} is no type")
+        return found
+
+    def _declared(self, told: dict[str, Any], kind: str, space: str, path: str, depth: int) -> AvroType:
+        name = told.get("name")
+        if not isinstance(name, str) or not name:
+            raise SchemaError(f"{path or '/'}: a {kind} has a name")
+        given = told.get("namespace")
+        whole = _full(name, given if isinstance(given, str) else space)
+        if whole in self._named:
+            raise SchemaError(f"{path or '/'}: {whole} is declared twice")
+        found = self._named[whole] = AvroType("record" if kind == "error" else kind, whole, _words(told.get("aliases")))
+        if kind == "fixed":
+            found.size = told.get("size", -1)
+            if type(found.size) is not int or found.size < 0:
+                raise SchemaError(f"{path or '/'}: a fixed has a size")
+        elif kind == "enum":
+            found.symbols, found.has_default = _words(told.get("symbols")), "default" in told
+            if not found.symbols or len(set(found.symbols)) < len(found.symbols):
+                raise SchemaError(f"{path or '/'}: an enum has different symbols")
+        else:
+            self._fields(found, told.get("fields"), path, depth)
+        return found
+
+    def _fields(self, record: AvroType, told: Any, path: str, depth: int) -> None:
+        space = record.name.rpartition(".")[0]
+        given: list[Any] = told if isinstance(told, list) else [None]
+        for one in given:
+            name = one.get("name") if isinstance(one, dict) else None
+            if not isinstance(name, str) or any(other.name == name for other in record.fields):
+                raise SchemaError(f"{path or '/'}: a record has fields with different names")
+            kind = self.type_of(one.get("type"), space, f"{path}/{name}", depth - 1)
+            record.fields.append(AvroField(name, kind, _words(one.get("aliases")), "default" in one))
+
+
+def _full(name: str, space: str) -> str:
+    return name if "." in name or not space else f"{space}.{name}"
+
+
+def _words(told: Any) -> tuple[str, ...]:
+    return tuple(one for one in told if isinstance(one, str)) if isinstance(told, list) else ()
+
+
+# --- comparison -------------------------------------------------------------------------------------------------------
+
+
+def not_read(reader: AvroType, writer: AvroType) -> list[str]:
+    """Why data that *writer* has written may not be read by *reader*, each with the path of a field; empty if all is."""
+    return _Resolution().refused(writer, reader, "")
+
+
+class _Resolution:
+    def __init__(self) -> None:
+        self._under_way: set[tuple[int, int]] = set()  # pairs of records: recursive ones meet themselves again
+        self._steps = 0
+
+    def refused(self, wrote: AvroType, reads: AvroType, path: str) -> list[str]:
+        """Why something that *wrote* allows may be refused by *reads*."""
+        self._steps += 1
+        if self._steps > SCHEMA_STEPS_MAX or len(self._under_way) > PAIRS_DEEP_MAX:
+            return [f"{path or '/'}: the schemas are too intricate to be compared"]
+        if wrote.kind == "union":
+            return [why for part in wrote.parts for why in self.refused(part, reads, path)]
+        if reads.kind == "union":
+            tried = [self.refused(wrote, part, path) for part in reads.parts]
+            return (
+                []
+                if not all(tried)
+                else [f"{path or '/'}: may be {wrote.called()}, which no branch of the union reads"]
+            )
+        if wrote.kind != reads.kind:
+            promoted = wrote.kind in PROMOTED.get(reads.kind, ())
+            return [] if promoted else [f"{path or '/'}: may be {wrote.called()}, and is read as {reads.called()}"]
+        if wrote.kind in NAMED and not _same_name(wrote, reads):
+            return [f"{path or '/'}: is called {wrote.name}, and is read as {reads.name}"]
+        return self._of_one_kind(wrote, reads, path)
+
+    def _of_one_kind(self, wrote: AvroType, reads: AvroType, path: str) -> list[str]:
+        here = path or "/"
+        if wrote.kind == "record":
+            return self._record(wrote, reads, path)
+        if wrote.kind in ("array", "map"):
+            return self.refused(wrote.parts[0], reads.parts[0], f"{path}/*")
+        found = [f"{here}: symbol {one} is not known" for one in wrote.symbols if one not in reads.symbols]
+        if wrote.size != reads.size:
+            found.append(f"{here}: has {wrote.size} bytes, and is read as {reads.size}")
+        return [] if reads.has_default else found
+
+    def _record(self, wrote: AvroType, reads: AvroType, path: str) -> list[str]:
+        pair = id(wrote), id(reads)
+        if pair in self._under_way:
+            return []
+        self._under_way.add(pair)
+        found: list[str] = []
+        written = {one.name: one for one in wrote.fields}
+        for one in reads.fields:
+            names = [name for name in (one.name, *one.aliases) if name in written]
+            if names:
+                found += self.refused(written[names[0]].type, one.type, f"{path}/{one.name}")
+            elif not one.has_default:
+                found.append(f"{path}/{one.name}: has no default, and is not written")
+        self._under_way.discard(pair)
+        return found
+
+
+def _same_name(wrote: AvroType, reads: AvroType) -> bool:
+    short = wrote.name.rpartition(".")[2]
+    return short in {name.rpartition(".")[2] for name in (reads.name, *reads.aliases)}
+
+
+# --- data -------------------------------------------------------------------------------------------------------------
+
+
+def checker(schema: AvroType) -> Callable[[bytes], str]:
+    """Return a function that tells, of the data of a message, the path to what does not fit, and why; "" if it fits."""
+
+    def check(data: bytes) -> str:
+        walk = _Walk(data)
+        try:
+            walk.value(schema, "", SCHEMA_DEPTH_MAX)
+            if walk.at != len(data):
+                raise _Misfit("", f"{len(data) - walk.at} bytes are left over")
+        except _Misfit as misfit:
+            return str(misfit)
+        return ""
+
+    return check
+
+
+class _Walk:
+    """A walk through one datum."""
+
+    def __init__(self, data: bytes) -> None:
+        self.at = 0
+        self._data = data
+        self._steps = STEPS_PER_BYTE * len(data) + STEPS_LEAST
+
+    def value(self, schema: AvroType, path: str, depth: int) -> None:
+        """Step over one value."""
+        self._steps -= 1
+        if self._steps < 0 or not depth:
+            raise _Misfit(path, "has more items than bytes" if depth else "is nested too deeply")
+        if schema.kind in SIZES or schema.kind == "fixed":
+            self._bytes(SIZES.get(schema.kind, schema.size), path)
+        elif schema.kind in ("bytes", "string"):
+            self._text(schema.kind, path)
+        elif schema.kind in ("array", "map"):
+            self._items(schema, path, depth)
+        elif schema.kind == "record":
+            for one in schema.fields:
+                self.value(one.type, f"{path}/{one.name}", depth - 1)
+        elif schema.kind == "union":
+            self.value(schema.parts[self._index(schema.parts, "branch", path)], path, depth - 1)
+        else:
+            self._number(schema, path)
+
+    def _number(self, schema: AvroType, path: str) -> None:
+        if schema.kind == "boolean":
+            if self._bytes(1, path) not in (b"\0", b"\1"):
+                raise _Misfit(path, "is no boolean")
+        elif schema.kind == "enum":
+            self._index(schema.symbols, "symbol", path)
+        elif not -(1 << 31) <= self._long(path) < 1 << 31 and schema.kind == "int":
+            raise _Misfit(path, "is no int")
+
+    def _index(self, of: Sequence[object], what: str, path: str) -> int:
+        at = self._long(path)
+        if not 0 <= at < len(of):
+            raise _Misfit(path, f"is no {what}")
+        return at
+
+    def _items(self, schema: AvroType, path: str, depth: int) -> None:
+        place = 0
+        while count := self._long(path):
+            if count < 0:  # with the bytes of the block
+                self._long(path)
+            for _ in range(abs(count)):
+                if schema.kind == "map":
+                    self._text("string", f"{path}/{place}")
+                self.value(schema.parts[0], f"{path}/{place}", depth - 1)
+                place += 1
+
+    def _text(self, kind: str, path: str) -> None:
+        text = self._bytes(self._long(path), path)
+        if kind == "string":
+            try:
+                text.decode()
+            except UnicodeDecodeError:
+                raise _Misfit(path, "is no text in UTF-8") from None
+
+    def _bytes(self, size: int, path: str) -> bytes:
+        end = self.at + size
+        if size < 0 or end > len(self._data):
+            raise _Misfit(path, "is cut off")
+        found = self._data[self.at : end]
+        self.at = end
+        return found
+
+    def _long(self, path: str) -> int:
+        number = 0
+        for place in range(LONG_BYTES_MAX):
+            if self.at == len(self._data):
+                raise _Misfit(path, "is cut off")
+            byte = self._data[self.at]
+            self.at += 1
+            number |= (byte & 0x7F) << 7 * place
+            if byte < 0x80:
+                return (number >> 1) ^ -(number & 1)
+        raise _Misfit(path, "is no number")
