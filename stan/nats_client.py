@@ -2,17 +2,36 @@
 
 Promises: a cancelled connect ends, a failed TLS handshake leaves nothing behind, and no name or password is sent before TLS is
 spoken if TLS was asked for. Has no data path of its own: subclasses add it. Besides these subclasses, this is the only place that
-uses nats-py's private attributes.
+uses nats-py's private attributes; it is the only one that imports nats-py, without what takes long and is seldom needed.
 """
 
 import asyncio
 from typing import Any
 
-from nats.aio.client import Client, Srv
-from nats.aio.transport import TcpTransport
-from nats.errors import SecureConnWantedError
-
+from stan.lazy_import import lazy_nats, with_web_sockets
 from stan.protocol.secure import offered
+
+with lazy_nats():
+    from nats.aio import transport as transports
+    from nats.aio.client import Client, Srv
+    from nats.aio.msg import Msg
+    from nats.aio.subscription import Subscription
+    from nats.aio.transport import TcpTransport, Transport
+    from nats.errors import ConnectionClosedError, Error, NoServersError, SecureConnWantedError
+    from nats.nuid import NUID
+
+__all__ = [
+    "NUID",
+    "Client",
+    "ConnectionClosedError",
+    "Error",
+    "Msg",
+    "NoServersError",
+    "RepairedClient",
+    "Subscription",
+    "TcpTransport",
+    "Transport",
+]
 
 
 class RepairedClient(Client):
@@ -29,6 +48,8 @@ class RepairedClient(Client):
         cancellations = task.cancelling() if task is not None else 0
         if self._secure and s.uri.scheme == "ws":
             raise SecureConnWantedError
+        if s.uri.scheme in ("ws", "wss"):
+            with_web_sockets(transports)
         try:
             await super()._connect_to_server(s)
         finally:

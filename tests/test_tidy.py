@@ -30,6 +30,7 @@ WORDS = {
     "stan.patterns",
     "stan.permissions",
     "stan.policies",
+    "stan.lazy_import",
     "stan.remembered",
 }
 LAYERS: tuple[set[str], ...] = (
@@ -74,7 +75,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "scheduler",
     ),
     "stan.edge": (
-        *("log", "histogram", "lazy_import", "nats", "batch_lookup", "runtime", "storage"),
+        *("log", "histogram", "nats", "batch_lookup", "runtime", "storage"),
         *(
             "reloading",
             "leadership",
@@ -126,6 +127,7 @@ IMPURE = {
 """What the broker as a value has no use for: clocks, chance, identity, files, network, processes."""
 
 IMPURE_ALL_THE_SAME = {
+    "stan.lazy_import": {"sys", "importlib", "contextlib"},
     "stan.config": {"pathlib"},  # names directories, opens none
     "stan.units": {"datetime"},  # reads dates, asks no clock
     "stan.protocol.kernel.server": {
@@ -134,7 +136,7 @@ IMPURE_ALL_THE_SAME = {
 }
 
 THIRD_PARTY = {
-    "nats": ("stan.nats_client", "stan.edge.nats.connection", "stan_client"),
+    "nats": ("stan.nats_client",),  # which leaves out what takes long to import
     "pysyncobj": ("stan.raft.pysyncobj",),
     "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sql.sqlfile"),

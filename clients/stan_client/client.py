@@ -14,11 +14,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
 
-from nats.aio.client import Client as NatsClient
-
 from stan.protocol.compaction import DELETE_HEADER
 from stan_client.connected import Connected
-from stan_client.connection import CONNECT_FAILURES, BorrowedLink, ClientConnection, NatsLink, for_nats
+from stan_client.connection import (
+    CONNECT_FAILURES,
+    BorrowedLink,
+    ClientConnection,
+    NatsClient,
+    NatsLink,
+    for_nats,
+)
 from stan_client.deadlines import deadline, left_s
 from stan_client.errors import (
     BadConnectionError,

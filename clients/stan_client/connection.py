@@ -17,15 +17,10 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Protocol
 
-from nats.aio.client import Client as NatsClient
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription as NatsSubscription
-from nats.aio.transport import TcpTransport, Transport
-from nats.errors import ConnectionClosedError as NatsClosedError
-from nats.errors import Error as NatsError
-from nats.errors import NoServersError
-
-from stan.nats_client import RepairedClient
+from stan.nats_client import Client, Msg, NoServersError, RepairedClient, TcpTransport, Transport
+from stan.nats_client import ConnectionClosedError as NatsClosedError
+from stan.nats_client import Error as NatsError
+from stan.nats_client import Subscription as NatsSubscription
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import split
 from stan.protocol.secure import told
@@ -40,6 +35,9 @@ OUTBOUND_BYTES_HIGH = 4 * 1024 * 1024
 
 RECONNECT_WAIT_S = 0.25
 """Pause of nats-py between two attempts to reach the same server."""
+
+NatsClient = Client
+"""nats-py's client, as callers may hand one in."""
 
 CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
 """Errors that ClientConnection.open may raise."""

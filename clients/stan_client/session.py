@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.message import DecodeError
-from nats.nuid import NUID
 
+from stan.nats_client import NUID
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire

@@ -6,7 +6,8 @@
 
 The class's JSON Schema has to be one of the registered versions of the channel's schema; messages name it in the header
 `stan-schema`. A class that is not registered is refused and never registered by itself: a program that was changed by accident
-would change the contract. With `register` it is, if it keeps the promise of compatibility. Titles and descriptions are no part of it.
+would change the contract. With `register` it is, if it keeps the promise of compatibility. Titles and descriptions are no
+part of it.
 """
 
 import json

@@ -4,7 +4,6 @@ So an answer does not wait for what other commands need, and the list of command
 """
 
 import os
-import sys
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -12,12 +11,9 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined] # public in the text, not in the module
 from typer.core import TyperCommand, TyperGroup
 
-from stan.cli.support import contexts
-from stan.edge.lazy_import import lazy_nats
 from stan.log.files.disk import OWNER_ALONE
 
 WATCH_S: Final = 2.0
-WEB_SOCKETS: Final = ("ws://", "wss://")
 
 MESSAGES: Final = "Messages"
 LOOK: Final = "Look and mend"
@@ -178,18 +174,10 @@ def stan() -> None:
 
 def main() -> None:
     """Entry point of the `stan` command."""
-    with lazy_nats(web_sockets=_web_sockets()):
-        import_module("stan_client")
     if "_STAN_COMPLETE" in os.environ:  # a shell asks
         completion_init()
     os.umask(OWNER_ALONE)  # backups hold messages, contexts passwords
     app(prog_name="stan")
-
-
-def _web_sockets() -> bool:
-    """Whether NATS may have to be reached so."""
-    told = [*sys.argv, os.environ.get("STAN_SERVER", ""), *contexts.texts()]
-    return any(scheme in text for text in told for scheme in WEB_SOCKETS)
 
 
 if __name__ == "__main__":

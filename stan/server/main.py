@@ -166,13 +166,11 @@ def _run(
     again: "Callable[[], Parsed]",
 ) -> int:
     """Serve until a signal ends it; *received* has those that came before. Returns the exit code."""
-    from stan.edge.lazy_import import lazy_nats  # noqa: PLC0415 - nats-server starts meanwhile
-
     gc.disable()  # what is imported stays; no collection needs to look at it, now or later
-    with lazy_nats(web_sockets=any(url.startswith("ws") for url in config.nats.urls)):
-        import asyncio  # noqa: PLC0415
+    import asyncio  # noqa: PLC0415 - nats-server starts meanwhile
 
-        from stan.server.compose import serve  # noqa: PLC0415
+    from stan.server.compose import serve  # noqa: PLC0415
+
     gc.freeze()
     gc.enable()
 

@@ -5,10 +5,12 @@ import shutil
 import subprocess
 from collections.abc import Callable, Coroutine
 from typing import Any
+from urllib.parse import urlparse
 
 import pytest
 import uvloop
 from nats.aio.client import Client as NatsClient
+from nats.aio.client import Srv
 from stan_client.connection import BorrowedLink, ClientConnection, for_nats
 
 from stan.protocol.frames import Frame
@@ -174,7 +176,7 @@ async def test_cancellation_that_meets_a_refused_connect_is_kept(monkeypatch) ->
             raise ConnectionRefusedError from None  # as wait_for of Python 3.11 does it
 
     monkeypatch.setattr(NatsClient, "_connect_to_server", refused)
-    connecting = asyncio.create_task(ClientConnection()._connect_to_server(object()))
+    connecting = asyncio.create_task(ClientConnection()._connect_to_server(Srv(urlparse("nats://127.0.0.1:1"))))
     await asyncio.sleep(0)
     connecting.cancel()
     with pytest.raises(asyncio.CancelledError):

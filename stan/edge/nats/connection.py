@@ -12,13 +12,10 @@ from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from nats.aio.transport import TcpTransport
-from nats.errors import Error as NatsError
-from nats.errors import NoServersError
-
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
-from stan.nats_client import RepairedClient
+from stan.nats_client import Error as NatsError
+from stan.nats_client import NoServersError, RepairedClient, TcpTransport
 from stan.protocol.secure import told
 from stan.types import SECOND
 

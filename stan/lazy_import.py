@@ -1,8 +1,9 @@
 """Makes nats-py quick to import: what it imports for features that the broker does not use is left out, or waits for its use.
 
 Promises that nothing changes but the time: JetStream is loaded if somebody touches it, aiohttp and importlib.metadata can be
-imported again afterwards. Never imports nats-py itself. Old test harnesses expect an answer of the server half a second
-after they have started it, and this is a fifth of its start.
+imported again afterwards, and nats-py has aiohttp as soon as a connection needs it. Never imports nats-py itself. Old test
+harnesses expect an answer of the server half a second after they have started it, and this is a fifth of its start; of a
+Python worker of Spark it is a third.
 """
 
 import sys
@@ -25,9 +26,9 @@ class _LateModule(ModuleType):
 
 
 @contextmanager
-def lazy_nats(*, web_sockets: bool) -> Iterator[None]:
-    """Import nats-py inside of this block; with *web_sockets*, in full."""
-    if web_sockets or _PACKAGE in sys.modules:
+def lazy_nats() -> Iterator[None]:
+    """Import nats-py inside of this block."""
+    if _PACKAGE in sys.modules:
         yield
         return
     hidden = [name for name in _UNUSED if name not in sys.modules]
@@ -40,3 +41,12 @@ def lazy_nats(*, web_sockets: bool) -> Iterator[None]:
             del sys.modules[name]
         if (package := sys.modules.get(_PACKAGE)) is not None:
             vars(package).setdefault(_LATE, late)
+
+
+def with_web_sockets(transports: ModuleType) -> None:
+    """Give nats-py's module of *transports* what it needs for web sockets.
+
+    Raises:
+        ImportError: aiohttp is not installed.
+    """
+    transports.aiohttp = import_module("aiohttp")  # type: ignore[attr-defined]

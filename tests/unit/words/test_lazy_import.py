@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-QUICK = "import sys\nfrom stan.edge.lazy_import import lazy_nats\nwith lazy_nats(web_sockets={}):\n    import nats.aio.client\n"
+QUICK = "import sys\nfrom stan.lazy_import import lazy_nats\nwith lazy_nats():\n    import nats.aio.client\n"
 
 
-def said(code: str, *, web_sockets: bool = False) -> str:
+def said(code: str) -> str:
     """What *code* prints after the import."""
-    command = [sys.executable, "-c", QUICK.format(web_sockets) + code]
+    command = [sys.executable, "-c", QUICK + code]
     return subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout.strip()
 
 
@@ -30,5 +30,8 @@ def test_quick_import_lets_hidden_modules_be_imported_afterwards():
     assert said("from importlib.metadata import version\nprint(bool(version('nats-py')))") == "True"
 
 
-def test_import_for_web_sockets_is_complete():
-    assert said("print('nats.js.api' in sys.modules)", web_sockets=True) == "True"
+def test_web_sockets_have_what_they_need_when_they_are_asked_for():
+    code = (
+        "from stan.lazy_import import with_web_sockets\nfrom nats.aio import transport\nwith_web_sockets(transport)\n"
+    )
+    assert said(f"{code}print(transport.aiohttp.ClientSession.__name__)") == "ClientSession"
