@@ -25,7 +25,7 @@ from tests.sim.world import World
 BUDGET = {
     "publish, alone": 76,
     "publish, leader": 235,
-    "publish, follower": 126,
+    "publish, both followers": 203,  # together: which of them is waited for differs from seed to seed
     "replayed batch, alone": 31,
 }
 """Calls for one synchronous publish, or for one delivered batch of replay with its acks."""
@@ -158,7 +158,7 @@ def test_publish_in_a_cluster(calls):
     counts = calls.of(world, lambda: [client.publish_and_wait("a") for _ in range(MESSAGES)])
     leader = world.leader(world.history.group_of["a"]).name
     within("publish, leader", counts.pop(leader) / MESSAGES)
-    within("publish, follower", max(counts.values()) / MESSAGES)
+    within("publish, both followers", sum(counts.values()) / MESSAGES)
 
 
 def test_replay_alone(alone, calls):

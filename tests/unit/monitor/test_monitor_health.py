@@ -68,6 +68,7 @@ def node(harness, **told):
             logs={1: SimpleNamespace(channel=lambda _uid: FakeChannel())},
         ),
         "runtime": SimpleNamespace(now=lambda: 100, syncs=Histogram((10, 20))),
+        "tracing": None,
     }
     return SimpleNamespace(**standard | told)
 
