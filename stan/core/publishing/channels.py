@@ -183,8 +183,8 @@ class LiveChannels:
     def open(self, name: bytes, opened: Opened, group: GroupId | None = None) -> None:
         """Find or create channel *name* (a valid name); *opened* is called at once, or once the creation is committed or has
         failed. *group*: the one in which the channel has to be, and which this node leads; None: wherever it belongs."""
-        if name in self.context.leading.held.by_name:
-            return  # whoever takes the channel over has heard the request
+        if self.is_left_to_another(name):
+            return
         channel = self.by_name.get(name)
         where = self.context.group_number(name) if group is None else group
         elsewhere = self._is_elsewhere(name, where) if group is not None else ""
@@ -199,6 +199,13 @@ class LiveChannels:
         else:
             self.opening[name] = Opening(where, [opened])
             self._create(name, Nanos(self.context.clock.now + limits.FORWARD_PATIENCE))
+
+    def is_left_to_another(self, name: bytes) -> bool:
+        """True if another node does what is asked of a channel, which it has heard, too: the one that takes over a channel which
+        moves, or the leader of the group in which the channel was made meanwhile."""
+        info = self.context.meta.channels.get(name)
+        made_elsewhere = info is not None and name not in self.by_name and not self.context.leads(info.group)
+        return made_elsewhere or name in self.context.leading.held.by_name
 
     def _is_elsewhere(self, name: bytes, group: GroupId) -> str:
         """Why a channel cannot be in *group*; "" if it can."""

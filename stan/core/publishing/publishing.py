@@ -349,6 +349,8 @@ class Publishing:
             self.context.outgoing.pub_acks.append(acks)
 
     def _open(self, batch: Publishes) -> None:
+        if self.channels.is_left_to_another(batch.channel):
+            return
         if self.context.clustered and self._is_too_much():
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return

@@ -382,6 +382,20 @@ def test_publishes_of_an_unknown_connection_wait_for_the_metadata_in_order(node)
     assert not node.broker.parts.publishing.waiting_publishers
 
 
+def test_what_waited_for_the_metadata_is_left_to_the_leader_of_the_group_in_which_the_channel_was_made(node):
+    """It has heard the publishes, too; a refusal here would say of a stored message that it is not."""
+    node.lead()
+    assert node.publish("bar", b"1", client_id="new") == []
+    node.feed_client("new")
+    node.feed_channel("bar", group=2)
+    node.meta_says(len(node.logs[0]))
+    assert node.pub_acks() == []
+    assert node.publish("bar", b"2", client_id="new") == []
+    publishing = node.broker.parts.publishing
+    assert not publishing.waiting_for_metadata
+    assert not any(publishing.blocked_bytes.values())
+
+
 def test_others_do_not_wait_with_them(node):
     node.lead()
     new, known = pub_frame("foo", "n", b"n", "new", "conn-new"), pub_frame("foo", "k", b"k")
