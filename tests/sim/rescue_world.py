@@ -26,6 +26,8 @@ from tests.sim.tasks import in_thread
 
 BEHIND = 1_000_000
 """Numbers of messages that are published behind the rescue begin here."""
+LIVES_MAX = 1000
+"""Connections of one client before the rescue at most."""
 ATTEMPTS_MAX = 60
 REFUSED = "was rescued without"
 
@@ -226,6 +228,7 @@ class RescueWorld(ClusterWorld):
         if not self.rescued_at:
             return
         for client in self.clients.values():
+            client.life += LIVES_MAX  # other connections and inboxes than before: positions of then may still be sent to those
             if isinstance(client, Publisher):
                 client.number = BEHIND
                 continue
