@@ -20,8 +20,6 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from stan_client.errors import StanClientError
-
 OLDEST: Final = 17
 """Oldest Java for Spark 4, which runs on 17, 21 and 25."""
 ASKING_SECONDS_MAX: Final = 60.0
@@ -37,7 +35,7 @@ exec {java} "$@"
 """
 
 
-class NoJavaError(StanClientError, RuntimeError):
+class NoJavaError(RuntimeError):
     """Spark cannot run here; the text says what to install."""
 
 

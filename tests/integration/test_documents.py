@@ -63,6 +63,7 @@ class Elsewhere(NamedTuple):
 
 ELSEWHERE = (
     Elsewhere("README.md", "python3 -m venv", "installs from the network", "tests/deploy/test_image_steps.py"),
+    Elsewhere("docs/tracing.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere("docs/security.md", ".venv/bin/pip", "installs from the network", "tests/deploy/test_image_steps.py"),
     Elsewhere("docs/spark.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere(
