@@ -720,9 +720,8 @@ def check_deliveries(history):
         first = next(e.at for e in history.events if isinstance(e, Delivered) and (e.sub.consumer, e.sequence) == key)
         # Earlier deliveries may have gone to a member that was dead, and not given up yet.
         peace = left[consumer] < first - (SLACK if counts[key][0] <= 1 else UNNOTICED)
-        peace = peace and not history.explained_after(
-            first, FOREVER, history.members[consumer]
-        )  # it may swallow later ones
+        # A fault may swallow later ones, as may a member that has died before, and is not known to be dead yet.
+        peace = peace and not history.explained_after(first - UNNOTICED, FOREVER, history.members[consumer])
         # One that may have been sent before counts as sent; and who was dead already has got the first ones.
         begun = counts[key][0] if left[consumer] else min(counts[key][0], 1)
         if peace and counts[key] != list(range(begun, history.max_deliver)):

@@ -32,6 +32,10 @@ def test_a_member_with_one_message_at_a_time_has_the_time_to_fail_with_all():
     assert ClusterVerdicts(300086).run() == []
 
 
+def test_a_member_that_is_dead_and_not_given_up_yet_may_get_the_last_delivery():
+    assert NodeVerdicts(300106).run() == []
+
+
 def forgets_counts(monkeypatch):
     monkeypatch.setattr(group, "counted_runs", lambda flat, _counts: iter(Runs(_uncounted(flat))))
 
