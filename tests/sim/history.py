@@ -955,7 +955,8 @@ def check_causes(history):
                 # Who leads next hears once more what clients said to the leader before; a member's link may keep what it says.
                 "negative ack": failed[consumer, event.sequence] >= (1 if faulty or late else since - CROSSING),
                 "member gone": gone,
-                "resumed": gone,
+                # A client may die before it hears that it has subscribed: then nobody here knows of a subscription that ended.
+                "resumed": gone or since < event.sub.joined_at,
                 "leader changed": led_anew,
                 "server changed": led_anew or any(published <= at <= event.at for at in history.taken_back[group]),
                 "moved": history.operated(consumer, 0, event.at),

@@ -18,4 +18,4 @@ def test_damaged_rows_are_told_and_nothing_is_lost_or_skipped(first):
         assert world.run() == [], f"replay with: python -m tests.sim --world damaged-state --seed {seed}"
         struck += world.struck
         told += world.told
-    assert struck >= told > 0
+    assert 2 * struck >= told > 0  # a row whose group is damaged is told of, and that it is missing in its own
