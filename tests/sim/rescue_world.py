@@ -228,7 +228,7 @@ class RescueWorld(ClusterWorld):
         if not self.rescued_at:
             return
         for client in self.clients.values():
-            client.life += LIVES_MAX  # other connections and inboxes than before: positions of then may still be sent to those
+            client.life += LIVES_MAX  # other inboxes than before: what is sent to positions of then does not come here
             if isinstance(client, Publisher):
                 client.number = BEHIND
                 continue
