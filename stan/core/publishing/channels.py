@@ -183,7 +183,7 @@ class LiveChannels:
     def open(self, name: bytes, opened: Opened, group: GroupId | None = None) -> None:
         """Find or create channel *name* (a valid name); *opened* is called at once, or once the creation is committed or has
         failed. *group*: the one in which the channel has to be, and which this node leads; None: wherever it belongs."""
-        if self.is_left_to_another(name):
+        if name in self.context.leading.held.by_name or (group is None and self.is_left_to_another(name)):
             return
         channel = self.by_name.get(name)
         where = self.context.group_number(name) if group is None else group
