@@ -28,7 +28,7 @@ from stan.core.state.group import Cursor, CursorKind, Subscription
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
-from stan.errors import BUSY, INVALID_ADMIN
+from stan.errors import INVALID_ADMIN
 from stan.patterns import ChannelLimits, valid_name
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import Nanos
@@ -108,7 +108,7 @@ class AdminListing:
 
     def _begin(self, report: _Report) -> None:
         if len(self._reports) >= limits.REPORTS_MAX:
-            report.accepted.refuse(BUSY, retry=True)
+            report.accepted.busy()
             return
         self._reports.append(report)
         if len(self._reports) == 1:
@@ -120,7 +120,7 @@ class AdminListing:
         while self._reports and left > 0:
             report = self._reports.popleft()
             if not self.context.holds(report.accepted.groups):
-                report.accepted.refuse(BUSY, retry=True)
+                report.accepted.busy()
                 continue
             for cost in report.steps:
                 left -= cost

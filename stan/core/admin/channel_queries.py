@@ -23,7 +23,6 @@ from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import SCALE_NEEDED, ChannelInfo
 from stan.errors import (
-    BUSY,
     CHANNEL_DELETING,
     INVALID_BOOKMARK,
     INVALID_QUESTION,
@@ -77,7 +76,7 @@ class ChannelQueries:
     def _tell_or_wait(self, accepted: AcceptedRequest, known: bool) -> None:  # noqa: FBT001 - an answer
         request: pb.InfoRequest = accepted.request
         if not known:
-            accepted.refuse(BUSY, retry=True)
+            accepted.busy()
             return
         watched = {
             position.channel: position.sequence
@@ -87,12 +86,12 @@ class ChannelQueries:
         if not watched or self.long_poll.is_newer(watched):
             self._tell(accepted)
         elif not self.long_poll.add(watched, request.wait_ms * MILLISECOND, partial(self._tell, accepted)):
-            accepted.refuse(BUSY, retry=True)
+            accepted.busy()
 
     def _tell(self, accepted: AcceptedRequest) -> None:
         context = self.context
         if not context.holds(accepted.groups):
-            accepted.refuse(BUSY, retry=True)
+            accepted.busy()
             return
         response: pb.InfoResponse = accepted.begin_answer()
         room = context.nats.payload_bytes_max - HEAD_ROOM

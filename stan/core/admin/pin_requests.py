@@ -42,7 +42,7 @@ class PinRequests:
             if info is not None and info.move:
                 self.moves.cancel(info.move)
             pin = entries.Pin(channel=request.channel, group=request.group)
-            accepted.change_meta(lambda result: result.pins_changed, pin_channel=pin)
+            accepted.change_meta(lambda result: {"changed": int(result.pins_changed)}, pin_channel=pin)
 
     def _refusal(self, request: pb.PinChannelRequest, pool: int) -> str:
         context, placed_by = self.context, self.context.placed_by(request.channel)

@@ -50,7 +50,7 @@ class PolicyRequests:
         elif rule.schema == VALID and not json_data.AVAILABLE:
             accepted.refuse(NO_LIBRARY)
         else:
-            accepted.change_meta(lambda result: result.policies_changed, set_policy=row_of(rule))
+            accepted.change_meta(lambda result: {"changed": int(result.policies_changed)}, set_policy=row_of(rule))
 
     def _list(self, accepted: AcceptedRequest) -> None:
         request: pb.PoliciesRequest = accepted.request

@@ -1,6 +1,5 @@
 """The pool of groups grows on request: the metadata's leader decides how, and opens the new groups once they have leaders."""
 
-from stan import errors
 from stan.core.clients.nodes import NodeRequests
 from stan.core.context import BrokerContext
 from stan.core.requests.request import AcceptedRequest
@@ -31,7 +30,7 @@ class PoolRequests:
         if not context.clustered:
             accepted.refuse(ALONE)
         elif context.meta.info is None:
-            accepted.refuse(errors.BUSY, retry=True)
+            accepted.busy()
         elif groups == context.pool and context.meta.pool.growths:
             accepted.answer()  # asked again: the answer to the first request was lost
         elif refusal := self._refusal(groups):
@@ -39,16 +38,8 @@ class PoolRequests:
         elif isinstance(growth := self.nodes.heard.growth(groups), str):
             accepted.refuse(f"stan: {growth}", retry=True)
         else:
-
-            def done(result: object, error: str) -> None:
-                if not isinstance(result, MetaResult):
-                    accepted.refuse(error or errors.BUSY, retry=True)
-                elif result.error:
-                    accepted.refuse(result.error)
-                else:
-                    accepted.answer(changed=growth.groups - growth.before)
-
-            context.change_meta(done, grow_pool=growth)
+            more = growth.groups - growth.before
+            accepted.change_meta(lambda _result: {"changed": more}, grow_pool=growth)
 
     def _refusal(self, groups: int) -> str:
         """Why the metadata does not have so many groups; "" if it may."""

@@ -10,7 +10,7 @@ from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MetaResult
-from stan.core.state.schemas import SCHEMA_CHANGED, SCHEMA_LEVEL_TOO_LOW
+from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW
 from stan.errors import go_quote
 from stan.level import SCALE
 from stan.patterns import valid_name
@@ -59,7 +59,7 @@ class SchemaRequests:
             accepted.refuse(error)
             return None, 0
         if context.meta.info is None:
-            accepted.refuse(errors.BUSY, retry=True)
+            accepted.busy()
             return None, 0
         found = context.meta.schemas.by_pattern.get(request.pattern)
         promise = request.compatibility if request.HasField("compatibility") else found.compatibility if found else 0
@@ -116,17 +116,12 @@ class SchemaRequests:
             accepted.answer(schema_version=known)
             return
 
-        def done(result: object, error: str) -> None:
-            if not isinstance(result, MetaResult):
-                accepted.refuse(error or errors.BUSY, retry=True)
-            elif result.error:
-                accepted.refuse(result.error, retry=result.error == SCHEMA_CHANGED)
-            else:
-                now = self.context.meta.schemas.by_pattern[change.pattern]
-                given = change.add.version or now.last
-                accepted.answer(schema_version=known or given, changed=int(result.schemas_changed))
+        def registered(result: MetaResult) -> dict[str, object]:
+            now = self.context.meta.schemas.by_pattern[change.pattern]
+            given = change.add.version or now.last
+            return {"schema_version": known or given, "changed": int(result.schemas_changed)}
 
-        self.context.change_meta(done, schema=change)
+        accepted.change_meta(registered, schema=change)
 
     # --- removing and listing --------------------------------------------------------------------------------------------
 
@@ -137,22 +132,13 @@ class SchemaRequests:
         if not _is_pattern(request.pattern):
             accepted.refuse(errors.INVALID_ADMIN)
         elif self.context.meta.info is None:
-            accepted.refuse(errors.BUSY, retry=True)
+            accepted.busy()
         elif found is None:
             accepted.refuse(UNKNOWN_SCHEMA.format(name))
         elif request.schema_version and not any(one.version == request.schema_version for one in found.versions):
             accepted.refuse(UNKNOWN_SCHEMA_VERSION.format(name, request.schema_version))
         else:
             gone = 1 if request.schema_version else len(found.versions)
-
-            def done(result: object, error: str) -> None:
-                if not isinstance(result, MetaResult):
-                    accepted.refuse(error or errors.BUSY, retry=True)
-                elif result.error:
-                    accepted.refuse(result.error, retry=result.error == SCHEMA_CHANGED)
-                else:
-                    accepted.answer(changed=gone)
-
             change = entries.SchemaChange(
                 pattern=request.pattern,
                 changed=found.changed,
@@ -161,7 +147,7 @@ class SchemaRequests:
                 remove=request.schema_version,
                 remove_all=not request.schema_version,
             )
-            self.context.change_meta(done, schema=change)
+            accepted.change_meta(lambda _result: {"changed": gone}, schema=change)
 
     def listed(self, accepted: AcceptedRequest) -> None:
         """A SchemasRequest."""

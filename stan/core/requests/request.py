@@ -1,8 +1,8 @@
 """A request that this node has to answer."""
 
 import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
@@ -10,8 +10,12 @@ from stan.core.context import BrokerContext, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.requests.table import RequestKind
 from stan.core.state.meta import MetaResult
+from stan.core.state.schemas import SCHEMA_CHANGED
 from stan.errors import BUSY, go_quote
 from stan.types import GroupId
+
+PASSING: Final = frozenset((SCHEMA_CHANGED,))
+"""Errors of changes of the metadata that are gone when the client asks again."""
 
 Send = Callable[[bytes, bytes, tuple[GroupId, ...]], None]
 """Sends an answer: called with the reply subject, the payload, and the groups on whose state the answer depends."""
@@ -63,17 +67,17 @@ class AcceptedRequest(NamedTuple):
         """Send a response; it leaves only while no other node can lead the request's groups."""
         self.send(self.reply, response.SerializeToString(), self.groups)
 
-    def change_meta(self, has_changed: Callable[[MetaResult], bool], **change: object) -> None:
-        """Change the metadata as `BrokerContext.change_meta` does, and answer once it is known what came of it: an error, or in
-        `changed` 1 if *has_changed*, else 0."""
+    def change_meta(self, answer: Callable[[MetaResult], Mapping[str, object]], **change: object) -> None:
+        """Change the metadata as `BrokerContext.change_meta` does, and answer once it is known what came of it: an error, or the
+        fields that *answer* tells."""
 
         def done(result: object, error: str) -> None:
             if not isinstance(result, MetaResult):
                 self.refuse(error or BUSY, retry=True)
             elif result.error:
-                self.refuse(result.error)
+                self.refuse(result.error, retry=result.error in PASSING)
             else:
-                self.answer(changed=int(has_changed(result)))
+                self.answer(**answer(result))
 
         self.context.change_meta(done, **change)
 
