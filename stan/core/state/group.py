@@ -899,20 +899,8 @@ class GroupMachine:
         return ""
 
     def _take_cursor(self, row: pb.Cursor, index: RaftIndex) -> Cursor:
-        last = LastMember(self._new_id() if row.subscription_id else 0, _settings_of(row))
-        cursor = Cursor(
-            cursor_id=self._new_id(),
-            uid=ChannelUid(row.uid),
-            kind=CursorKind(row.kind),
-            name=row.name,
-            client_id=row.client_id,
-            last_sent=row.last_sent,
-            to_redeliver=from_flat(row.to_redeliver, row.counts),
-            last_member=last,
-            maybe_sent_until=row.maybe_sent_until,
-            start_sequence=row.start_sequence,
-            override=of_row(row.override) if row.HasField("override") else None,
-        )
+        last = self._new_id() if row.subscription_id else 0
+        cursor = cursor_of(row, self._new_id(), last)
         if cursor.override is not None and cursor.override.epoch:
             cursor.override.epoch = index  # epochs are indexes of this group's log
         self._index_cursor(cursor)
@@ -920,19 +908,10 @@ class GroupMachine:
         return cursor
 
     def _take_member(self, cursor: Cursor, row: pb.Subscription, joined: int) -> None:
-        member = Subscription(
-            subscription_id=self._new_id(),
-            cursor_id=cursor.cursor_id,
-            client_id=row.client_id,
-            incarnation=row.incarnation,
-            settings=_settings_of(row),
-            ack_key=row.ack_key,
-            ack_group=row.ack_group if row.ack_group != self.group else 0,
-            last_sent=row.last_sent,
-            reply=row.reply,
-            joined=joined,
-            pending=from_flat(row.pending, row.counts),
-        )
+        member = subscription_of(row, self._new_id(), cursor.cursor_id)
+        member.joined = joined
+        if member.ack_group == self.group:
+            member.ack_group = 0
         self._index_member(cursor, member)
         self.dirty.subscriptions.add(member.subscription_id)
 
@@ -1006,6 +985,41 @@ _WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
 }
 """Changes that concern more than one component; each returns why the change was refused, or ""."""
 _OF_MOVES: Final = frozenset({"arriving", "arrived", "arrival_dropped", "depart", "departed", "returned"})
+
+
+def cursor_of(row: pb.Cursor, cursor_id: int, last_subscription_id: int) -> Cursor:
+    """The cursor that a row tells, under the numbers that it has in this group."""
+    return Cursor(
+        cursor_id=cursor_id,
+        uid=ChannelUid(row.uid),
+        kind=CursorKind(row.kind),
+        name=row.name,
+        client_id=row.client_id,
+        last_sent=row.last_sent,
+        to_redeliver=from_flat(row.to_redeliver, row.counts),
+        last_member=LastMember(last_subscription_id, _settings_of(row)),
+        maybe_sent_until=row.maybe_sent_until,
+        start_sequence=row.start_sequence,
+        override=of_row(row.override) if row.HasField("override") else None,
+    )
+
+
+def subscription_of(row: pb.Subscription, subscription_id: int, cursor_id: int) -> Subscription:
+    """The subscription that a row tells, under the numbers that it and its cursor have in this group."""
+    return Subscription(
+        subscription_id=subscription_id,
+        cursor_id=cursor_id,
+        client_id=row.client_id,
+        incarnation=row.incarnation,
+        settings=_settings_of(row),
+        ack_key=row.ack_key,
+        ack_group=row.ack_group,
+        last_sent=row.last_sent,
+        reply=row.reply,
+        joined=row.joined,
+        pending=from_flat(row.pending, row.counts),
+        served=ServedBy(row.replica, row.served_by, row.served_since, row.server_instance) if row.replica else LEADER,
+    )
 
 
 def _settings_of(row: pb.Cursor | pb.Subscription) -> SubscriptionSettings:

@@ -5,10 +5,8 @@ Rows are protobuf messages of entries.proto; other code keeps them in the tables
 
 from collections.abc import Iterable
 
-from stan.core.base.runs import from_flat, pairs
-from stan.core.state.cursor_override import of_row
-from stan.core.state.group import Cursor, CursorKind, GroupMachine, LastMember, Subscription, SubscriptionSettings
-from stan.core.state.serving import LEADER, ServedBy
+from stan.core.base.runs import pairs
+from stan.core.state.group import Cursor, GroupMachine, Subscription, cursor_of, subscription_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid
 
@@ -66,46 +64,13 @@ def subscription_row(member: Subscription) -> pb.Subscription:
 def load_group(machine: GroupMachine, cursors: Iterable[pb.Cursor], members: Iterable[pb.Subscription]) -> None:
     """Fill a new machine with rows; members join their cursor in the order in which they have joined it."""
     for row in cursors:
-        cursor = Cursor(
-            cursor_id=row.cursor_id,
-            uid=ChannelUid(row.uid),
-            kind=CursorKind(row.kind),
-            name=row.name,
-            client_id=row.client_id,
-            last_sent=row.last_sent,
-            to_redeliver=from_flat(row.to_redeliver, row.counts),
-            last_member=LastMember(row.subscription_id, _settings(row)),
-            maybe_sent_until=row.maybe_sent_until,
-            start_sequence=row.start_sequence,
-            override=of_row(row.override) if row.HasField("override") else None,
-        )
+        cursor = cursor_of(row, row.cursor_id, row.subscription_id)
         machine._index_cursor(cursor)  # noqa: SLF001 - this module is the machine's other half
         machine.next_id = max(machine.next_id, cursor.cursor_id + 1, row.subscription_id + 1)
     for member in sorted(members, key=lambda row: row.joined or row.ack_key):
-        machine._index_member(  # noqa: SLF001
-            machine.cursors[member.cursor_id],
-            Subscription(
-                subscription_id=member.subscription_id,
-                cursor_id=member.cursor_id,
-                client_id=member.client_id,
-                incarnation=member.incarnation,
-                settings=_settings(member),
-                ack_key=member.ack_key,
-                last_sent=member.last_sent,
-                reply=member.reply,
-                joined=member.joined,
-                ack_group=member.ack_group,
-                pending=from_flat(member.pending, member.counts),
-                served=ServedBy(member.replica, member.served_by, member.served_since, member.server_instance)
-                if member.replica
-                else LEADER,
-            ),
-        )
+        made = subscription_of(member, member.subscription_id, member.cursor_id)
+        machine._index_member(machine.cursors[member.cursor_id], made)  # noqa: SLF001
         machine.next_id = max(machine.next_id, member.subscription_id + 1)
-
-
-def _settings(row: pb.Cursor | pb.Subscription) -> SubscriptionSettings:
-    return SubscriptionSettings(row.inbox, row.ack_inbox, row.max_in_flight, row.ack_wait_s)
 
 
 def snapshot_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:
