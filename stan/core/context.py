@@ -202,9 +202,8 @@ class ServingState:
 
     groups: tuple[tuple[GroupId, ChannelGroup], ...] = ()  # that this node does not lead, with cursors that it serves
     leases: dict[GroupId, Nanos] = field(default_factory=dict)  # until when it may do so; of groups that it has served
-    acks: frozenset[int] = (
-        frozenset()
-    )  # groups, ACK_GROUPS added, of whose subscriptions with a wish this node serves some
+    # Groups, ACK_GROUPS added, of whose subscriptions with a wish this node serves some.
+    acks: frozenset[int] = frozenset()
     told: list[Callable[[], None]] = field(default_factory=list)  # called when `acks` has changed
 
     def lapsed(self, groups: Iterable[GroupId], now: Nanos) -> set[GroupId]:

@@ -63,9 +63,8 @@ def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
         return ""
     if group.leader is None:
         view = node.broker.view
-        return (
-            "" if view.pool_open < number <= view.pool else NO_LEADER
-        )  # new groups hold nothing before all have leaders
+        # New groups hold nothing before all have leaders.
+        return "" if view.pool_open < number <= view.pool else NO_LEADER
     if group.leads and group.lease_until() <= node.runtime.now():
         return "this node leads it, and hears no majority"
     if not node.storage.is_intact(number):

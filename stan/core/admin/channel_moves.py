@@ -41,9 +41,8 @@ class _Moving:
 
     asked: dict[tuple[str, int], int] = field(default_factory=dict)  # entry, move -> Nanos: not proposed again before
     held_since: dict[int, int] = field(default_factory=dict)  # move -> Nanos
-    unsent: set[ChannelUid] = field(
-        default_factory=set
-    )  # came in this leadership: no earlier leader has sent anything of them
+    # Came in this leadership: no earlier leader has sent anything of them.
+    unsent: set[ChannelUid] = field(default_factory=set)
 
 
 class ChannelMoves:

@@ -30,12 +30,10 @@ class ServingNode:
         self.context = context
         self.nodes = nodes
         self._reporting: dict[GroupId, ChannelGroup] = {}  # of which reports are sent now and then
-        self._unanswered: dict[
-            GroupId, list[pb.GroupChange | None]
-        ] = {}  # progress in reports under way; None: they have none
-        self._again: dict[
-            GroupId, list[pb.GroupChange]
-        ] = {}  # progress that may not be in the log: it is told once more, as it is
+        # Progress in reports under way; None: they have none.
+        self._unanswered: dict[GroupId, list[pb.GroupChange | None]] = {}
+        # Progress that may not be in the log: it is told once more, as it is.
+        self._again: dict[GroupId, list[pb.GroupChange]] = {}
 
     def applied(self, number: GroupId, cursors: Iterable[Cursor]) -> None:
         """A Serve entry of a group that another node leads was applied."""

@@ -133,9 +133,8 @@ class LiveChannels:
         self.warned: set[ChannelUid] = set()
         self.delayed: dict[ChannelUid, Delay] = {}  # channels whose messages wait there for their time
         self.ttls: dict[ChannelUid, int] = {}  # ns: channels whose messages a policy lets expire
-        self.schemas: dict[
-            ChannelUid, tuple[int, bytes]
-        ] = {}  # what a policy asks of messages, and whose schema counts
+        # What a policy asks of messages, and whose schema counts.
+        self.schemas: dict[ChannelUid, tuple[int, bytes]] = {}
 
     # --- leadership -------------------------------------------------------------------------------------------------
 

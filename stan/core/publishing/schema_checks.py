@@ -82,9 +82,8 @@ class SchemaChecks:
                 refusals.append(kernel.refuse(frame, error.encode()))
         refused = len(errors) - errors.count("")
         self.context.reports.totals.refused_by_schema += refused
-        told = (
-            next(error for error in errors if error).removeprefix(STAN).partition(": /")[0]
-        )  # no word of a publisher's
+        # No word of a publisher's.
+        told = next(error for error in errors if error).removeprefix(STAN).partition(": /")[0]
         self.context.complain("WRN", f"messages to channel {go_quote(text(batch.channel))} are refused: {told}")
         return kept, refusals, b"".join(unjudged)
 

@@ -27,12 +27,10 @@ class PoolGrowth:
         directory = node.storage.directory
         self._node = node
         self._founded = founded
-        self.groups = (
-            founded if directory is None else max(founded, directory.manifest.pool)
-        )  # that the directory counts
-        self.to_begin: set[GroupId] = (
-            set()
-        )  # groups that are new here and do not run yet, wherever they are placed by now
+        # How many groups the directory counts.
+        self.groups = founded if directory is None else max(founded, directory.manifest.pool)
+        # Groups that are new here and do not run yet, wherever they are placed by now.
+        self.to_begin: set[GroupId] = set()
         self._making = False  # directories are being made
         self._again = Nanos(0)  # when to try once more, after the disk has refused
 

@@ -148,9 +148,8 @@ class Storage:
         self.directory, self.unconfirmed, self._files, self._note = directory, directory.power_lost, files, note
         for text in files.tidy():
             note("WRN", text)
-        counted = range(
-            directory.manifest.groups + 1
-        )  # directories of others are of a growth that a crash has cut short
+        # Directories of others are of a growth that a crash has cut short.
+        counted = range(directory.manifest.groups + 1)
         for number in map(GroupId, counted) if groups is None else groups:
             if number in counted:
                 self._open_group(number)

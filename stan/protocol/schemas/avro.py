@@ -50,9 +50,8 @@ class AvroType:
     name: str = ""  # full name, of named types
     aliases: tuple[str, ...] = ()
     fields: list[AvroField] = field(default_factory=list)
-    parts: list["AvroType"] = field(
-        default_factory=list
-    )  # branches of a union; the items of an array, the values of a map
+    # Branches of a union; the items of an array, the values of a map.
+    parts: list["AvroType"] = field(default_factory=list)
     symbols: tuple[str, ...] = ()
     size: int = 0  # of fixed
     has_default: bool = False  # of an enum
