@@ -339,7 +339,8 @@ class Admin:
         return await self.change("grow_pool", pb.GrowPoolRequest(version=1, groups=groups))
 
     async def pin_channel(self, channel: str, group: int) -> pb.ChangeResponse:
-        """Have a channel made in a group, when it is made; one that exists must be there. *group* 0 takes the pin back."""
+        """Have a channel made in a group, when it is made; one that exists elsewhere is moved there. *group* 0 takes the pin
+        back, and cancels a move."""
         return await self.change("pin_channel", pb.PinChannelRequest(version=1, channel=raw(channel), group=group))
 
     async def add_schema(
@@ -368,10 +369,14 @@ class Admin:
         Returns: its number as `schema_version`; `changed` is 0 if it was there already.
         """
         request = pb.AddSchemaRequest(
-            version=1, pattern=raw(pattern), kind=kind, text=text, message=raw(message), schema_version=version
+            version=1,
+            pattern=raw(pattern),
+            kind=kind,
+            text=text,
+            message=raw(message),
+            compatibility=compatibility,
+            schema_version=version,
         )
-        if compatibility is not None:
-            request.compatibility = compatibility
         return await self.change("add_schema", request)
 
     async def check_schema(
@@ -388,9 +393,14 @@ class Admin:
         Raises:
             ServerError: it would be refused for another reason.
         """
-        request = pb.CheckSchemaRequest(version=1, pattern=raw(pattern), kind=kind, text=text, message=raw(message))
-        if compatibility is not None:
-            request.compatibility = compatibility
+        request = pb.CheckSchemaRequest(
+            version=1,
+            pattern=raw(pattern),
+            kind=kind,
+            text=text,
+            message=raw(message),
+            compatibility=compatibility,
+        )
         answer = await self._requester.ask("admin.check_schema", request, pb.CheckSchemaResponse)
         return [one.decode("utf-8", "replace") for one in answer.complaints]
 

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import stan_client
 import typer
@@ -64,6 +64,16 @@ class PublishJob:
     delay_s: float | None = None
     ttl_s: float | None = None
     acked: bool = True
+
+    def options(self) -> dict[str, Any]:
+        """What goes with each message, as arguments of the client's publish methods."""
+        return {
+            "reply": self.reply,
+            "headers": self.headers,
+            "key": self.key,
+            "delay_s": self.delay_s,
+            "ttl_s": self.ttl_s,
+        }
 
 
 @injected
@@ -225,38 +235,20 @@ class PublishTally:
 
 
 async def _publish(target: Target, job: PublishJob, payloads: AsyncIterator[bytes], *, quiet: bool) -> int:
-    tally = PublishTally()
+    tally, options = PublishTally(), job.options()
     began = time.monotonic()
     async with target.connect("pub") as client:
         room = 0
         async for data in _paced(payloads, job):
             if not job.acked:
-                await client.publish(
-                    job.channel,
-                    data,
-                    reply=job.reply,
-                    headers=job.headers,
-                    key=job.key,
-                    delay_s=job.delay_s,
-                    ttl_s=job.ttl_s,
-                    ack="none",
-                )
+                await client.publish(job.channel, data, ack="none", **options)
                 tally.published, tally.bytes = tally.published + 1, tally.bytes + len(data)
                 continue
             if room == 0:
                 room = min(await client.room(), PUBLISHES_PER_TURN_MAX)
                 await asyncio.sleep(0)  # acks come in, bytes go out
             tally.sent(data)
-            client.publish_async(
-                job.channel,
-                data,
-                reply=job.reply,
-                headers=job.headers,
-                key=job.key,
-                delay_s=job.delay_s,
-                ttl_s=job.ttl_s,
-                on_ack=tally.settle,
-            )
+            client.publish_async(job.channel, data, on_ack=tally.settle, **options)
             room -= 1
             if job.wait:
                 await tally.idle.wait()

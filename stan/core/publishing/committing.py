@@ -24,7 +24,7 @@ from stan.core.publishing.staging import PASSING, is_app, writer_of
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
-from stan.core.state.transactions import Ended, TransactionRefused, Transactions
+from stan.core.state.transactions import Ended, TransactionRefused, Transactions, writer_refusal
 from stan.invariant import invariant
 from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import STAGING_UID
@@ -121,7 +121,7 @@ class Committing:
             here.asked[uid].remove(accepted)
             accepted.refuse(errors.APP_OF_ANOTHER)
             return
-        if refused := known.refusal(last, request.version, request.writer):
+        if refused := writer_refusal(last, request.version, request.writer):
             here.asked[uid].remove(accepted)
             accepted.refuse(refused)
             return

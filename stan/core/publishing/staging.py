@@ -18,7 +18,7 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
-from stan.core.state.transactions import TransactionRefused, Transactions, is_same
+from stan.core.state.transactions import TransactionRefused, Transactions, is_same, writer_refusal
 from stan.level import SCALE
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
@@ -179,7 +179,7 @@ class Staging:
         finished = known.finished.get(request.app)
         if known.is_finished_by_another(accepted.request.app, accepted.user):
             accepted.refuse(errors.APP_OF_ANOTHER)
-        elif refused := known.refusal(finished, request.version, request.writer):
+        elif refused := writer_refusal(finished, request.version, request.writer):
             accepted.refuse(refused)
         elif finished is None:
             accepted.answer(known=False)

@@ -86,14 +86,6 @@ class Transactions:
         begun = self.beginners.get((uid, app), {})
         return user not in begun and any(begun)
 
-    def refusal(self, last: pb.Committed | pb.Finished | None, version: int, writer: bytes) -> str:
-        """Why *writer* may not take *version* of an app for its own work that is done already: another writer did the last one.
-        "" if that is the same, if one of them is not told, or if the version is newer."""
-        if last is None or version > last.version or not writer or last.writer in (b"", writer):
-            return ""
-        app, other = (text.decode("utf-8", "replace") for text in (last.app, last.writer))
-        return ANOTHER_WRITER.format(version, app, other)
-
     def is_finished_by_another(self, app: bytes, user: bytes) -> bool:
         """True if another user finished the app's last version; always False if *user* is b""."""
         last = self.finished.get(app)
@@ -151,7 +143,7 @@ class Transactions:
         uid, app = commit.uid, commit.app
         known = self.committed.get((uid, app))
         anothers = APP_OF_ANOTHER if self.is_anothers(uid, app, commit.user) else ""
-        if refused := anothers or self.refusal(known, commit.version, commit.writer):
+        if refused := anothers or writer_refusal(known, commit.version, commit.writer):
             return TransactionRefused(refused)
         if known is not None and commit.version <= known.version:
             self._forget_versions(uid, app, known.version)
@@ -215,7 +207,7 @@ class Transactions:
         if self.is_finished_by_another(change.app, change.user):
             return TransactionRefused(APP_OF_ANOTHER)
         known = self.finished.get(change.app)
-        if refused := self.refusal(known, change.version, change.writer):
+        if refused := writer_refusal(known, change.version, change.writer):
             return TransactionRefused(refused)
         if known is None and len(self.finished) >= limits.APPS_MAX:
             old = [app for app, last in self.finished.items() if last.at < change.at - limits.APP_MEMORY]
@@ -373,6 +365,15 @@ class VisibleIndex:
     def first_within_bytes(self, bytes_max: int) -> Sequence:
         """Smallest first sequence with which the kept bytes are within *bytes_max*, at most the last visible one."""
         return Sequence(min(self._index.first_within_bytes(bytes_max), self._last))
+
+
+def writer_refusal(last: pb.Committed | pb.Finished | None, version: int, writer: bytes) -> str:
+    """Why *writer* may not take *version* of an app for its own work that is done already: another writer did the *last* one.
+    "" if that is the same, if one of them is not told, or if the version is newer."""
+    if last is None or version > last.version or not writer or last.writer in (b"", writer):
+        return ""
+    app, other = (text.decode("utf-8", "replace") for text in (last.app, last.writer))
+    return ANOTHER_WRITER.format(version, app, other)
 
 
 def is_same(one: pb.StagedPart, other: pb.StagedPart) -> bool:
