@@ -27,6 +27,7 @@ from stan.protocol.retries import RETRY_MAX_S
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, NotSupportedError, ServerError
 from stan_client.inbox import Inbox
 from stan_client.messages import Message
+from stan_client.new_message import bytes_of
 from stan_client.positions import Start, everything, from_sequence
 from stan_client.requester import RETRY_FIRST_S
 from stan_client.requests import raw
@@ -348,7 +349,7 @@ class FetchMethods:
         Raises:
             NotSupportedError: the server does not know this. Others as of fetch().
         """
-        name, last = key if isinstance(key, bytes) else key.encode(), 0
+        name, last = bytes_of(key), 0
         while True:
             request = FetchRequest(channel=raw(channel), newest_of_key=name, last=last)
             found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)

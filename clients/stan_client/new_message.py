@@ -109,7 +109,7 @@ def _pairs(headers: Headers) -> list[tuple[bytes, bytes]]:
         if not isinstance(value, str | bytes):
             raise InvalidHeadersError(f"stan: the value of header {name!r} is text or bytes, not {value!r}")
         try:
-            pairs.append((_bytes_of(name), _bytes_of(value)))
+            pairs.append((bytes_of(name), bytes_of(value)))
         except UnicodeEncodeError:
             raise InvalidHeadersError(f"stan: header {name!r} cannot be encoded as UTF-8") from None
     return pairs
@@ -119,7 +119,7 @@ def _encoded_key(key: str | bytes) -> bytes:
     if not isinstance(key, str | bytes):
         raise InvalidKeyError(f"stan: a key is text or bytes, not {key!r}")
     try:
-        encoded = _bytes_of(key)
+        encoded = bytes_of(key)
     except UnicodeEncodeError:
         raise InvalidKeyError("stan: the key cannot be encoded as UTF-8") from None
     if len(encoded) > KEY_BYTES_MAX:
@@ -127,6 +127,6 @@ def _encoded_key(key: str | bytes) -> bytes:
     return encoded
 
 
-def _bytes_of(text: str | bytes) -> bytes:
+def bytes_of(text: str | bytes) -> bytes:
     """Text as bytes; surrogates are the bytes that were not UTF-8 in a message that came."""
     return text.encode("utf-8", "surrogateescape") if isinstance(text, str) else text

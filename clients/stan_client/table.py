@@ -18,6 +18,7 @@ from typing import Final, Self
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, FetchTimeoutError, StanClientError
 from stan_client.fetching import Fetched, FetchMethods, is_deletion
 from stan_client.messages import Message
+from stan_client.new_message import bytes_of
 from stan_client.positions import from_sequence
 
 log = logging.getLogger("stan_client")
@@ -74,17 +75,17 @@ class Table:
         return len(self._rows)
 
     def __contains__(self, key: str | bytes) -> bool:
-        return _bytes(key) in self._rows
+        return bytes_of(key) in self._rows
 
     def __getitem__(self, key: str | bytes) -> Message:
-        return self._rows[_bytes(key)]
+        return self._rows[bytes_of(key)]
 
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._rows)
 
     def get(self, key: str | bytes) -> Message | None:
         """The newest message of a key; None if it is deleted or was never set."""
-        return self._rows.get(_bytes(key))
+        return self._rows.get(bytes_of(key))
 
     def keys(self) -> KeysView[bytes]:
         """The keys, that which was set last at the end."""
@@ -196,7 +197,3 @@ def _fold(rows: dict[bytes, Message], message: Message) -> None:
         rows.pop(message.key, None)
         if not is_deletion(message):
             rows[message.key] = message
-
-
-def _bytes(key: str | bytes) -> bytes:
-    return key if isinstance(key, bytes) else key.encode()
