@@ -131,7 +131,7 @@ IMPURE_ALL_THE_SAME = {
     "stan.lazy_import": {"sys", "importlib", "contextlib"},
     "stan.config": {"pathlib"},  # names directories, opens none
     "stan.units": {"datetime"},  # reads dates, asks no clock
-    "stan.protocol.kernel.server": {
+    "stan.protocol.kernel.twins": {
         "os"
     },  # which twin runs is chosen once, at import, and may be asked for by the environment
 }

@@ -7,57 +7,66 @@ async for message in await client.subscribe("orders", start=stan_client.everythi
     print(message.sequence, message.data)
 async for message in client.read("orders"):  # without a subscription, to the end
     print(message.sequence, message.data)
+
+
+Importing this package loads nothing: its attributes, and its modules, are loaded when they are first used, so that a program
+which only reads does not load what publishes.
 """
 
-from stan_client.admin import Admin, which
-from stan_client.client import Client, connect
-from stan_client.consumer import Position, PullConsumer
-from stan_client.direct import Direct
-from stan_client.errors import (
-    BadAckError,
-    BadConnectionError,
-    BadSubscriptionError,
-    ChannelLostError,
-    ChannelReplacedError,
-    CloseRequestTimeoutError,
-    ConnectionClosedError,
-    ConnectRequestTimeoutError,
-    DataLossError,
-    FetchTimeoutError,
-    InvalidDelayError,
-    InvalidHeadersError,
-    InvalidKeyError,
-    InvalidNameError,
-    InvalidTtlError,
-    ManualAckError,
-    MessageTooLargeError,
-    NilMessageError,
-    NoMessageError,
-    NotARequestError,
-    NotSentError,
-    NotSupportedError,
-    OutcomeUnknownError,
-    PingFailureError,
-    PingOptionsError,
-    PublishAckTimeoutError,
-    PublishManyError,
-    ReplyTimeoutError,
-    RequestTimeoutError,
-    ServerError,
-    StanClientError,
-    SubscribeRequestTimeoutError,
-    TooManyInFlightError,
-    UnsubscribeRequestTimeoutError,
-)
-from stan_client.fetching import Fetched
-from stan_client.group_consumer import GroupBatch, GroupConsumer
-from stan_client.messages import Message
-from stan_client.middleware import Correlation, Log, MiddlewareContext, Retry, Timing, correlation_id
-from stan_client.new_message import NewMessage, Published
-from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only, newest
-from stan_client.requests import BatchAck, ChannelInfo, Committed, Cursor
-from stan_client.subscription import Subscription
-from stan_client.table import Table
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stan_client.admin import Admin, which
+    from stan_client.client import Client, connect
+    from stan_client.consumer import Position, PullConsumer
+    from stan_client.direct import Direct
+    from stan_client.errors import (
+        BadAckError,
+        BadConnectionError,
+        BadSubscriptionError,
+        ChannelLostError,
+        ChannelReplacedError,
+        CloseRequestTimeoutError,
+        ConnectionClosedError,
+        ConnectRequestTimeoutError,
+        DataLossError,
+        FetchTimeoutError,
+        InvalidDelayError,
+        InvalidHeadersError,
+        InvalidKeyError,
+        InvalidNameError,
+        InvalidTtlError,
+        ManualAckError,
+        MessageTooLargeError,
+        NilMessageError,
+        NoMessageError,
+        NotARequestError,
+        NotSentError,
+        NotSupportedError,
+        OutcomeUnknownError,
+        PingFailureError,
+        PingOptionsError,
+        PublishAckTimeoutError,
+        PublishManyError,
+        ReplyTimeoutError,
+        RequestTimeoutError,
+        ServerError,
+        StanClientError,
+        SubscribeRequestTimeoutError,
+        TooManyInFlightError,
+        UnsubscribeRequestTimeoutError,
+    )
+    from stan_client.fetching import Fetched
+    from stan_client.group_consumer import GroupBatch, GroupConsumer
+    from stan_client.messages import Message
+    from stan_client.middleware import Correlation, Log, MiddlewareContext, Retry, Timing, correlation_id
+    from stan_client.new_message import NewMessage, Published
+    from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only, newest
+    from stan_client.requests import BatchAck, ChannelInfo, Committed, Cursor
+    from stan_client.subscription import Subscription
+    from stan_client.table import Table
 
 __all__ = [
     "Admin",
@@ -128,3 +137,35 @@ __all__ = [
     "newest",
     "which",
 ]
+
+_WHERE = {
+    **dict.fromkeys(("Admin", "which"), "admin"),
+    **dict.fromkeys(("Client", "connect"), "client"),
+    **dict.fromkeys(("PullConsumer", "Position"), "consumer"),
+    **dict.fromkeys(("GroupBatch", "GroupConsumer"), "group_consumer"),
+    **dict.fromkeys(("Correlation", "Log", "MiddlewareContext", "Retry", "Timing", "correlation_id"), "middleware"),
+    **dict.fromkeys(("NewMessage", "Published"), "new_message"),
+    **dict.fromkeys(("Start", "ago", "everything", "from_sequence", "from_time"), "positions"),
+    **dict.fromkeys(("last_received", "new_only", "newest"), "positions"),
+    **dict.fromkeys(("BatchAck", "ChannelInfo", "Committed", "Cursor"), "requests"),
+    "Direct": "direct",
+    "Fetched": "fetching",
+    "Message": "messages",
+    "Subscription": "subscription",
+    "Table": "table",
+}
+"""In which module a name is; errors are in `errors`."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        module = import_module(f"{__name__}.{_WHERE.get(name, 'errors')}")
+        found = globals()[name] = getattr(module, name)
+        return found
+    if not name.startswith("_") and find_spec(f"{__name__}.{name}") is not None:
+        return import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,13 +1,16 @@
 """The common base of Direct and Client: reading channels, requests without a registration, and administration."""
 
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
-from stan_client.admin import Admin
 from stan_client.connection import NatsLink
 from stan_client.fetching import Fetcher, FetchMethods
 from stan_client.inbox import Inbox
 from stan_client.requester import Requester
 from stan_client.requests import RequestMethods
+
+if TYPE_CHECKING:
+    from stan_client.admin import Admin
 
 
 class Connected(FetchMethods, RequestMethods):
@@ -21,8 +24,10 @@ class Connected(FetchMethods, RequestMethods):
         self._requester = Requester(ready, cluster_id, patience_s)
 
     @property
-    def admin(self) -> Admin:
+    def admin(self) -> "Admin":
         """The requests of operators."""
+        from stan_client.admin import Admin  # noqa: PLC0415 - with all messages of operators, which few programs need
+
         return Admin(self._requester)
 
     @property

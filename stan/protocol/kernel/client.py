@@ -1,14 +1,14 @@
 """The client's kernel: the compiled twin if it is there and of the same version, else the plain one.
 
 Promises the contract that client_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the
-environment asks for the plain one. Never holds anything of its own. Modelled on kernel.py, the server's chooser.
+environment asks for the plain one. Never holds anything of its own.
 """
 
 from typing import TYPE_CHECKING
 
 from stan.protocol.kernel import client_py
 from stan.protocol.kernel.client_py import encode_cumulative_ack, encode_more, encode_verdict
-from stan.protocol.kernel.server import choose
+from stan.protocol.kernel.twins import choose
 
 __all__ = [
     "NAME",

@@ -1,14 +1,14 @@
 """The rows kernel: the compiled twin if it is there and of the same version, else the plain one.
 
 Promises the contract that rows_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the environment
-asks for the plain one. Never holds anything of its own. Modelled on kernel.py, the server's chooser.
+asks for the plain one. Never holds anything of its own.
 """
 
 from typing import TYPE_CHECKING
 
 from stan.protocol.kernel import rows_py
 from stan.protocol.kernel.rows_py import ID_BYTES, Buffer, Columns, Headers
-from stan.protocol.kernel.server import choose
+from stan.protocol.kernel.twins import choose
 
 __all__ = [
     "ID_BYTES",

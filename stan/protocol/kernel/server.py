@@ -1,13 +1,9 @@
 """The batch kernel of the server: the compiled twin if it is there and of the same version, else the plain one.
 
 Promises the contract that server_py.py states, whichever runs; NAME says which. STAN_KERNEL=python in the environment
-asks for the plain one. Never holds anything of its own. Modelled on how structlog and others pair twins: one chooser,
-no knowledge elsewhere.
+asks for the plain one. Never holds anything of its own.
 """
 
-import importlib
-from os import environ  # the choice belongs to the process and is made once, at import
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from stan.protocol.kernel import server_py
@@ -22,6 +18,7 @@ from stan.protocol.kernel.server_py import (
     refuse,
     select,
 )
+from stan.protocol.kernel.twins import choose
 
 __all__ = [
     "NAME",
@@ -48,18 +45,6 @@ __all__ = [
     "slots",
     "take",
 ]
-
-
-def choose(compiled: str, twin: ModuleType) -> tuple[str, ModuleType]:
-    """The module named *compiled* if it can be imported, fits *twin*'s version and is not forbidden; else *twin*."""
-    if environ.get("STAN_KERNEL") != "python":
-        try:
-            module = importlib.import_module(compiled)
-        except ImportError:
-            return "python", twin
-        if module.KERNEL_VERSION == twin.KERNEL_VERSION:
-            return "compiled", module
-    return "python", twin
 
 
 NAME, _module = choose("_stan_kernel", server_py)

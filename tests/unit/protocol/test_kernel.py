@@ -10,7 +10,7 @@ import pytest
 from stan import limits
 from stan.protocol.frames import KEY_MODULUS, Acks, Frame, Publishes
 from stan.protocol.kernel import server as kernel
-from stan.protocol.kernel import server_py
+from stan.protocol.kernel import server_py, twins
 from stan.protocol.proto import wire_pb2
 from tests.kit.guids import mixed
 
@@ -406,10 +406,10 @@ def test_kernel_takes_the_plain_twin_when_asked_or_when_versions_differ(monkeypa
     other = ModuleType("_other_kernel")
     other.KERNEL_VERSION = server_py.KERNEL_VERSION
     monkeypatch.setitem(importlib.import_module("sys").modules, "_other_kernel", other)
-    assert kernel.choose("_other_kernel", server_py) == ("compiled", other)
+    assert twins.choose("_other_kernel", server_py) == ("compiled", other)
     monkeypatch.setenv("STAN_KERNEL", "python")
-    assert kernel.choose("_other_kernel", server_py) == ("python", server_py)
+    assert twins.choose("_other_kernel", server_py) == ("python", server_py)
     monkeypatch.delenv("STAN_KERNEL")
     other.KERNEL_VERSION += 1
-    assert kernel.choose("_other_kernel", server_py) == ("python", server_py)
-    assert kernel.choose("_no_such_kernel", server_py) == ("python", server_py)
+    assert twins.choose("_other_kernel", server_py) == ("python", server_py)
+    assert twins.choose("_no_such_kernel", server_py) == ("python", server_py)
