@@ -28,8 +28,17 @@ SEQUENCE_MAX: Final = (1 << 63) - 1
 TIME_MAX_NS: Final = (1 << 63) - 1
 """A moment in the year 2262, the largest Unix time in ns; later times are replaced by it."""
 
-OF_SPARK: Final = {"path", "checkpointlocation", "queryname"}
+OF_SPARK: Final = {
+    *("path", "checkpointlocation", "queryname"),
+    *("provider", "owner", "comment", "location", "external", "is_managed_location", "collation"),  # of CREATE TABLE
+}
 """Options that Spark itself adds."""
+OF_CATALOG: Final = "option."
+"""CREATE TABLE gives each option a second time, with this in front of its name."""
+NONE_GIVEN: Final = (
+    "no options at all: Spark passes those of CREATE TABLE on to no query, so say FROM name WITH (servers = '...', ...), "
+    "or name such a query by CREATE VIEW"
+)
 OF_NATS: Final = {
     "connect_timeout": float,
     "reconnect_time_wait": float,
@@ -174,7 +183,11 @@ class OptionReader:
 
     def finish(self) -> None:
         """Complain about the options that were never read: they are unknown. Raises OptionsError if there are any complaints."""
+        if not self._options:
+            self.complain(NONE_GIVEN)
         for key in sorted(self._options.keys() - self._known.keys() - OF_SPARK):
+            if key.startswith(OF_CATALOG) and key.removeprefix(OF_CATALOG) in self._options:
+                continue
             near = difflib.get_close_matches(key, self._known, 1)
             self.complain(f"{key}: no such option" + (f"; {self._known[near[0]]}?" if near else ""))
         if self._complaints:

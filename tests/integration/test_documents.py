@@ -3,7 +3,7 @@
 The blocks of a page run in order, in a directory of their own, against the servers that the page starts, or against one that all
 pages share and that holds a channel `orders` with a durable `billing`. Ports, addresses and directories of the text are replaced.
 What cannot run here is in `ELSEWHERE`, with its reason and the test that does it; a block that is neither run nor there fails.
-Programs for Spark run in tests/spark/test_documents_spark.py.
+Programs and SQL for Spark run in tests/spark/test_documents_spark.py.
 """
 
 import asyncio
@@ -349,7 +349,7 @@ class Walk:
             self._do_configuration(block)
         elif block.language == "toml":
             parse_pipeline(self.here(block.text), self.directory, {})
-        elif block.language == "sql":
+        elif block.language == "sql" and block.page not in SPARK:
             with contextlib.closing(sqlite3.connect(self.directory / "data/stan.db")) as database:
                 # what a server has just done is in the file after a quarter of a second
                 until(lambda: database.execute(block.text).fetchall(), why=lambda: f"{block}: finds nothing")

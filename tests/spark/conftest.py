@@ -4,6 +4,7 @@ Most tests here need neither. Those that do take a channel of their own (`channe
 streams with the trigger availableNow.
 """
 
+import importlib.util
 import itertools
 import os
 from pathlib import Path
@@ -34,6 +35,14 @@ SESSION = {
     ),
 }
 """Quiet, small and quick: fewer tasks, no 40 ms pauses on the loopback, checkpoints without a helper process for each file."""
+CONNECT = {
+    "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+    "spark.connect.grpc.binding.address": "127.0.0.1",
+    "spark.connect.grpc.binding.port": "0",
+}
+"""The session is a server of Spark Connect as well."""
+OF_CONNECT = ("pandas", "grpc", "grpc_status", "zstandard")
+"""Packages that a client of Spark Connect needs, and each worker that runs a function of its queries."""
 SECONDS_MAX = 300
 """Of a test with a session; the first one starts it, which takes a minute on a machine that is busy."""
 _numbers = itertools.count(1)
@@ -41,7 +50,7 @@ _numbers = itertools.count(1)
 
 def pytest_collection_modifyitems(items):
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and item.get_closest_marker("timeout") is None:
+        if {"spark", "connect"} & {*getattr(item, "fixturenames", ())} and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SECONDS_MAX))
 
 
@@ -85,11 +94,17 @@ def spark_environment(tmp_path_factory):
         yield
 
 
+def missing(*packages):
+    """Those of *packages* that are not installed."""
+    return [package for package in packages if importlib.util.find_spec(package) is None]
+
+
 @pytest.fixture(scope="session")
 def spark(spark_environment, tmp_path_factory):
-    """A session with two workers."""
+    """A session with two workers, to which clients of Spark Connect can connect."""
     builder = SparkSession.builder.master("local[2]").appName("tests")
-    for key, value in {**SESSION, "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}.items():
+    warehouse = {"spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse"))}
+    for key, value in {**SESSION, **warehouse, **({} if missing(*OF_CONNECT) else CONNECT)}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     yield session
@@ -98,3 +113,22 @@ def spark(spark_environment, tmp_path_factory):
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(30)
+
+
+@pytest.fixture(scope="session")
+def remote(spark):
+    """Where clients of Spark Connect find the session."""
+    if missing(*OF_CONNECT):
+        pytest.skip(f"Spark Connect needs {', '.join(missing(*OF_CONNECT))}")
+    service = getattr(spark._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
+    return f"sc://127.0.0.1:{getattr(service, 'MODULE$').localPort()}"
+
+
+@pytest.fixture
+def connect(remote):
+    """A session of Spark Connect."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession  # noqa: PLC0415 - not installed everywhere
+
+    session = ConnectSession.builder.remote(remote).create()
+    yield session
+    session.stop()

@@ -1,4 +1,4 @@
-"""The programs of docs/spark.md do what they say, in Spark itself."""
+"""The programs and the SQL of docs/spark.md do what they say, in Spark itself."""
 
 import pytest
 from stan_client.blocking import BlockingClient
@@ -7,6 +7,7 @@ from tests.kit.documents import blocks
 from tests.spark.filling import fill
 
 PROGRAMS = [block for block in blocks() if block.page == "docs/spark.md" and block.language == "python"]
+STATEMENTS = [block for block in blocks() if block.page == "docs/spark.md" and block.language == "sql"]
 TARGETS = {"order-counts": b'{"channel":"orders","count":3}', "totals": b'{"channel":"orders","count":3}'}
 """The channels that the programs write, and what is in them for three orders."""
 
@@ -38,3 +39,24 @@ def test_a_program_of_the_page_runs(program, spark, broker, orders, tmp_path, mo
 
 def test_every_program_is_one_of_these():
     assert len(PROGRAMS) == len(TARGETS)
+
+
+@pytest.fixture
+def catalog(spark):
+    """Afterwards the catalog has the tables and views of before."""
+    before = {table.name for table in spark.catalog.listTables()}
+    yield
+    for table in spark.catalog.listTables():
+        if table.name not in before:
+            spark.sql(f"DROP {'TABLE' if table.tableType in {'MANAGED', 'EXTERNAL'} else 'VIEW'} {table.name}")
+
+
+@pytest.mark.parametrize("block", STATEMENTS, ids=str)
+def test_statements_of_the_page_run(block, spark, catalog, broker, orders):
+    text = block.text.replace("nats://127.0.0.1:4222", broker.url)
+    answers = [spark.sql(statement).collect() for statement in text.split(";") if statement.strip()]
+    assert [[tuple(row) for row in answer] for answer in answers if answer] == [
+        [(1, "one"), (2, "two"), (3, "three")],
+        [(2,)],
+    ]
+    assert values_in(orders, "loud") == [b"ONE", b"TWO", b"THREE"]

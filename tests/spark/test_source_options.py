@@ -194,3 +194,17 @@ def test_the_reader_takes_what_the_sink_asks_for():
     take = OptionReader({"path": "x", "checkpointLocation": "y", "queryName": "z", "OnError": "Fail"})
     assert take.choice("onError", ("fail", "skip"), "skip") == "fail"
     take.finish()
+
+
+def test_what_the_catalog_adds_to_the_options_of_a_table_is_no_mistake():
+    said = {**SERVERS, "subscribe": "orders"}
+    of_catalog = {"provider": "stan", "owner": "me", "comment": "c", **{f"option.{key}": said[key] for key in said}}
+    assert source_options({**said, **of_catalog}).channels == ("orders",)
+    assert complaints_of(subscribe="orders", **{"option.minpartitons": "2"}) == [
+        "option.minpartitons: no such option; minPartitions?"
+    ]
+
+
+def test_without_any_option_the_way_out_is_told():
+    with pytest.raises(OptionsError, match=r"no options at all: .* WITH \(servers"):
+        source_options({})
