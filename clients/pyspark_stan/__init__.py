@@ -15,19 +15,19 @@ if TYPE_CHECKING:
 
     from pyspark_stan.datasource import StanDataSource
     from pyspark_stan.datasource import StanDataSource as DefaultSource
-    from pyspark_stan.each_batch import foreach_batch
     from pyspark_stan.java import ensure_java
-    from pyspark_stan.metrics import StanQueryListener, lag
+    from pyspark_stan.reading.metrics import StanQueryListener, lag
+    from pyspark_stan.writing.each_batch import foreach_batch
 
 __all__ = ["DefaultSource", "StanDataSource", "StanQueryListener", "ensure_java", "foreach_batch", "lag", "register"]
 
 _WHERE = {
     "DefaultSource": ("pyspark_stan.datasource", "StanDataSource"),
     "StanDataSource": ("pyspark_stan.datasource", "StanDataSource"),
-    "StanQueryListener": ("pyspark_stan.metrics", "StanQueryListener"),
+    "StanQueryListener": ("pyspark_stan.reading.metrics", "StanQueryListener"),
     "ensure_java": ("pyspark_stan.java", "ensure_java"),
-    "foreach_batch": ("pyspark_stan.each_batch", "foreach_batch"),
-    "lag": ("pyspark_stan.metrics", "lag"),
+    "foreach_batch": ("pyspark_stan.writing.each_batch", "foreach_batch"),
+    "lag": ("pyspark_stan.reading.metrics", "lag"),
 }
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceReader, DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
 
-    from pyspark_stan.source import StanStreamReader
+    from pyspark_stan.reading.source import StanStreamReader
 
 
 class StanDataSource(DataSource):
@@ -30,19 +30,19 @@ class StanDataSource(DataSource):
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return the reader of `spark.read`. Raises OptionsError."""
-        from pyspark_stan.pushdown import batch_reader
+        from pyspark_stan.reading.pushdown import batch_reader
 
         return batch_reader(self.options, schema)
 
     def streamReader(self, schema: "StructType") -> "StanStreamReader":  # noqa: N802 - Spark's name
         """Return the reader of `spark.readStream`. Raises OptionsError."""
-        from pyspark_stan.source import stream_reader
+        from pyspark_stan.reading.source import stream_reader
 
         return stream_reader(self.options, schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceArrowWriter":  # noqa: FBT001 - Spark's
         """Return the writer of `df.write`. Raises OptionsError."""
-        from pyspark_stan.sink import batch_writer
+        from pyspark_stan.writing.sink import batch_writer
 
         return batch_writer(dict(self.options), schema, overwrite)
 
@@ -52,6 +52,6 @@ class StanDataSource(DataSource):
         overwrite: bool,  # noqa: FBT001 - Spark's
     ) -> "DataSourceStreamArrowWriter":
         """Return the writer of `df.writeStream`. Raises OptionsError."""
-        from pyspark_stan.sink import stream_writer
+        from pyspark_stan.writing.sink import stream_writer
 
         return stream_writer(dict(self.options), schema, overwrite)

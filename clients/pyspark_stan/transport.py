@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from stan_client.blocking import BlockingClient
-from stan_client.connection import NO_SERVER
 from stan_client.errors import ConnectionClosedError, RequestTimeoutError, StanClientError
+from stan_client.transport.connection import NO_SERVER
 
 from pyspark_stan.options import ConnectionOptions
 

@@ -18,10 +18,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from stan_client.admin import Admin, which
     from stan_client.client import Client, connect
-    from stan_client.consumer import Position, PullConsumer
-    from stan_client.direct import Direct
     from stan_client.errors import (
         BadAckError,
         BadConnectionError,
@@ -58,15 +55,18 @@ if TYPE_CHECKING:
         TooManyInFlightError,
         UnsubscribeRequestTimeoutError,
     )
-    from stan_client.fetching import Fetched
-    from stan_client.group_consumer import GroupBatch, GroupConsumer
-    from stan_client.messages import Message
-    from stan_client.middleware import Correlation, Log, MiddlewareContext, Retry, Timing, correlation_id
-    from stan_client.new_message import NewMessage, Published
+    from stan_client.messages.messages import Message
+    from stan_client.messages.middleware import Correlation, Log, MiddlewareContext, Retry, Timing, correlation_id
+    from stan_client.messages.new_message import NewMessage, Published
     from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only, newest
-    from stan_client.requests import BatchAck, ChannelInfo, Committed, Cursor
-    from stan_client.subscription import Subscription
-    from stan_client.table import Table
+    from stan_client.reading.consumer import Position, PullConsumer
+    from stan_client.reading.direct import Direct
+    from stan_client.reading.fetching import Fetched
+    from stan_client.reading.group_consumer import GroupBatch, GroupConsumer
+    from stan_client.reading.table import Table
+    from stan_client.requests.admin import Admin, which
+    from stan_client.requests.requests import BatchAck, ChannelInfo, Committed, Cursor
+    from stan_client.subscribing.subscription import Subscription
 
 __all__ = [
     "Admin",
@@ -139,20 +139,22 @@ __all__ = [
 ]
 
 _WHERE = {
-    **dict.fromkeys(("Admin", "which"), "admin"),
+    **dict.fromkeys(("Admin", "which"), "requests.admin"),
     **dict.fromkeys(("Client", "connect"), "client"),
-    **dict.fromkeys(("PullConsumer", "Position"), "consumer"),
-    **dict.fromkeys(("GroupBatch", "GroupConsumer"), "group_consumer"),
-    **dict.fromkeys(("Correlation", "Log", "MiddlewareContext", "Retry", "Timing", "correlation_id"), "middleware"),
-    **dict.fromkeys(("NewMessage", "Published"), "new_message"),
+    **dict.fromkeys(("PullConsumer", "Position"), "reading.consumer"),
+    **dict.fromkeys(("GroupBatch", "GroupConsumer"), "reading.group_consumer"),
+    **dict.fromkeys(
+        ("Correlation", "Log", "MiddlewareContext", "Retry", "Timing", "correlation_id"), "messages.middleware"
+    ),
+    **dict.fromkeys(("NewMessage", "Published"), "messages.new_message"),
     **dict.fromkeys(("Start", "ago", "everything", "from_sequence", "from_time"), "positions"),
     **dict.fromkeys(("last_received", "new_only", "newest"), "positions"),
-    **dict.fromkeys(("BatchAck", "ChannelInfo", "Committed", "Cursor"), "requests"),
-    "Direct": "direct",
-    "Fetched": "fetching",
-    "Message": "messages",
-    "Subscription": "subscription",
-    "Table": "table",
+    **dict.fromkeys(("BatchAck", "ChannelInfo", "Committed", "Cursor"), "requests.requests"),
+    "Direct": "reading.direct",
+    "Fetched": "reading.fetching",
+    "Message": "messages.messages",
+    "Subscription": "subscribing.subscription",
+    "Table": "reading.table",
 }
 """In which module a name is; errors are in `errors`."""
 

@@ -1,4 +1,4 @@
-"""The methods of stan_client.direct as blocking calls from any thread, for programs without an event loop of their own.
+"""The methods of stan_client.reading.direct as blocking calls from any thread, for programs without an event loop of their own.
 
 The client owns an event loop in a daemon thread, uvloop's if that is installed. Promises: calls from several threads run at the
 same time; a client shares nothing with other clients, and a forked process cannot use it (it makes a client of its own).
@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from stan_client.direct import Direct
 from stan_client.errors import ConnectionClosedError
-from stan_client.fetching import Fetched
+from stan_client.reading.direct import Direct
+from stan_client.reading.fetching import Fetched
 
 try:
     from uvloop import new_event_loop
@@ -61,7 +61,7 @@ class BlockingClient:
         timeout_s: float = 30.0,
         nats_options: Mapping[str, Any] | None = None,
     ) -> None:
-        """Connect; arguments and errors as of stan_client.direct.Direct."""
+        """Connect; arguments and errors as of stan_client.reading.direct.Direct."""
         self._direct = Direct(servers, cluster_id, name=name, timeout_s=timeout_s, nats_options=nats_options)
         self._loop: asyncio.AbstractEventLoop = new_event_loop()
         self._pid = os.getpid()

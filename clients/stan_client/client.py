@@ -15,16 +15,6 @@ from datetime import datetime
 from typing import Any, Final, cast
 
 from stan.protocol.compaction import DELETE_HEADER
-from stan_client.connected import Connected
-from stan_client.connection import (
-    CONNECT_FAILURES,
-    BorrowedLink,
-    ClientConnection,
-    NatsClient,
-    NatsLink,
-    for_nats,
-)
-from stan_client.deadlines import deadline, left_s
 from stan_client.errors import (
     BadConnectionError,
     ConnectionClosedError,
@@ -36,10 +26,17 @@ from stan_client.errors import (
     StanClientError,
     SubscribeRequestTimeoutError,
 )
-from stan_client.inbox import Inbox, ReplyInbox
-from stan_client.messages import BatchCallback, Callback, Message, OnError, SubscriptionOptions
-from stan_client.middleware import Chain, Middleware, MiddlewareContext, handled
-from stan_client.new_message import NOTHING, Headers, NewMessage, Published, encode_context, encode_due, encode_ttl
+from stan_client.messages.messages import BatchCallback, Callback, Message, OnError, SubscriptionOptions
+from stan_client.messages.middleware import Chain, Middleware, MiddlewareContext, handled
+from stan_client.messages.new_message import (
+    NOTHING,
+    Headers,
+    NewMessage,
+    Published,
+    encode_context,
+    encode_due,
+    encode_ttl,
+)
 from stan_client.positions import Start, new_only
 from stan_client.publishing import (
     ACK_LEVELS,
@@ -49,9 +46,20 @@ from stan_client.publishing import (
     Publisher,
     PublishManyResult,
 )
-from stan_client.session import Session, SessionOptions, check_cluster_id, fresh_id
-from stan_client.subscription import Subscription
-from stan_client.waiters import Waiters
+from stan_client.reading.connected import Connected
+from stan_client.subscribing.subscription import Subscription
+from stan_client.transport.connection import (
+    CONNECT_FAILURES,
+    BorrowedLink,
+    ClientConnection,
+    NatsClient,
+    NatsLink,
+    for_nats,
+)
+from stan_client.transport.inbox import Inbox, ReplyInbox
+from stan_client.transport.session import Session, SessionOptions, check_cluster_id, fresh_id
+from stan_client.waiting.deadlines import deadline, left_s
+from stan_client.waiting.waiters import Waiters
 
 log = logging.getLogger("stan_client")
 
@@ -793,7 +801,7 @@ async def connect(
         client_id: letters, digits, "-" and "_"; one client at a time may use it.
         servers: NATS URLs; a comma separated string or a list.
         nats: a connected nats-py client to use instead; it is never closed here.
-        nats_options: user, password, token, user_credentials, tls_ca, ... as of stan_client.connection.for_nats; also nats-py's
+        nats_options: user, password, token, user_credentials, tls_ca, ... as of transport.connection.for_nats; also nats-py's
             callbacks (async, without arguments) disconnected_cb and reconnected_cb, which report on the NATS connection.
         connect_timeout_s: seconds that connect, subscribe, unsubscribe and close requests wait for an answer.
         ack_timeout_s: seconds after which a publish without ack or a fetch without answer fails.
@@ -805,7 +813,7 @@ async def connect(
         resubscribe: after a loss, make the session and all subscriptions again; otherwise a loss closes the client.
         republish: send publishes without ack again, with the same guid, after a loss or a NATS reconnect. Off by default: a
             lost ack leaves open whether the message was stored, and a server that ignores guids stores it twice.
-        middleware: runs around what publish(), publish_many() and callbacks do, outermost first; see stan_client.middleware.
+        middleware: runs around what publish(), publish_many() and callbacks do, outermost first; see messages.middleware.
 
     Raises:
         PingOptionsError, InvalidNameError: ping values out of range, impossible cluster id.

@@ -27,9 +27,9 @@ from stan_client.errors import (
     StanClientError,
     TooManyInFlightError,
 )
-from stan_client.new_message import DUE_TAG, TTL_TAG, Published
-from stan_client.session import Session, fresh_id, text_of
-from stan_client.waiters import Waiters
+from stan_client.messages.new_message import DUE_TAG, TTL_TAG, Published
+from stan_client.transport.session import Session, fresh_id, text_of
+from stan_client.waiting.waiters import Waiters
 
 log = logging.getLogger("stan_client")
 

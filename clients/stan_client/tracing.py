@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from stan_client.errors import NotSupportedError
-from stan_client.middleware import CallNext, MiddlewareContext
-from stan_client.session import text_of
+from stan_client.messages.middleware import CallNext, MiddlewareContext
+from stan_client.transport.session import text_of
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The semantic conventions that names and attributes follow."""

@@ -19,9 +19,9 @@ from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.schemas.kinds import HEADER
 from stan_client.client import Client
 from stan_client.errors import StanClientError
-from stan_client.messages import Message
-from stan_client.new_message import Headers, NewMessage, Published
-from stan_client.subscription import Subscription
+from stan_client.messages.messages import Message
+from stan_client.messages.new_message import Headers, NewMessage, Published
+from stan_client.subscribing.subscription import Subscription
 
 Value = TypeVar("Value")
 

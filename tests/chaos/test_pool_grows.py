@@ -7,7 +7,7 @@ from itertools import count
 
 import pytest
 import stan_client
-from stan_client.direct import Direct
+from stan_client.reading.direct import Direct
 
 from stan.protocol.placement import channel_group
 from tests.chaos.faults import Faults, elections_watched

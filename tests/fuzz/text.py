@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import typer
-from pyspark_stan.offsets import Offset, from_json
+from pyspark_stan.reading.offsets import Offset, from_json
 
 from stan import units
 from stan.cli.commands.pubsub import parse_start

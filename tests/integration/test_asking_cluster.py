@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import PullConsumer
-from stan_client.direct import Direct
+from stan_client.reading.direct import Direct
 
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, until

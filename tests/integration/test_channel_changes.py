@@ -6,7 +6,7 @@ import pytest
 import stan_client
 from stan_client import PullConsumer
 from stan_client.blocking import BlockingClient
-from stan_client.direct import Direct
+from stan_client.reading.direct import Direct
 
 from stan import errors
 from stan.protocol.proto import admin_pb2 as pb

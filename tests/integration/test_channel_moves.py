@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 import stan_client
 from stan_client import StanClientError
-from stan_client.direct import Direct
 from stan_client.positions import everything
+from stan_client.reading.direct import Direct
 
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import ServerError
-from stan_client.direct import Direct
+from stan_client.reading.direct import Direct
 
 from stan.labels import places_of
 from tests.kit.cluster import StanCluster

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 import stan_client
 from stan_client import GroupConsumer
-from stan_client.direct import Direct
+from stan_client.reading.direct import Direct
 
 from stan import errors
 from tests.integration.test_cli_operator import stan

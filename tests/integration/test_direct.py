@@ -9,7 +9,7 @@ import pytest
 import stan_client
 from stan_client import Position, PullConsumer
 from stan_client.blocking import BlockingClient
-from stan_client.direct import Direct
+from stan_client.reading.direct import Direct
 
 from stan import errors
 from tests.kit.fake_broker import eventually, nats_server

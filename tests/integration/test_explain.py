@@ -7,7 +7,7 @@ import time
 
 import pytest
 import stan_client
-from stan_client.admin import which
+from stan_client.requests.admin import which
 from typer.testing import CliRunner
 
 from stan.cli.main import app

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import stan_client
-from stan_client.direct import Direct
+from stan_client.reading.direct import Direct
 
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.cluster import StanCluster

@@ -12,8 +12,8 @@ import stan_client
 from nats.errors import Error as NatsError
 from pyspark_stan.options import ConnectionOptions as SparkConnection
 from pyspark_stan.transport import UnreachableError, client_of
-from stan_client.connection import ClientConnection
-from stan_client.direct import Direct
+from stan_client.reading.direct import Direct
+from stan_client.transport.connection import ClientConnection
 
 from tests.kit.certificates import Authority
 from tests.kit.eavesdropper import Eavesdropper
@@ -69,7 +69,7 @@ async def test_server_that_need_not_speak_tls_but_can_is_spoken_to_in_tls(tmp_pa
     file.write_text(f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}\nallow_non_tls: true\n')
     with NatsServer(tmp_path, "-c", str(file)) as nats:
         connection = ClientConnection()
-        await connection.open(nats.url, stan_client.connection.for_nats({"tls_ca": str(authority.ca)}), 5)
+        await connection.open(nats.url, stan_client.transport.connection.for_nats({"tls_ca": str(authority.ca)}), 5)
         assert connection._transport._io_writer.get_extra_info("ssl_object") is not None
         await connection.shut()
 
@@ -79,7 +79,7 @@ async def test_server_without_tls_in_place_of_one_with_it_is_told_nothing_at_a_r
     with NatsServer(tmp_path, "--tls", "--tlscert", str(pair.cert), "--tlskey", str(pair.key)) as nats:
         connection = ClientConnection()
         given = {**LOGIN, "tls_ca": str(authority.ca), "max_reconnect_attempts": 3}
-        await connection.open(f"tls://127.0.0.1:{nats.port}", stan_client.connection.for_nats(given), 5)
+        await connection.open(f"tls://127.0.0.1:{nats.port}", stan_client.transport.connection.for_nats(given), 5)
         await connection.listen("orders", print)
         nats.kill()
         async with Eavesdropper(nats.port) as other:
@@ -101,7 +101,7 @@ async def test_server_heard_of_from_another_is_told_nothing_in_clear(authority):
                 connection, before = ClientConnection(), heard_of.connections
                 given = {**LOGIN, "tls_ca": str(authority.ca)}
                 with contextlib.suppress(NatsError, OSError):
-                    await connection.open(url, stan_client.connection.for_nats(given), 5)
+                    await connection.open(url, stan_client.transport.connection.for_nats(given), 5)
                 await eventually(lambda before=before: heard_of.connections > before)
                 await connection.shut()
         assert heard_of.clear == b""
@@ -111,7 +111,9 @@ async def test_websocket_in_clear_is_not_opened(authority):
     async with Eavesdropper() as nats:
         with pytest.raises(NatsError, match=NOT_THERE):
             await ClientConnection().open(
-                f"ws://127.0.0.1:{nats.port}", stan_client.connection.for_nats({"tls_ca": str(authority.ca)}), 5
+                f"ws://127.0.0.1:{nats.port}",
+                stan_client.transport.connection.for_nats({"tls_ca": str(authority.ca)}),
+                5,
             )
         assert nats.connections == 0
 

@@ -4,13 +4,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import stan_client
-from stan_client.admin import Explanation, Nodes, PolicyList
+from stan_client.requests.admin import Explanation, Nodes, PolicyList
 
 from stan.protocol.proto import admin_pb2 as pb
 
 
 class FakeAdmin:
-    """Answers of `stan_client.admin.Admin`."""
+    """Answers of `stan_client.requests.admin.Admin`."""
 
     def __init__(self) -> None:
         self.explanation = Explanation(0, "not sent", begins_late=False, steps=[])

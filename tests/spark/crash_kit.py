@@ -18,7 +18,7 @@ from itertools import count, pairwise
 from pathlib import Path
 
 from pyspark_stan.java import ensure_java
-from pyspark_stan.sink_options import DELIVERIES
+from pyspark_stan.writing.sink_options import DELIVERIES
 from stan_client.blocking import BlockingClient
 
 from stan.protocol.kernel.rows import columns, pack_rows

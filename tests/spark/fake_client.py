@@ -7,7 +7,7 @@ from collections import Counter
 from concurrent.futures import Future
 
 from stan_client.errors import ServerError
-from stan_client.requests import BatchAck, Committed
+from stan_client.requests.requests import BatchAck, Committed
 
 from stan.errors import ANOTHER_WRITER
 from stan.protocol.kernel.rows import ID_BYTES, check_rows

@@ -125,7 +125,7 @@ def use(monkeypatch, broker):
     def forget(_connection, _client):
         gone.forgotten += 1
 
-    for module in ("reading", "transport"):  # in this order: the first one imports from the second
+    for module in ("reading.reading", "transport"):  # in this order: the first one imports from the second
         monkeypatch.setattr(f"pyspark_stan.{module}.client_of", lambda _connection: broker)
         monkeypatch.setattr(f"pyspark_stan.{module}.forget", forget)
     return gone

@@ -3,7 +3,7 @@
 import logging
 
 import pyarrow as pa
-import pyspark_stan.identity
+import pyspark_stan.writing.identity
 import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import (
@@ -13,11 +13,11 @@ from pyspark.sql.types import (
     StringType,
     StructType,
 )
-from pyspark_stan.identity import ContentIds, Identity, IdentityError
 from pyspark_stan.options import OptionsError
-from pyspark_stan.routing import RowError
-from pyspark_stan.sink import batch_writer, stream_writer
-from pyspark_stan.sink_options import sink_options
+from pyspark_stan.writing.identity import ContentIds, Identity, IdentityError
+from pyspark_stan.writing.routing import RowError
+from pyspark_stan.writing.sink import batch_writer, stream_writer
+from pyspark_stan.writing.sink_options import sink_options
 from stan_client.errors import RequestTimeoutError, ServerError
 
 from tests.spark.fake_client import FakeClient
@@ -41,8 +41,8 @@ def client(monkeypatch):
 @pytest.fixture
 def task(monkeypatch):
     """Say which task the code runs in."""
-    saves = type(pyspark_stan.identity._saves)()
-    monkeypatch.setattr(pyspark_stan.identity, "_saves", saves)
+    saves = type(pyspark_stan.writing.identity._saves)()
+    monkeypatch.setattr(pyspark_stan.writing.identity, "_saves", saves)
 
     def be(partition=0, attempt=0, batch=None, **properties):
         context = object.__new__(TaskContext)  # calling the class gives the one there is
@@ -159,7 +159,7 @@ def test_a_slice_is_cut_by_the_sizes_of_its_own_rows(client):
 
 
 def test_many_channels_do_not_wait_for_company_without_bound(client, monkeypatch):
-    monkeypatch.setattr("pyspark_stan.routing.PENDING_BYTES_MAX", 2000)
+    monkeypatch.setattr("pyspark_stan.writing.routing.PENDING_BYTES_MAX", 2000)
     seen = []
 
     def batches():
@@ -592,9 +592,9 @@ def test_two_saves_of_one_batch_under_one_identity_are_refused(client, task):
     with pytest.raises(IdentityError, match="another save of the same batch"):
         writer.write(iter([values(b"2")]))
 
-    pyspark_stan.identity._saves.clear()  # a process that has not seen the first one
+    pyspark_stan.writing.identity._saves.clear()  # a process that has not seen the first one
     second = writer.write(iter([values(b"2")]))
-    pyspark_stan.identity._saves[("run1", Identity("q1/a", 7))] = "10"  # the driver's
+    pyspark_stan.writing.identity._saves[("run1", Identity("q1/a", 7))] = "10"  # the driver's
     with pytest.raises(IdentityError, match="another save of the same batch"):
         writer.commit([second])
 

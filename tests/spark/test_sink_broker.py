@@ -5,9 +5,9 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StringType, StructType
 from pyspark_stan.options import ConnectionOptions
-from pyspark_stan.routing import REQUEST_OVERHEAD, RowError
-from pyspark_stan.sink import stream_writer
 from pyspark_stan.transport import client_of
+from pyspark_stan.writing.routing import REQUEST_OVERHEAD, RowError
+from pyspark_stan.writing.sink import stream_writer
 from stan_client import everything
 from stan_client.blocking import BlockingClient
 from stan_client.errors import ServerError

@@ -8,8 +8,8 @@ from nats.errors import AuthorizationError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_stan import transport
 from pyspark_stan.datasource import StanDataSource
-from pyspark_stan.offsets import DataLossError
 from pyspark_stan.options import ConnectionOptions
+from pyspark_stan.reading.offsets import DataLossError
 from pyspark_stan.transport import UnreachableError, client_of, forget
 from stan_client.blocking import BlockingClient
 from stan_client.errors import ConnectionClosedError

@@ -6,8 +6,8 @@ import pickle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark_stan.offsets import Offset, Range, from_json, ranges_between
-from pyspark_stan.planning import StanPartition, plan, rows_for_bytes, share
+from pyspark_stan.reading.offsets import Offset, Range, from_json, ranges_between
+from pyspark_stan.reading.planning import StanPartition, plan, rows_for_bytes, share
 
 NAMES = st.sampled_from(["a", "b", "c", "d.e"])
 

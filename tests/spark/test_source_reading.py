@@ -22,9 +22,9 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from pyspark_stan.datasource import StanDataSource
-from pyspark_stan.metrics import lag, summary
-from pyspark_stan.offsets import DataLossError
 from pyspark_stan.options import SEQUENCE_MAX, OptionsError
+from pyspark_stan.reading.metrics import lag, summary
+from pyspark_stan.reading.offsets import DataLossError
 from pyspark_stan.schema import full_schema
 from stan_client import ConnectionClosedError, RequestTimeoutError, ServerError
 

@@ -14,11 +14,16 @@ NEEDLESS = (
     *(
         "stan_client.client",
         "stan_client.publishing",
-        "stan_client.subscription",
-        "stan_client.admin",
-        "stan_client.table",
+        "stan_client.subscribing.subscription",
+        "stan_client.requests.admin",
+        "stan_client.reading.table",
     ),
-    *("stan_client.consumer", "stan_client.group_consumer", "stan_client.middleware", "stan_client.dead_letters"),
+    *(
+        "stan_client.reading.consumer",
+        "stan_client.reading.group_consumer",
+        "stan_client.messages.middleware",
+        "stan_client.dead_letters",
+    ),
 )
 """Modules that no task of a source or sink has a use for."""
 
@@ -33,8 +38,8 @@ def imported(*modules: str) -> list[str]:
 @pytest.mark.parametrize(
     ("modules", "most"),
     [
-        (("pyspark_stan.source", "pyspark_stan.reading", "pyspark_stan.decode"), 160),
-        (("pyspark_stan.sink", "pyspark_stan.routing", "pyspark_stan.sending"), 163),
+        (("pyspark_stan.reading.source", "pyspark_stan.reading.reading", "pyspark_stan.reading.decode"), 160),
+        (("pyspark_stan.writing.sink", "pyspark_stan.writing.routing", "pyspark_stan.writing.sending"), 163),
     ],
     ids=["source", "sink"],
 )

@@ -283,7 +283,7 @@ def _ask_the_options(pipeline: Pipeline, root: TomlTable) -> None:
     if pipeline.source.channels or pipeline.source.pattern:
         checks.append(("source", lambda: source_options(pipeline.source_options(), "stream")))
     with contextlib.suppress(ImportError):  # the check of the sink's options needs pyspark, because some name columns
-        from pyspark_stan.sink_options import sink_options  # noqa: PLC0415 - not installed everywhere
+        from pyspark_stan.writing.sink_options import sink_options  # noqa: PLC0415 - not installed everywhere
 
         if pipeline.sink.channel and not root.complained_of("sink"):
             checks.append(("sink", lambda: sink_options(pipeline.sink_options(), None, "stream")))

@@ -106,7 +106,7 @@ class _Reports:
 
     def show_new(self) -> bool:
         """Show the reports that are new; returns True if there were any."""
-        from pyspark_stan.metrics import lag  # noqa: PLC0415 - needs Spark
+        from pyspark_stan.reading.metrics import lag  # noqa: PLC0415 - needs Spark
 
         recent = [json.loads(progress.json) for progress in self._query.recentProgress]
         new = [progress for progress in recent if _key(progress) not in self._seen]

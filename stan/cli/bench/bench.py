@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
-from stan_client.session import fresh_id
+from stan_client.transport.session import fresh_id
 
 from stan.cli.bench.bench_broker import OwnBroker
 from stan.cli.bench.bench_compare import ROUNDS, Comparison, compare

@@ -14,8 +14,8 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
-from stan_client.connection import CONNECT_FAILURES
-from stan_client.session import fresh_id
+from stan_client.transport.connection import CONNECT_FAILURES
+from stan_client.transport.session import fresh_id
 
 from stan.cli.bench.server_times import ServerTimes
 from stan.cli.support.common import CliError, Target

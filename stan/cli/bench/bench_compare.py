@@ -13,8 +13,8 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
-from stan_client.connection import CONNECT_FAILURES
-from stan_client.session import fresh_id
+from stan_client.transport.connection import CONNECT_FAILURES
+from stan_client.transport.session import fresh_id
 
 from stan.cli.bench.bench_compare_report import ComparedServer, ComparisonReport
 from stan.cli.bench.bench_report import BenchReport

@@ -13,10 +13,10 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from stan_client.connection import ClientConnection
 from stan_client.errors import ServerError, StanClientError, SubscribeRequestTimeoutError
 from stan_client.positions import everything, new_only
-from stan_client.session import Session, SessionOptions, fresh_id, text_of
+from stan_client.transport.connection import ClientConnection
+from stan_client.transport.session import Session, SessionOptions, fresh_id, text_of
 
 from stan.cli.bench.bench_report import Latencies, Measurement, add_latency
 from stan.protocol.frames import Frame

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Annotated, Any, Final
 
 import typer
-from stan_client.session import fresh_id
+from stan_client.transport.session import fresh_id
 
 from stan.cli.bench.failover import FailoverLoad, Round, outage, running_load
 from stan.cli.support.common import DEFAULT_CLUSTER_ID, EXIT_FAILED, run_until_signalled

@@ -11,8 +11,8 @@ import json
 import sys
 from typing import Any, Final
 
-from stan_client.connection import CONNECT_FAILURES
 from stan_client.errors import StanClientError
+from stan_client.transport.connection import CONNECT_FAILURES
 
 from stan.cli.bench.bench_drivers import DRIVERS, Job, LoadDriver
 from stan.cli.bench.bench_python import DRIVERS as PYTHON_DRIVERS

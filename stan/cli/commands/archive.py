@@ -21,7 +21,7 @@ from pathlib import Path
 from struct import Struct
 from typing import Any, Final, get_origin
 
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.policies import PolicyRule, options_of, set_options
 from stan.protocol.proto.admin_pb2 import (

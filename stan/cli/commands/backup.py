@@ -19,7 +19,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import stan_client
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 import stan
 from stan.cli.commands.archive import (

@@ -8,7 +8,7 @@ from typing import Annotated, Final, NamedTuple
 
 import stan_client
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 
 import stan_client
 import typer
-from stan_client.admin import Nodes
-from stan_client.session import text_of
+from stan_client.requests.admin import Nodes
+from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import stan_client
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.cli.support.common import Target, group_of_commands
 from stan.cli.support.options import View, injected

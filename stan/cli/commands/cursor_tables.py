@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window, window_now
 from stan.cli.commands.policies import format_in_force

@@ -6,7 +6,7 @@ What is told comes from one CursorStatus, of the leader of its group, and in dou
 from collections.abc import Iterable
 from typing import Final
 
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import counted, format_age, format_duration

@@ -8,7 +8,7 @@ from typing import Annotated, Final, NamedTuple
 import stan_client
 import typer
 from stan_client.dead_letters import DeadLetter, dead_letter
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.commands.channel import status_of

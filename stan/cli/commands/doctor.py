@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import stan_client
-from stan_client.admin import Nodes
-from stan_client.session import text_of
+from stan_client.requests.admin import Nodes
+from stan_client.transport.session import text_of
 
 from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
 from stan.cli.commands.node import cluster_level, known_level, places_told

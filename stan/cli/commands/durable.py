@@ -10,8 +10,8 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
-from stan_client.admin import which
-from stan_client.session import text_of
+from stan_client.requests.admin import which
+from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.commands import cursors

@@ -6,7 +6,7 @@ import json
 from typing import Annotated
 
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.cli.support.common import CliError, Target, out, run, stop_on_signals
 from stan.cli.support.options import injected

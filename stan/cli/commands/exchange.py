@@ -21,7 +21,7 @@ from typing import Annotated, Any, BinaryIO, Final, NamedTuple
 
 import stan_client
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan import limits
 from stan.cli.support.args import Channel, checked_channel

@@ -4,8 +4,8 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
-from stan_client.admin import Explanation, which
-from stan_client.session import text_of
+from stan_client.requests.admin import Explanation, which
+from stan_client.transport.session import text_of
 
 from stan import limits
 from stan.cli.commands.cursors import DURABLES, QUEUES, full_name

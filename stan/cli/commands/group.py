@@ -4,7 +4,7 @@ from typing import Annotated
 
 import stan_client
 import typer
-from stan_client.admin import Nodes
+from stan_client.requests.admin import Nodes
 
 from stan import units
 from stan.cli.support.args import parsed

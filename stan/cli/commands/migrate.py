@@ -17,9 +17,9 @@ import typer
 from rich.markup import escape
 from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
-from stan_client.connection import CONNECT_FAILURES, ClientConnection
-from stan_client.inbox import Inbox
-from stan_client.session import fresh_id
+from stan_client.transport.connection import CONNECT_FAILURES, ClientConnection
+from stan_client.transport.inbox import Inbox
+from stan_client.transport.session import fresh_id
 
 from stan import limits
 from stan.cli.support.common import (

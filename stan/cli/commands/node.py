@@ -5,7 +5,7 @@ from typing import Annotated
 
 import stan_client
 import typer
-from stan_client.admin import Nodes
+from stan_client.requests.admin import Nodes
 
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.groups import name_of

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import stan_client
 import typer
-from stan_client.admin import PolicyList
-from stan_client.session import text_of
+from stan_client.requests.admin import PolicyList
+from stan_client.transport.session import text_of
 
 from stan.cli.commands.policies import format_option, format_policy
 from stan.cli.commands.policy_options import NOTHING, GivenPolicy, of_flag

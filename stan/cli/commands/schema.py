@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.cli.support.args import Pattern, checked_pattern
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import stan_client
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.commands.cursor_tables import cursor_document

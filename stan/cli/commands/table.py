@@ -3,7 +3,7 @@
 import time
 
 import stan_client
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import Target

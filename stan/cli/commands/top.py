@@ -7,7 +7,7 @@ from typing import Annotated, Final, NamedTuple
 
 import stan_client
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import Pattern, checked_pattern

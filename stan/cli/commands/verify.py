@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import stan_client
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan import limits
 from stan.cli.support.args import checked_channel

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.support import contexts

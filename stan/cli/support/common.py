@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 import stan_client
 import typer
 from rich.console import Console
-from stan_client.connection import CONNECT_FAILURES
-from stan_client.session import fresh_id
+from stan_client.transport.connection import CONNECT_FAILURES
+from stan_client.transport.session import fresh_id
 
 from stan.cli.support.contexts import without_secrets
 
@@ -67,7 +67,7 @@ class Target:
     tls_key: Path | None = None
 
     def nats_options(self) -> dict[str, Any]:
-        """Credentials as stan_client.connection.for_nats takes them."""
+        """Credentials as stan_client.transport.connection.for_nats takes them."""
         given = {
             "user_credentials": self.creds,
             "nkeys_seed": self.nkey,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from stan_client.admin import Nodes
+from stan_client.requests.admin import Nodes
 
 from stan.errors import NO_LEADER
 from stan.protocol.proto import admin_pb2 as pb

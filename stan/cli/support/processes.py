@@ -17,7 +17,7 @@ from typing import Final, Self
 
 import stan_client
 from stan_client import Client, StanClientError
-from stan_client.connection import CONNECT_FAILURES
+from stan_client.transport.connection import CONNECT_FAILURES
 
 from stan.cli.support.common import CliError, Target
 

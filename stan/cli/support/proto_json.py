@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from stan_client import Message
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 HEX: Final = frozenset({"state_hash"})
 LEFT_OUT: Final = frozenset({"error", "retry", "more", "pool"})

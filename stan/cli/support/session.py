@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from difflib import get_close_matches
 
 import stan_client
-from stan_client.session import text_of
+from stan_client.transport.session import text_of
 
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained, run
 from stan.cli.support.contexts import without_secrets

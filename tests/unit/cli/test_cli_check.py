@@ -4,7 +4,7 @@ import json
 
 import pytest
 import stan_client
-from stan_client.admin import Nodes
+from stan_client.requests.admin import Nodes
 from typer.testing import CliRunner
 
 from stan.cli.main import app

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from stan_client.admin import Nodes
+from stan_client.requests.admin import Nodes
 from typer.testing import CliRunner
 
 from stan.cli.commands import cluster

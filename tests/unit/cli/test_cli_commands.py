@@ -5,7 +5,7 @@ import json
 import pytest
 import stan_client
 import typer
-from stan_client.admin import Explanation, Nodes
+from stan_client.requests.admin import Explanation, Nodes
 from typer.testing import CliRunner
 
 from stan.cli.commands import channel_messages

@@ -4,7 +4,7 @@ import json
 import zlib
 
 import pytest
-from stan_client.admin import Nodes
+from stan_client.requests.admin import Nodes
 from typer.testing import CliRunner
 
 from stan import errors, limits

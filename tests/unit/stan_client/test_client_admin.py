@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
-from stan_client import requester
-from stan_client.admin import Admin
-from stan_client.requester import Requester
+from stan_client.requests import requester
+from stan_client.requests.admin import Admin
+from stan_client.requests.requester import Requester
 
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb

@@ -3,7 +3,7 @@
 import asyncio
 
 from nats.aio.transport import TcpTransport
-from stan_client.connection import ClientConnection
+from stan_client.transport.connection import ClientConnection
 
 
 async def test_connection_that_ended_while_it_began_gives_nats_py_what_was_said_and_its_end() -> None:

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 import stan_client
-from stan_client import consumer as consumers
-from stan_client.consumer import Position, PullConsumer
-from stan_client.fetching import Fetcher, FetchMethods
+from stan_client.reading import consumer as consumers
+from stan_client.reading.consumer import Position, PullConsumer
+from stan_client.reading.fetching import Fetcher, FetchMethods
 
 from tests.kit.fake_broker import eventually
 from tests.kit.pulled_channel import PulledChannel

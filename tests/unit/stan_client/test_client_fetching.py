@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 import stan_client
-from stan_client import fetching
-from stan_client.fetching import Fetcher, Reader, ReadOptions
+from stan_client.reading import fetching
+from stan_client.reading.fetching import Fetcher, Reader, ReadOptions
 
 from stan import errors
 from stan.protocol import fetches

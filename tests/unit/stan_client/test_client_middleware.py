@@ -9,8 +9,8 @@ import stan_client
 from hypothesis import given
 from hypothesis import strategies as st
 from stan_client import Correlation, Log, Message, MiddlewareContext, NewMessage, Retry, Timing, correlation_id
-from stan_client import middleware as module
-from stan_client.middleware import PASSING, Chain, RetryBudget, handled, is_unknown, passes
+from stan_client.messages import middleware as module
+from stan_client.messages.middleware import PASSING, Chain, RetryBudget, handled, is_unknown, passes
 
 from stan import errors
 from stan.core.publishing.channels import NO_METADATA

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import stan_client
 from stan_client import InvalidDelayError
-from stan_client.new_message import DUE_TAG, NewMessage, Published, encode_context, encode_due
+from stan_client.messages.new_message import DUE_TAG, NewMessage, Published, encode_context, encode_due
 
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX
 from stan.protocol.proto import wire_pb2 as wire

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
-from stan_client.new_message import encode_context, encode_due, encode_ttl
+from stan_client.messages.new_message import encode_context, encode_due, encode_ttl
 from stan_client.publishing import Publisher
 
 from stan.protocol.features import Feature

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import stan_client
-from stan_client import requester
-from stan_client.requester import Requester, together
-from stan_client.requests import RequestMethods
+from stan_client.requests import requester
+from stan_client.requests.requester import Requester, together
+from stan_client.requests.requests import RequestMethods
 
 from stan import errors
 from stan.protocol.frames import Frame

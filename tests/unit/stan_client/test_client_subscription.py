@@ -5,9 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 from stan_client.errors import ConnectionClosedError, NotSupportedError
-from stan_client.message_queue import QUEUED_WINDOWS_MAX, MessageQueue
-from stan_client.messages import Message, SubscriptionOptions
-from stan_client.subscription import Subscription
+from stan_client.messages.messages import Message, SubscriptionOptions
+from stan_client.subscribing.message_queue import QUEUED_WINDOWS_MAX, MessageQueue
+from stan_client.subscribing.subscription import Subscription
 
 from stan.protocol.features import Feature
 from stan.protocol.frames import Frame

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import stan_client
 from stan_client import MiddlewareContext, NewMessage, Published
-from stan_client.middleware import Chain
+from stan_client.messages.middleware import Chain
 from stan_client.tracing import Tracing
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace")

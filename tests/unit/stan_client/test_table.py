@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 import stan_client
-from stan_client.fetching import Fetched
+from stan_client.reading.fetching import Fetched
 
 from stan.protocol.compaction import DELETE_HEADER
 from stan.protocol.proto import wire_pb2 as wire
@@ -106,7 +106,7 @@ async def test_a_channel_is_read_once_more_if_tombstones_go_meanwhile() -> None:
 
 
 async def test_trouble_passes_and_another_channel_of_the_name_is_another_table(monkeypatch) -> None:
-    monkeypatch.setattr("stan_client.table.PAUSE_S", 0)
+    monkeypatch.setattr("stan_client.reading.table.PAUSE_S", 0)
     client = Scripted(
         [answer((1, b"a", b"1"), last=1)],
         [stan_client.FetchTimeoutError()],

@@ -1,0 +1,1 @@
+"""The source: plan ranges of channels, read them in tasks, tell offsets and lag."""

@@ -1,0 +1,89 @@
+"""The lag of a query behind its channels, computed from Spark's progress reports."""
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from pyspark_stan.reading.offsets import INITIAL, from_json, unpacked
+
+log: Final = logging.getLogger("pyspark_stan")
+
+
+def lag(progress: Mapping[str, Any] | None) -> dict[str, int]:
+    """Return for each channel the number of messages that the query has not read yet.
+
+    *progress* is `query.lastProgress`, a listener's `event.progress`, or the JSON of either. The result is empty if the query
+    reads no channel, or Spark has not reported yet.
+    """
+    found: dict[str, int] = {}
+    for source in (progress or {}).get("sources", ()):
+        end, latest = _parsed(source.get("endOffset")), _parsed(source.get("latestOffset"))
+        if INITIAL not in end:
+            continue
+        positions = from_json(end).positions
+        for channel, behind in latest.items():
+            found[channel] = found.get(channel, 0) + max(0, behind - positions.get(channel, 1))
+    return found
+
+
+def summary(behind: Mapping[str, int]) -> dict[str, float]:
+    """Return minimum, maximum and average of the result of `lag`, under the names of Spark's Kafka source."""
+    values = list(behind.values()) or [0]
+    return {
+        "minOffsetsBehindLatest": min(values),
+        "maxOffsetsBehindLatest": max(values),
+        "avgOffsetsBehindLatest": sum(values) / len(values),
+    }
+
+
+class StanQueryListener(StreamingQueryListener):
+    """Reports the lag of each query after each of its batches.
+
+    spark.streams.addListener(StanQueryListener())
+
+    Args:
+        tell: called with the query's name (its id if it has none) and the lag of each channel; by default, writes to the log.
+    """
+
+    def __init__(self, tell: Callable[[str, dict[str, int]], None] | None = None) -> None:
+        self._tell = tell or _log
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: Spark requires the method."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """Report the lag of the query that has run a batch."""
+        behind = lag(event.progress)
+        if behind:
+            self._tell(event.progress.name or str(event.progress.id), behind)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: Spark requires the method."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """Do nothing: Spark requires the method."""
+
+
+def _parsed(offset: object) -> dict[str, Any]:
+    """Parse the offset of a report: text in Spark's Python objects, a dict in their JSON. Returns {} for anything else."""
+    try:
+        said = json.loads(offset) if isinstance(offset, str) else offset
+    except ValueError:
+        return {}
+    try:
+        return dict(unpacked(said)) if isinstance(said, dict) else {}
+    except ValueError:
+        return {}
+
+
+def _log(name: str, behind: dict[str, int]) -> None:
+    log.info("query %s is behind by %s", name, ", ".join(f"{channel}: {rows}" for channel, rows in behind.items()))

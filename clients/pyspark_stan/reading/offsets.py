@@ -1,0 +1,161 @@
+"""The offset of a stream of channels, as Spark stores it in the checkpoint.
+
+    {"*inc": {"orders": 7}, "*init": {"orders": 1}, "*tasks": 4, "orders": 4711}
+
+For each channel it has the next sequence to read, the sequence at which reading began (*init), and the channel's uid (*inc),
+which differs for a channel of the same name that was made after the first was deleted; and into how many tasks small channels are
+put together (*tasks). No channel name contains a `*`. Many channels are packed, as JSON that is compressed and in base64:
+
+    {"*packed": "eNqrVkrOz1WyUkrLL8pVqgUAJDcE8g=="}
+
+Promises: equal offsets are equal JSON, because Spark compares the text and would run empty batches for ever if the order of keys
+changed; and a batch depends only on its two offsets, so that a repeated batch has the same messages in the same partitions.
+
+The sequence at which reading began is stored because Spark stores the end of a batch before it runs, but never the beginning of
+the first batch. After a crash in the first batch Spark asks for the beginning again, and by then "latest" is another sequence.
+"""
+
+import json
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from stan_client.errors import StanClientError
+from stan_client.requests.requests import ChannelInfo
+
+from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
+
+SequenceAt = Callable[[str, int], int]
+"""Returns the sequence of a channel's first message at or after a time (Unix ns), or the next sequence if there is none."""
+INITIAL: Final = "*init"
+INCARNATIONS: Final = "*inc"
+TASKS: Final = "*tasks"
+PACKED: Final = "*packed"
+CHANNELS_PLAIN_MAX: Final = 100
+"""Offsets of more channels are packed."""
+OFFSET_BYTES_MAX: Final = 1 << 28
+"""Largest JSON of an offset that was packed."""
+
+
+class DataLossError(StanClientError, RuntimeError):
+    """Messages that should have been read no longer exist."""
+
+
+class Offset(NamedTuple):
+    """A position in each channel of a stream; the keys of all fields are channel names."""
+
+    positions: Mapping[str, int]  # next sequence to read
+    initial: Mapping[str, int]  # sequence at which reading began
+    incarnations: Mapping[str, int]  # uid; missing for a channel that did not exist yet
+    tasks: int = 0  # into how many tasks small channels are put together; 0: none are, as earlier versions did it
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
+        nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations)}
+        tasks = {TASKS: self.tasks} if self.tasks else {}
+        return packed(dict(sorted({**self.positions, **nested, **tasks}.items())), len(self.positions))
+
+
+class Range(NamedTuple):
+    """The messages [first, end) of a channel."""
+
+    channel: str
+    uid: int  # 0: not known
+    first: int
+    end: int
+
+
+def from_json(said: Mapping[str, Any]) -> Offset:
+    """Parse the result of `to_json`. Raises ValueError: it has another form."""
+    said = unpacked(said)
+    positions = {channel: value for channel, value in said.items() if channel not in (INITIAL, INCARNATIONS, TASKS)}
+    if INITIAL not in said or not all(isinstance(value, int) for value in positions.values()):
+        raise ValueError(f"stan: the checkpoint holds no offset of this source: {said}")
+    return Offset(positions, dict(said[INITIAL]), dict(said.get(INCARNATIONS, {})), said.get(TASKS, 0))
+
+
+def packed(said: dict[str, Any], channels: int) -> dict[str, Any]:
+    """Pack a JSON object about so many channels, if they are many: Spark writes it with each batch and into each report."""
+    if channels <= CHANNELS_PLAIN_MAX:
+        return said
+    text = json.dumps(said, ensure_ascii=False, separators=(",", ":"))
+    return {PACKED: b64encode(zlib.compress(text.encode(), 6)).decode()}
+
+
+def unpacked(said: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what `packed` was given. Raises ValueError: it is something else."""
+    text = said.get(PACKED)
+    if not isinstance(text, str):
+        return said
+    try:
+        inflating = zlib.decompressobj()
+        found = json.loads(inflating.decompress(b64decode(text, validate=True), OFFSET_BYTES_MAX))
+    except zlib.error as error:
+        raise ValueError(f"stan: the checkpoint holds no offset of this source: {error}") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _sorted(values: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(values.items()))
+
+
+def ranges_between(start: Offset, end: Offset) -> list[Range]:
+    """Return the messages of the batch between two offsets. A channel that *start* does not have, or has with another beginning
+    or another uid, is read from the beginning that *end* gives."""
+    found = []
+    for channel, stop in sorted(end.positions.items()):
+        uid = end.incarnations.get(channel, 0)
+        first = end.initial[channel]
+        same = start.incarnations.get(channel) in (None, uid)
+        if same and channel in start.positions and start.initial[channel] == first:
+            first = start.positions[channel]
+        if first < stop:
+            found.append(Range(channel, uid, first, stop))
+    return found
+
+
+def oldest(info: ChannelInfo | None) -> int:
+    """Return the sequence at which a channel begins."""
+    return max(info.first, 1) if info else 1
+
+
+def behind(info: ChannelInfo | None) -> int:
+    """Return the sequence of a channel's next message. Raises OverflowError: too large for a number in Spark."""
+    last = info.last if info else 0
+    if last >= SEQUENCE_MAX:
+        raise OverflowError(f"stan: the sequences of channel {info and info.name} are larger than Spark's long")
+    return last + 1
+
+
+class Resolver:
+    """Translates the start or end of a read, as the user has given it, into sequences."""
+
+    def __init__(self, infos: Mapping[str, ChannelInfo], sequence_at: SequenceAt) -> None:
+        self._infos = infos
+        self._sequence_at = sequence_at
+
+    def resolve(self, channels: Iterable[str], place: ReadBound, option: str) -> tuple[dict[str, int], list[str]]:
+        """Return the sequence for each channel, and complaints; *option*: its name in them."""
+        found: dict[str, int] = {}
+        complaints: list[str] = []
+        for channel in sorted(channels):
+            info = self._infos.get(channel)
+            time_ns = place.times_ns.get(channel, place.time_ns)
+            said = place.sequences.get(channel, place.default)
+            if time_ns:
+                found[channel] = self._sequence_at(channel, time_ns) if info else 1
+                if found[channel] >= behind(info) and not place.latest_if_later:
+                    complaints.append(
+                        f"{option}: {channel} has no message of that time or later "
+                        "(startingOffsetsByTimestampStrategy=latest waits for one)"
+                    )
+            elif said == EARLIEST:
+                found[channel] = oldest(info)
+            elif said == LATEST:
+                found[channel] = behind(info)
+            else:
+                found[channel] = min(max(said, 1), behind(info))
+                if said > behind(info):
+                    complaints.append(f"{option}: {channel} ends at {behind(info)}, before {said}")
+        return found, complaints

@@ -1,0 +1,102 @@
+"""Splits a batch into partitions, and shares the limits of a batch among channels. Pure.
+
+Promises: the same offsets and options give the same partitions, so that a repeated batch is split as before; a limit is exceeded
+only by a single message without which the stream would not advance.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from typing import Final
+
+from pyspark.sql.datasource import InputPartition
+
+from pyspark_stan.reading.offsets import Range
+
+CHANNEL_ROWS: Final = 1000
+"""What one more channel costs a task beside its messages, in messages: the requests for it."""
+
+
+@dataclass(frozen=True)
+class StanPartition(InputPartition):
+    """What one task reads: ranges of channels, one after the other."""
+
+    ranges: tuple[Range, ...]
+
+    def __reduce__(self) -> tuple[type["StanPartition"], tuple[tuple[Range, ...]]]:
+        return StanPartition, (self.ranges,)
+
+
+def plan(ranges: Sequence[Range], at_least: int = 0, rows_max: int = 0, tasks: int = 0) -> list[StanPartition]:
+    """Return the partitions of *ranges*.
+
+    Args:
+        ranges: ranges that are not empty.
+        at_least: smallest number of partitions, shared among the ranges by size, if there are enough messages; 0: any number.
+        rows_max: largest number of sequences in one partition; 0: no limit.
+        tasks: small ranges are read together, so that there are about so many partitions; 0: each has partitions of its own.
+    """
+    pieces = _pieces(ranges, at_least, rows_max)
+    wanted = max(tasks, at_least)
+    if not tasks or len(pieces) <= wanted:
+        return [StanPartition((piece,)) for piece in pieces]
+    return _bundles(pieces, wanted, rows_max)
+
+
+def _bundles(pieces: Sequence[Range], wanted: int, rows_max: int) -> list[StanPartition]:
+    """Put neighbours together, into *wanted* partitions that cost about the same, or more where they would exceed *rows_max*."""
+    costs = [piece.end - piece.first + CHANNEL_ROWS for piece in pieces]
+    total, before = sum(costs), 0
+    places = []
+    for cost in costs:
+        places.append((2 * before + cost) * wanted // (2 * total))  # by the middle of the piece
+        before += cost
+    found: list[StanPartition] = []
+    for _, members in groupby(zip(places, pieces, strict=True), key=lambda pair: pair[0]):
+        bundle: list[Range] = []
+        rows = 0
+        for _, piece in members:
+            size = piece.end - piece.first
+            if bundle and rows_max and rows + size > rows_max:
+                found.append(StanPartition(tuple(bundle)))
+                bundle, rows = [], 0
+            bundle.append(piece)
+            rows += size
+        found.append(StanPartition(tuple(bundle)))
+    return found
+
+
+def _pieces(ranges: Sequence[Range], at_least: int, rows_max: int) -> list[Range]:
+    total = sum(found.end - found.first for found in ranges)
+    pieces_of_all = []
+    for channel, uid, first, end in ranges:
+        size = end - first
+        by_limit = -(-size // rows_max) if rows_max else 1
+        by_wish = -(-size * at_least // total) if at_least > len(ranges) else 1
+        pieces = min(max(by_limit, by_wish, 1), size)
+        bounds = [first + size * piece // pieces for piece in range(pieces + 1)]
+        pieces_of_all += [Range(channel, uid, begin, stop) for begin, stop in pairwise(bounds)]
+    return pieces_of_all
+
+
+def share(wants: Mapping[str, int], budget: int) -> dict[str, int]:
+    """Share *budget* in proportion to *wants*. No share is larger than its want, and each is at least 1 if the budget is large
+    enough for that; the sum is never larger than *budget*."""
+    total = sum(wants.values())
+    if total <= budget:
+        return dict(wants)
+    sure = 1 if budget >= len(wants) else 0
+    total -= sure * len(wants)
+    budget -= sure * len(wants)
+    shares = {name: sure + (want - sure) * budget // total for name, want in wants.items()}
+    left = budget - sum(shares.values()) + sure * len(wants)
+    for name in sorted(wants, key=lambda name: (-((wants[name] - sure) * budget % total), -wants[name], name))[:left]:
+        shares[name] += 1
+    return shares
+
+
+def rows_for_bytes(wants: Mapping[str, int], bytes_per_row: Mapping[str, float], budget: int) -> dict[str, int]:
+    """As `share`, with a *budget* in bytes that is converted with the average size of a row; at least one row if any is
+    wanted."""
+    size = sum(want * bytes_per_row[name] for name, want in wants.items())
+    return share(wants, max(1, int(budget * sum(wants.values()) / size))) if wants else {}

@@ -1,0 +1,98 @@
+"""Filter pushdown: filters on sequence, timestamp and channel narrow what a batch reads. Only if the user asks for it.
+
+Spark refuses a reader with the method pushFilters while spark.sql.python.filterPushdown.enabled is false, so this is a class of
+its own. The filters here only narrow ranges: Spark gets all of them back and applies them to the rows that were read.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from pyspark_stan.options import ReadBound, SourceOptions, source_options
+from pyspark_stan.reading.offsets import Range, Resolver
+from pyspark_stan.reading.source import StanBatchReader
+from pyspark_stan.schema import check_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_BOUNDS: Final[Mapping[type[Filter], tuple[int | None, int | None]]] = {
+    # added to the filter's value: for the first wanted one, and for the one after the last
+    EqualTo: (0, 1),
+    GreaterThan: (1, None),
+    GreaterThanOrEqual: (0, None),
+    LessThan: (None, 0),
+    LessThanOrEqual: (None, 1),
+}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def batch_reader(options: Mapping[str, str], schema: "StructType") -> StanBatchReader:
+    """Return the reader of `spark.read`, with filter pushdown if the options say so. Raises OptionsError."""
+    check_schema(schema)
+    found = source_options(options, "batch")
+    return StanPushdownBatchReader(found, schema) if found.pushdown else StanBatchReader(found, schema)
+
+
+class StanPushdownBatchReader(StanBatchReader):
+    """A batch reader that narrows its ranges by Spark's filters."""
+
+    def __init__(self, options: "SourceOptions", schema: "StructType") -> None:
+        super().__init__(options, schema)
+        self._channels: set[str] | None = None  # None: all
+        self._sequences = [0, 1 << 63]  # the first, and the one after the last
+        self._micros = [0, 1 << 63]  # the same for timestamps, in Unix µs
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Note the filters that narrow the ranges; all are returned to Spark, which applies them too."""
+        for found in filters:
+            column: tuple[str, ...] = getattr(found, "attribute", ())
+            value: Any = getattr(found, "value", None)
+            if column == ("channel",) and isinstance(found, EqualTo | In):
+                names = set(value if isinstance(found, In) else [value])
+                self._channels = names if self._channels is None else self._channels & names
+            elif column == ("sequence",) and type(found) in _BOUNDS:
+                _narrow(self._sequences, found, value)
+            elif column == ("timestamp",) and type(found) in _BOUNDS:
+                _narrow(self._micros, found, _micros_of(value))
+        return filters
+
+    def narrowed(self, ranges: list[Range], resolver: Resolver) -> list[Range]:
+        """Narrow *ranges* to what the filters leave."""
+        left = [found for found in ranges if self._channels is None or found.channel in self._channels]
+        names = [found.channel for found in left]
+        starts, ends = dict.fromkeys(names, self._sequences[0]), dict.fromkeys(names, self._sequences[1])
+        for bounds, micros, better in ((starts, self._micros[0], max), (ends, self._micros[1], min)):
+            if 0 < micros < 1 << 53:  # larger values may not fit into 64 bits of nanoseconds
+                place = ReadBound(time_ns=micros * 1000, latest_if_later=True)
+                at, _ = resolver.resolve(names, place, "timestamp")
+                bounds.update({name: better(bounds[name], at[name]) for name in names})
+        narrow = [
+            found._replace(first=max(found.first, starts[found.channel]), end=min(found.end, ends[found.channel]))
+            for found in left
+        ]
+        return [found for found in narrow if found.first < found.end]
+
+
+def _narrow(bounds: list[int], found: Filter, value: int) -> None:
+    first, end = _BOUNDS[type(found)]
+    if first is not None:
+        bounds[0] = max(bounds[0], value + first)
+    if end is not None:
+        bounds[1] = min(bounds[1], value + end)
+
+
+def _micros_of(value: datetime) -> int:
+    """Return Unix µs of a filter's datetime; one without a time zone is in the time zone of this process."""
+    since = value.astimezone(UTC) - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

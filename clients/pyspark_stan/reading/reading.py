@@ -1,0 +1,111 @@
+"""Reads the ranges of one task, channel after channel and answer by answer, as record batches.
+
+Promises: every message of the range that the broker has, once and in order; missing messages are an error or a line in the log,
+as failOnDataLoss says. After a temporary failure (no leader, a broker that restarts, a lost connection) reading continues after
+the last message that was read.
+"""
+
+import logging
+import time
+from typing import TYPE_CHECKING, Final
+
+from stan_client.errors import ChannelReplacedError, ConnectionClosedError, ServerError
+
+from pyspark_stan.options import SourceOptions
+from pyspark_stan.reading.decode import Decoder
+from pyspark_stan.reading.offsets import DataLossError
+from pyspark_stan.transport import PASSING, UnreachableError, client_of, forget
+from stan.errors import UNKNOWN_CHANNEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+    from stan_client import Fetched
+    from stan_client.blocking import BlockingClient
+
+    from pyspark_stan.reading.offsets import Range
+    from pyspark_stan.reading.planning import StanPartition
+
+log: Final = logging.getLogger("pyspark_stan")
+
+
+def note_loss(text: str, *, fail: bool) -> None:
+    """Report missing messages: with *fail* raise DataLossError, else write to the log."""
+    if fail:
+        raise DataLossError(
+            f"stan: {text}; they were removed by retention or deletion. failOnDataLoss=false goes on without them"
+        )
+    log.warning("%s: skipped, as failOnDataLoss=false says", text)
+
+
+def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartition") -> "Iterator[pa.RecordBatch]":
+    """Yield the messages of *part* as record batches.
+
+    Raises:
+        DataLossError: messages are missing, and failOnDataLoss is set. One of transport.PASSING: more than `retries` failures
+            without progress. ServerError: the broker refuses. ValueError: messages are damaged.
+    """
+    for each in part.ranges:
+        yield from _read_range(options, decoder, each)
+
+
+def _read_range(options: SourceOptions, decoder: Decoder, part: "Range") -> "Iterator[pa.RecordBatch]":
+    reader = _Reader(options, part)
+    failures = 0
+    while reader.next <= reader.last:
+        before, client = reader.next, None
+        try:
+            client = client_of(options.connection)
+            for found in reader.answers(client):
+                yield decoder.batch(found)
+        except UnreachableError:  # was tried for long enough
+            raise
+        except PASSING as error:
+            failures = 1 if reader.next > before else failures + 1
+            if failures > options.retries:
+                raise
+            if client is not None and isinstance(error, ConnectionClosedError):
+                forget(options.connection, client)
+            time.sleep(options.retry_pause_s)
+
+
+class _Reader:
+    """Reads one range, up to the sequence `last`; `next` is the sequence to continue with."""
+
+    def __init__(self, options: SourceOptions, part: "Range") -> None:
+        self._options = options
+        self._part = part
+        self.next, self.last = part.first, part.end - 1
+
+    def answers(self, client: "BlockingClient") -> "Iterator[Fetched]":
+        """Yield answers with messages from `next` on; at the end the whole partition was read, except for messages that were
+        reported as lost."""
+        options, part = self._options, self._part
+        size, replica = options.fetch_bytes, options.from_replica
+        why = "the channel ends before"
+        try:
+            for found in client.read_range(
+                part.channel, self.next, self.last, uid=part.uid, max_bytes=size, from_replica=replica
+            ):
+                begins = found.runs[0].first_sequence if found.runs else found.next_sequence
+                oldest = found.first_sequence or begins  # 0 if a large message left no room for it in the answer
+                self._miss(min(begins, oldest) - 1, f"the channel begins at {oldest}")
+                if found.count:
+                    yield found
+                self.next = max(self.next, found.next_sequence)
+        except ChannelReplacedError:
+            why = "the channel was deleted and made again"
+        except ServerError as error:
+            if str(error) != UNKNOWN_CHANNEL:
+                raise
+            why = "the channel was deleted"
+        self._miss(self.last, why)
+
+    def _miss(self, up_to: int, why: str) -> None:
+        """Report the messages from `next` to *up_to* as lost, if there are any, and continue after them."""
+        part, fail = self._part, self._options.fail_on_data_loss
+        up_to = min(up_to, self.last)
+        if self.next <= up_to:
+            note_loss(f"messages {self.next} to {up_to} of {part.channel} cannot be read, for {why}", fail=fail)
+            self.next = up_to + 1

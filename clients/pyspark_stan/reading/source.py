@@ -1,0 +1,321 @@
+"""The source: the driver decides which messages a batch has, and each task reads its part of them.
+
+A batch has a range of sequences of each channel; offsets.py describes the offsets of a stream. Promises: the same range is read
+again after any failure; nothing in a checkpoint depends on this process. Spark makes several objects of each class, in different
+processes: none of them has state that another one needs.
+"""
+
+import logging
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from stan_client.errors import StanClientError
+from stan_client.requests.requests import ChannelInfo
+
+from pyspark_stan.options import OptionsError, SourceOptions, source_options
+from pyspark_stan.reading.offsets import Offset, Range, Resolver, behind, from_json, oldest, packed, ranges_between
+from pyspark_stan.reading.planning import StanPartition, plan, rows_for_bytes, share
+from pyspark_stan.schema import check_schema
+from pyspark_stan.transport import PASSING, patiently
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+    from stan_client.blocking import BlockingClient
+
+log: Final = logging.getLogger("pyspark_stan")
+
+IDLE_WAIT_S: Final = 0.05
+"""How long the broker may delay its answer until there are new messages, if there were none at the last request."""
+
+T = TypeVar("T")
+Infos = Mapping[str, ChannelInfo]
+
+
+def stream_reader(options: Mapping[str, str], schema: "StructType") -> "StanStreamReader":
+    """Return the reader of `spark.readStream`. Raises OptionsError."""
+    check_schema(schema)
+    return StanStreamReader(source_options(options, "stream"), schema)
+
+
+class _Channels:
+    """The driver's requests to the broker about the channels of a read; failures are retried as the options say."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._nameless: set[str] = set()  # channels with a name that is not UTF-8, of which the log has a line
+
+    def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
+        """Return the state of each channel of the read that exists. The broker answers after *wait_s*, or as soon as a channel
+        has a message newer than *newer_than* says."""
+        options = self._options
+        found = self._ask(
+            lambda client: client.info(options.channels, pattern=options.asked, newer_than=newer_than, wait_s=wait_s)
+        )
+        if not options.pattern:
+            return found
+        matches = re.compile(options.pattern).fullmatch
+        return {name: info for name, info in found.items() if matches(name) and self._has_text(name)}
+
+    def _has_text(self, name: str) -> bool:
+        """Return True if the channel's name is UTF-8, as Spark needs it; NATS accepts any bytes."""
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            if name not in self._nameless:
+                log.warning("channel %r is not read: its name is not UTF-8", name)
+            self._nameless.add(name)
+            return False
+        return True
+
+    def resolver(self, infos: Infos) -> Resolver:
+        """Return a resolver of the user's start and end in these channels."""
+        return Resolver(infos, lambda channel, time_ns: self._ask(lambda client: client.seq_at_time(channel, time_ns)))
+
+    def tell(self, positions: Mapping[str, int]) -> None:
+        """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
+        try:
+            self._ask(lambda client: client.cursor_set(self._options.consumer, positions))
+        except (StanClientError, *PASSING) as error:
+            log.warning("the position of %s is not told: %s", self._options.consumer, error)
+
+    def _ask(self, call: "Callable[[BlockingClient], T]") -> T:
+        return patiently(self._options.connection, self._options.retries, self._options.retry_pause_s, call)
+
+
+def _read(options: SourceOptions, schema: "StructType", partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+    if not isinstance(partition, StanPartition):
+        return iter(())  # Spark's placeholder where there is no partition at all
+    from pyspark_stan.reading.decode import Decoder  # noqa: PLC0415 - only tasks need it
+    from pyspark_stan.reading.reading import read_partition  # noqa: PLC0415
+
+    return read_partition(options, Decoder(schema), partition)
+
+
+class StanBatchReader(DataSourceReader):
+    """Reads channels once, up to an end that is determined when the query is planned."""
+
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+        self._options = options
+        self._schema = schema
+
+    def partitions(self) -> Sequence[StanPartition]:
+        """Return partitions of the messages that the broker has now. Raises OptionsError; others as of `patiently`."""
+        channels = _Channels(self._options)
+        infos = channels.infos()
+        ranges = self.narrowed(self._ranges(infos, channels.resolver(infos)), channels.resolver(infos))
+        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition, _cores())
+
+    def narrowed(self, ranges: list[Range], _resolver: Resolver) -> list[Range]:
+        """Return *ranges*; a subclass narrows them by filters."""
+        return ranges
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
+        return _read(self._options, self._schema, partition)
+
+    def _ranges(self, infos: Infos, resolver: Resolver) -> list[Range]:
+        options = self._options
+        complaints = [f"subscribe: there is no channel {name}" for name in options.channels if name not in infos]
+        starts, wrong_starts = resolver.resolve(infos, options.start, "startingOffsets")
+        ends, wrong_ends = resolver.resolve(infos, options.end, "endingOffsets")
+        if options.fail_on_data_loss:
+            complaints += wrong_starts + wrong_ends
+        if complaints:
+            raise OptionsError(complaints)
+        return [Range(name, infos[name].uid, first, ends[name]) for name, first in starts.items() if first < ends[name]]
+
+
+class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads channels for ever or, with the trigger availableNow, the messages that existed at the start."""
+
+    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+        self._options = options
+        self._schema = schema
+        self._channels = _Channels(options)
+        self._initial: Offset | None = None
+        self._frozen: dict[str, ChannelInfo] | None = None  # with availableNow: the channels at the start
+        self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
+        self._idle = False  # there was nothing new in the last answer
+        self._moved_at = time.monotonic()  # when a batch last had messages
+        self._noted: set[tuple[str, int]] = set()  # name and uid of lost channels that were reported
+
+    # --- where a batch ends ---------------------------------------------------------------------------------------
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's names, here and below
+        """Return the limit that Spark passes to `latestOffset`."""
+        options = self._options
+        if options.rows_per_trigger:
+            return ReadMaxRows(options.rows_per_trigger)
+        return ReadMaxBytes(options.bytes_per_trigger) if options.bytes_per_trigger else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Note the channels as they are now: later messages are not read."""
+        self._frozen = self._channels.infos()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the offset at which a new query begins; further calls return the same. Raises OptionsError."""
+        if self._initial is None:
+            infos = self._infos()
+            names = {*infos, *self._options.channels}
+            positions, complaints = self._channels.resolver(infos).resolve(
+                names, self._options.start, "startingOffsets"
+            )
+            if complaints and self._options.fail_on_data_loss:
+                raise OptionsError(complaints)
+            uids = {name: info.uid for name, info in infos.items()}
+            self._initial = Offset(positions, positions, uids, _cores())
+        return self._initial.to_json()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return the end of the batch that begins at *start*; *start* itself if there is no batch to run now.
+
+        Raises:
+            DataLossError: a channel was deleted, and failOnDataLoss is set. Others as of `patiently`.
+        """
+        begin = from_json(start)
+        infos = self._infos(begin)
+        self._ends = {name: behind(info) for name, info in infos.items()}
+        known = self._without_holes(self._with_found(begin, infos), infos)
+        wants = {
+            name: self._ends[name] - position
+            for name, position in known.positions.items()
+            if self._ends.get(name, 0) > position
+        }
+        self._idle = not wants
+        if self._waits_for_more(sum(wants.values()), limit):
+            return start
+        if not wants and known.positions == begin.positions:
+            return start
+        self._moved_at = time.monotonic()
+        taken = self._within(wants, infos, limit)
+        positions = {name: position + taken.get(name, 0) for name, position in known.positions.items()}
+        return known._replace(positions=positions).to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the next sequence of each channel for Spark's progress report; None before the first batch."""
+        return packed(dict(sorted(self._ends.items())), len(self._ends)) or None
+
+    def _infos(self, begin: Offset | None = None) -> dict[str, ChannelInfo]:
+        if self._frozen is not None:
+            return self._frozen
+        if begin is None or not self._idle:
+            return self._channels.infos()
+        newest = {name: position - 1 for name, position in begin.positions.items()}
+        return self._channels.infos(newest, IDLE_WAIT_S)
+
+    def _with_found(self, begin: Offset, infos: Infos) -> Offset:
+        """Return *begin* with the channels that it does not have yet, and with the new uid of channels that were made again."""
+        positions, initial, uids = dict(begin.positions), dict(begin.initial), dict(begin.incarnations)
+        for name, info in infos.items():
+            uid = uids.get(name, info.uid)
+            if name in positions and uid == info.uid:
+                uids[name] = uid
+                continue
+            if name in positions:
+                self._lose(name, info.uid, "was deleted and made again")
+            positions[name] = initial[name] = oldest(info)
+            uids[name] = info.uid
+        if not self._options.pattern:
+            for name in self._options.channels:
+                initial.setdefault(name, 1)
+                positions.setdefault(name, 1)
+        for name in uids.keys() - infos.keys():
+            if self._reads(name):
+                self._lose(name, 0, "was deleted")
+        return Offset(positions, initial, uids, begin.tasks or _cores())
+
+    def _without_holes(self, known: Offset, infos: Infos) -> Offset:
+        """Return *known* behind the messages that retention has removed, if they may be lost: limits count from there, and the
+        next batch, which begins before them, tells what is lost."""
+        if self._fail:
+            return known
+        positions = {
+            name: max(position, oldest(infos[name])) if name in infos else position
+            for name, position in known.positions.items()
+        }
+        return known._replace(positions=positions)
+
+    def _reads(self, name: str) -> bool:
+        options = self._options
+        return bool(re.fullmatch(options.pattern, name)) if options.pattern else name in options.channels
+
+    def _lose(self, name: str, uid: int, what: str) -> None:
+        from pyspark_stan.reading.reading import note_loss  # noqa: PLC0415 - pyarrow comes with it
+
+        if (name, uid) not in self._noted:
+            note_loss(f"channel {name} {what}: messages of it that were not read are lost", fail=self._fail)
+            self._noted.add((name, uid))
+
+    @property
+    def _fail(self) -> bool:
+        return self._options.fail_on_data_loss
+
+    def _waits_for_more(self, rows: int, limit: ReadLimit) -> bool:
+        options = self._options
+        return (
+            0 < rows < options.rows_at_least
+            and self._frozen is None
+            and (not isinstance(limit, ReadAllAvailable) or self.getDefaultReadLimit() == limit)
+            and time.monotonic() - self._moved_at < options.trigger_delay_s
+        )
+
+    def _within(self, wants: dict[str, int], infos: Infos, limit: ReadLimit) -> dict[str, int]:
+        """Return as much of *wants* as the limits of rows and bytes allow. Spark passes one of the limits, the other is taken
+        from the options; with the trigger `once` Spark wants everything in spite of the limits."""
+        if isinstance(limit, ReadAllAvailable):
+            return wants
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_per_trigger
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_per_trigger
+        if rows:
+            wants = share(wants, rows)
+        if size:
+            wants = rows_for_bytes(wants, {name: _row_bytes(infos[name]) for name in wants}, size)
+        return wants
+
+    # --- what a batch holds ---------------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[StanPartition]:
+        """Return the partitions of the batch between two offsets; they are the same each time."""
+        until = from_json(end)
+        ranges = ranges_between(from_json(start), until)
+        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition, until.tasks)
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
+        return _read(self._options, self._schema, partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Handle Spark's notice that all batches before *end* are finished: report the position, if the consumer has a name."""
+        if self._options.consumer:
+            self._channels.tell(_known_to_broker(from_json(end)))
+
+    def stop(self) -> None:
+        """Do nothing: the connection belongs to the process, not to the query."""
+
+
+def _cores() -> int:
+    """Return into how many tasks small channels are put together: the cores of the driver. A stream keeps it in its offsets, so
+    that a batch that is repeated on another machine has the same partitions."""
+    return os.cpu_count() or 1
+
+
+def _known_to_broker(end: Offset) -> dict[str, int]:
+    return {name: position for name, position in end.positions.items() if name in end.incarnations}
+
+
+def _row_bytes(info: ChannelInfo) -> float:
+    """Return the average size of the channel's messages in bytes, at least 1."""
+    count = behind(info) - oldest(info)
+    return max(1.0, info.bytes / count) if count > 0 else 1.0

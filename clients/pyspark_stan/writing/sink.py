@@ -1,0 +1,276 @@
+"""The sink: publishes the rows of a query to channels, with one of three deliveries.
+
+transactional   Tasks stage their rows on the broker, durable but invisible; the driver commits all of them together, under the
+                identity of the work. Repeated work finds itself committed and adds nothing: each row is published once, whatever
+                crashes.
+idempotent      Tasks publish directly; the broker drops rows whose id it has already. Each row is published once, as long as
+                repeated work has the same ids.
+at-least-once   Tasks publish directly. No row is lost; repeated work publishes its rows again.
+
+In each of them a task ends only after the broker has acknowledged all of its rows. Modelled on Kafka's transactions, with the
+idempotent commit of Delta Lake's writer.
+"""
+
+import logging
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+from stan_client.errors import StanClientError
+
+from pyspark_stan import transport
+from pyspark_stan.writing.identity import (
+    BATCH_JOBS,
+    ContentIds,
+    Identity,
+    Save,
+    Task,
+    identity_of,
+    refuse_second_save,
+    save_of,
+    this_task,
+    writer_of,
+)
+from pyspark_stan.writing.routing import Request, Router
+from pyspark_stan.writing.sending import InFlightRequests, Submit
+from pyspark_stan.writing.sink_options import SinkOptions, sink_options
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from stan_client.requests.requests import Committed
+
+COMMITTED_ROWS_PER_S_MIN: Final = 20_000
+"""A commit may take the usual patience and the time of its rows at this rate; then it is given up."""
+
+_log: Final = logging.getLogger("pyspark_stan")
+
+
+@dataclass
+class StanCommitMessage(WriterCommitMessage):
+    """The result of one task; its size does not depend on the number of rows."""
+
+    identity: Identity | None = None  # None: delivery at-least-once
+    writer: str = ""  # who does this work under the identity's app: a query's id, or batch jobs
+    partition: int = 0
+    txn: str = ""  # name of the staged rows; empty: nothing is staged
+    parts: dict[str, int] = field(default_factory=dict)  # channel -> staged requests
+    rows: int = 0  # published or staged
+    skipped: int = 0  # rows left out because of onError=skip
+    dead: int = 0  # rows published to the dead-letter channel
+    duplicates: int = 0  # rows dropped by the broker, which knew their ids
+    done_before: bool = False  # the work was committed before: nothing was sent
+    save: Save | None = None  # the action of the task, inside foreachBatch
+
+
+class StanBatchWriter(DataSourceArrowWriter):
+    """The writer of `df.write.format("stan")`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[RecordBatch]") -> StanCommitMessage:
+        """Send the rows of one task; called on an executor.
+
+        Raises:
+            IdentityError, RowError, UnreachableError, or an error of stan_client.
+        """
+        return _write(self._options, iterator, streaming=False)
+
+    def commit(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+        """Commit what the tasks have staged; called on the driver after all tasks.
+
+        Raises:
+            IdentityError: two saves have one identity. UnreachableError, or an error of stan_client.
+        """
+        ours = _ours(messages)
+        for each in ours:
+            if each.identity is not None:
+                refuse_second_save(each.identity, each.save)  # tasks see only those of their own process
+        _commit(self._options, ours)
+
+    def abort(self, messages: "Sequence[WriterCommitMessage | None]") -> None:
+        """Drop staged rows after a failure; called on the driver. Committed rows stay."""
+        _abort(self._options, _ours(messages))
+
+
+class StanStreamWriter(DataSourceStreamArrowWriter):
+    """The writer of `df.writeStream.format("stan")`."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: "Iterator[RecordBatch]") -> StanCommitMessage:
+        """Send the rows of one task of one micro-batch; called on an executor. Errors as of StanBatchWriter."""
+        return _write(self._options, iterator, streaming=True)
+
+    def commit(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803 - Spark's
+        """Commit what the tasks of a micro-batch have staged; called on the driver after all tasks.
+
+        Raises:
+            ValueError: Spark commits another batch than the tasks have written. UnreachableError, or an error of stan_client.
+        """
+        ours = _ours(messages)
+        wrong = [each.identity for each in ours if each.identity is not None and each.identity.version != batchId]
+        if wrong:
+            raise ValueError(f"Spark commits batch {batchId}, but told a task that it was another one: {wrong[0]}")
+        _commit(self._options, ours)
+
+    def abort(self, messages: "Sequence[WriterCommitMessage | None]", batchId: int) -> None:  # noqa: N803, ARG002 - Spark's
+        """Drop staged rows after a failure; called on the driver. Committed rows stay."""
+        _abort(self._options, _ours(messages))
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StanBatchWriter:  # noqa: FBT001 - Spark's
+    """Return the writer of `df.write`. Raises OptionsError."""
+    return StanBatchWriter(sink_options(options, schema, "batch", overwrite=overwrite))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StanStreamWriter:  # noqa: FBT001 - Spark's
+    """Return the writer of `df.writeStream` for append mode, and for complete mode, which publishes the whole result each time.
+    Raises OptionsError."""
+    return StanStreamWriter(sink_options(options, schema, "stream", overwrite=overwrite))
+
+
+# --- on the executors --------------------------------------------------------------------------------------------------------
+
+
+class _Sender:
+    """Sends the requests of one task to the broker, in the way of its delivery."""
+
+    def __init__(self, options: SinkOptions, message: StanCommitMessage) -> None:
+        self._message = message
+        self._ids = options.delivery == "idempotent"
+        self._window = InFlightRequests(options.connection, options.in_flight_max, options.retries)
+        self._parts: Counter[str] = Counter()
+
+    def send(self, request: Request) -> None:
+        """Send a request, without waiting for its answer unless too many are in flight."""
+        message = self._message
+        channel, rows, count, ids = request.channel, request.rows, request.count, request.ids
+        submit: Submit
+        if message.txn and message.identity is not None:
+            app, version = message.identity
+            part = self._parts[channel]
+            self._parts[channel] += 1
+            message.parts[channel] = part + 1
+            submit = methodcaller("stage_nowait", app, version, message.txn, part, channel, rows, count)
+        elif message.identity is not None:
+            app, version = message.identity
+            submit = methodcaller("publish_batch_nowait", channel, rows, count, producer=app, version=version, ids=ids)
+        else:
+            submit = methodcaller("publish_batch_nowait", channel, rows, count)
+        message.rows += count
+        self._window.send(len(rows) + len(ids), submit)
+
+    def finish(self) -> None:
+        """Wait until all requests are acknowledged."""
+        self._window.drain()
+        self._message.duplicates = self._window.duplicates
+
+
+def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming: bool) -> StanCommitMessage:
+    task = this_task()
+    message = StanCommitMessage(partition=task.partition)
+    if options.delivery != "at-least-once":
+        message.identity = identity_of(options, task, streaming=streaming)
+        message.save, message.writer = save_of(task), writer_of(task)
+        app, version = message.identity
+        asked = methodcaller("last_committed", app, writer=message.writer, version=version)
+        if transport.replacing(options.connection, asked) >= version:
+            message.done_before = True
+            for _ in iterator:  # read to the end: stateful operators save their state after the last row
+                pass
+            return message
+    if options.delivery == "transactional":
+        message.txn = _txn(task)
+    try:
+        _send_all(options, message, iterator)
+    except BaseException:
+        _abort(options, [message])
+        raise
+    return message
+
+
+def _send_all(options: SinkOptions, message: StanCommitMessage, iterator: "Iterator[RecordBatch]") -> None:
+    content_ids = None
+    if options.delivery == "idempotent" and message.identity is not None:
+        content_ids = ContentIds(message.identity, message.partition, _query(message))
+    router = Router(options, transport.client_of(options.connection).max_payload, content_ids)
+    sender = _Sender(options, message)
+    for batch in iterator:
+        for request in router.take(batch):
+            sender.send(request)
+    for request in router.rest():
+        sender.send(request)
+    sender.finish()
+    message.skipped, message.dead = router.skipped, router.dead
+
+
+def _query(message: StanCommitMessage) -> str:
+    """The id of the query that writes; "" for batch jobs."""
+    return "" if message.writer == BATCH_JOBS else message.writer
+
+
+def _txn(task: Task) -> str:
+    """Return a name for staged rows that no other attempt of any task has."""
+    return f"{uuid.uuid4().hex}.{task.partition}.{task.attempt}"
+
+
+# --- on the driver -----------------------------------------------------------------------------------------------------------
+
+
+def _ours(messages: "Sequence[WriterCommitMessage | None]") -> list[StanCommitMessage]:
+    """Return the messages of the tasks that have succeeded, ordered by partition; a failed task has none."""
+    found = [message for message in messages if isinstance(message, StanCommitMessage)]
+    return sorted(found, key=lambda message: message.partition)
+
+
+def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
+    left_out = sum(message.skipped for message in messages)
+    if left_out:
+        _log.warning("%d rows could not be published and were left out", left_out)
+    identities = {message.identity for message in messages if message.identity is not None}
+    if not identities:
+        return
+    if len(identities) > 1:
+        raise ValueError(f"tasks of one job with different identities: {sorted(identities)}")
+    (identity,), writer = identities, messages[0].writer
+    if any(message.done_before for message in messages):
+        _log.warning("version %d of '%s' was finished before: nothing is added", *reversed(identity))
+        _abort(options, messages)  # staged by tasks that began before the other commit
+        return
+    patience_s = options.patience_s + sum(message.rows for message in messages) / COMMITTED_ROWS_PER_S_MIN
+    commit = methodcaller(
+        "commit", identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
+    )
+    done: dict[str, Committed] = transport.replacing(options.connection, commit)
+    already = sorted(channel for channel, committed in done.items() if committed.already)
+    if already:
+        _log.warning(
+            "version %d of '%s' was committed to %s before: nothing is added", *reversed(identity), ", ".join(already)
+        )
+
+
+def _txns(messages: list[StanCommitMessage]) -> dict[str, list[tuple[str, int]]]:
+    """Return for each channel its staged txns with their numbers of parts, in the order of the rows."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for message in messages:
+        for channel, parts in message.parts.items():
+            found.setdefault(channel, []).append((message.txn, parts))
+    return found
+
+
+def _abort(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
+    """Drop staged rows; if the broker does not answer, it drops them by itself after its time limit."""
+    txns = {channel: [txn for txn, _ in staged] for channel, staged in _txns(messages).items()}
+    if not txns:
+        return
+    try:
+        transport.replacing(options.connection, methodcaller("abort", txns))
+    except StanClientError as error:
+        _log.warning("staged rows are left to the broker's time limit: %s", error)

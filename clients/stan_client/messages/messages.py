@@ -1,0 +1,197 @@
+"""A delivered message, what a program can say about it, and the options under which it is delivered."""
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import Final, Literal, Protocol
+
+from stan_client.errors import NilMessageError
+from stan_client.positions import Start, new_only
+from stan_client.transport.session import text_of
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+NO_HEADERS: Final[Mapping[str, bytes]] = MappingProxyType({})
+
+
+OnError = Literal["wait", "nak", "reject"]
+"""What happens to a message whose callback has failed: it waits for its ack wait, or is negatively acked, or rejected."""
+
+
+class Said(Awaitable[bool]):
+    """What the verdicts of a message return: it can be awaited, which never waits, and need not be. The result is False if the
+    session on which the message came is gone, and with it what was said."""
+
+    def __init__(self, *, noted: bool) -> None:
+        """*noted*: whether it will be sent."""
+        self._noted = noted
+
+    def __await__(self) -> Generator[None, None, bool]:
+        yield from ()
+        return self._noted
+
+
+NOTED: Final = Said(noted=True)
+GONE: Final = Said(noted=False)
+
+
+class Acker(Protocol):
+    """The part of a subscription that a message uses; all methods raise the errors of Message."""
+
+    def ack(self, sequence: int) -> Said:
+        """Acknowledge one sequence."""
+
+    def ack_up_to(self, sequence: int) -> Said:
+        """Acknowledge all that is pending up to a sequence."""
+
+    def nak(self, sequence: int, delay_s: float | None, reason: str) -> Said:
+        """Tell that a message was not handled."""
+
+    def working(self, sequence: int) -> Said:
+        """Tell that a message is still being handled."""
+
+    def reject(self, sequence: int, reason: str) -> Said:
+        """Tell that a message shall never come again."""
+
+    def respond(self, reply: str, data: bytes) -> Said:
+        """Send data to the reply subject of a message."""
+
+
+class Message:
+    """One message of a channel (STAN-SPEC 2.1, MsgProto); text is `str`, bytes that are not UTF-8 as surrogates.
+
+    `headers` are by name; of several with one name the last counts.
+    """
+
+    __slots__ = (
+        "_acker",
+        "channel",
+        "data",
+        "expires_at_ns",
+        "headers",
+        "key",
+        "redelivered",
+        "redelivery_count",
+        "reply",
+        "sequence",
+        "timestamp_ns",
+    )
+
+    def __init__(
+        self,
+        sequence: int,
+        channel: str,
+        reply: str = "",
+        data: bytes = b"",
+        timestamp_ns: int = 0,
+        redelivered: bool = False,  # noqa: FBT001, FBT002 - positional for speed
+        redelivery_count: int = 0,
+        acker: Acker | None = None,
+        *,
+        headers: tuple[tuple[bytes, bytes], ...] = (),
+        key: bytes = b"",
+        expires_at_ns: int = 0,
+    ) -> None:
+        self.sequence = sequence  # place in the channel; the first is 1
+        self.channel = channel
+        self.reply = reply
+        self.data = data
+        self.timestamp_ns = timestamp_ns  # Unix nanoseconds, given by the server
+        self.redelivered = redelivered
+        self.redelivery_count = redelivery_count  # 0 for a first delivery
+        self.headers = {text_of(name): value for name, value in headers} if headers else NO_HEADERS
+        self.key = key  # b"": none
+        self.expires_at_ns = expires_at_ns  # Unix nanoseconds, by the server's clock; 0: it does not expire
+        self._acker = acker
+
+    @property
+    def expires_at(self) -> datetime | None:
+        """When the server removes this message because its time to live is over, in UTC; None: that is not so."""
+        return EPOCH + timedelta(microseconds=self.expires_at_ns // 1000) if self.expires_at_ns else None
+
+    # The verdicts. Servers do not answer them, so no call waits: `message.ack()` and `await message.ack()` do the same, and what
+    # is said leaves at the end of this turn of the event loop.
+
+    def ack(self) -> Said:
+        """Acknowledge this message; the ack leaves with all others of this turn. For `manual_acks=True` only.
+
+        Raises:
+            ManualAckError: the subscription acks by itself.
+            BadSubscriptionError: the subscription is closed.
+            NilMessageError: the message was not delivered by a subscription.
+        """
+        return self._said_to().ack(self.sequence)
+
+    def ack_up_to(self) -> Said:
+        """Acknowledge this message and all before it that the subscription has been sent and has not acked.
+
+        Raises:
+            NotSupportedError: the server of the session on which the message came does not know this, and nothing was sent; or
+                the subscription is a member of a queue group, which other members' messages do not concern.
+            ManualAckError, BadSubscriptionError, NilMessageError: as of ack().
+        """
+        return self._said_to().ack_up_to(self.sequence)
+
+    def nak(self, delay_s: float | None = None, reason: str = "") -> Said:
+        """Tell that this message was not handled: it comes again, flagged as redelivered, without waiting for the ack wait.
+
+        Args:
+            delay_s: seconds, >= 0, before which it does not come again; a server bounds them (7 days). None: as the operator's
+                delivery policy says, or else about at once.
+            reason: for people; at most 1 KiB of it is sent.
+
+        Raises:
+            NotSupportedError: the server of the session on which the message came would take it for an ack; nothing was sent.
+            ValueError: *delay_s* is no number of seconds.
+            ManualAckError, BadSubscriptionError, NilMessageError: as of ack().
+        """
+        return self._said_to().nak(self.sequence, delay_s, reason)
+
+    def working(self) -> Said:
+        """Tell that this message is still being handled: its ack wait begins anew (a delivery policy may bound how often). Errors
+        as of nak()."""
+        return self._said_to().working(self.sequence)
+
+    def reject(self, reason: str = "") -> Said:
+        """Tell that this message can never be handled: it is settled, and does not come again. *reason*, errors: as of nak()."""
+        return self._said_to().reject(self.sequence, reason)
+
+    def respond(self, data: bytes) -> Said:
+        """Answer a request, which is a message published by Client.request: *data* goes to who waits for it, straight over NATS.
+        Call it before the message is acked: who dies in between answers again when the message has come again, and the requester
+        takes the first answer. The result is False if the NATS connection is gone.
+
+        Raises:
+            NotARequestError: the message asks for no reply.
+            MessageTooLargeError: larger than NATS accepts.
+            NilMessageError: the message was not delivered by a subscription.
+        """
+        return self._said_to().respond(self.reply, data)
+
+    def _said_to(self) -> Acker:
+        if self._acker is None:
+            raise NilMessageError
+        return self._acker
+
+    def __repr__(self) -> str:
+        again = f" redelivered {self.redelivery_count}" if self.redelivered else ""
+        return f"<Message {self.sequence} {self.channel} {len(self.data)} bytes{again}>"
+
+
+Callback = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
+BatchCallback = Callable[[list[Message]], None] | Callable[[list[Message]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionOptions:
+    """Delivery options of a subscription; the server checks them and answers with its own errors (STAN-SPEC 5.1)."""
+
+    queue: str = ""
+    durable: str = ""
+    start: Start = field(default_factory=new_only)
+    max_in_flight: int = 1024  # messages delivered and not acked, >= 1
+    ack_wait_s: int = 30  # whole seconds until an unacked message is delivered again, >= 1
+    manual_acks: bool = False
+    batch: bool = False  # the callback takes the list of messages that arrived together
+    on_error: OnError = "wait"  # what happens to messages whose callback has failed
+    replica: str = ""  # the node that may serve it: "any", "zone=...", a name; "": the leader

@@ -1,0 +1,198 @@
+"""A consumer that keeps its own position: the servers keep no state for it, the caller stores the position.
+
+consumer = PullConsumer(direct, "orders", load_position())
+async for batch in consumer:
+    handle(batch.messages())
+    store(consumer.position)  # after the batch: a crash in between makes the batch come again
+
+Promises: batches come in order, none twice, none silently left out: messages that the server's limits removed before they were
+read, and a channel that was deleted and made again, raise an error or are skipped with a line in the log, as the caller chooses.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Final, NamedTuple
+
+from stan.errors import UNKNOWN_CHANNEL
+from stan_client.errors import ChannelReplacedError, DataLossError, ServerError, StanClientError
+from stan_client.positions import from_sequence
+from stan_client.reading.connected import Connected
+from stan_client.reading.fetching import FOLLOW_WAIT_S, Fetched
+
+log = logging.getLogger("stan_client")
+
+CURSOR_INTERVAL_S: Final = 1.0
+"""Interval at which the position is reported to the servers, for a consumer with a `cursor` name."""
+
+
+class Position(NamedTuple):
+    """Position of a consumer in a channel."""
+
+    sequence: int = 1  # the next one to be read
+    uid: int = 0  # of the channel; 0: not known yet
+
+
+class CursorReporter:
+    """Reports the position of one consumer to the servers, at intervals and at the end, for monitoring only: failures are logged
+    and tried again. Without a name it reports nothing."""
+
+    def __init__(self, client: Connected, name: str, channel: str) -> None:
+        self.finished = 0
+        """Position after the batches that the caller has finished: it has asked for the next one. 0: none yet."""
+        self._client = client
+        self._name = name
+        self._channel = channel
+        self._reported = 0
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> None:
+        if self._name:
+            self._task = asyncio.create_task(self._run())
+
+    async def __aexit__(self, *_exc: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(StanClientError, TimeoutError):
+                await asyncio.wait_for(self._report(), CURSOR_INTERVAL_S)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(CURSOR_INTERVAL_S)
+            try:
+                await self._report()
+            except StanClientError as trouble:
+                log.debug("cursor %s of %s: %s", self._name, self._channel, trouble)
+
+    async def _report(self) -> None:
+        finished = self.finished
+        if finished and finished != self._reported:
+            await self._client.cursor_set(self._name, {self._channel: finished})
+            self._reported = finished
+
+
+class PullConsumer(AsyncIterator[Fetched]):
+    """Async iterator over a channel's batches from the caller's position on. Iterate once; call `aclose` if the iteration is left
+    before its end."""
+
+    def __init__(
+        self,
+        client: Connected,
+        channel: str,
+        position: Position | int = Position(),  # noqa: B008 - never changes
+        *,
+        follow: bool = True,
+        skip_lost: bool = False,
+        cursor: str = "",
+        max_in_flight: int = 4,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+        timeout_s: float | None = None,
+    ) -> None:
+        """Make a consumer; no request is sent before the iteration begins.
+
+        Args:
+            client: a Direct or a Client; it stays open.
+            channel: its name; with *follow* the channel may be created later.
+            position: where to begin: the position of an earlier consumer, or a sequence.
+            follow: wait for new messages at the end of the channel.
+            skip_lost: continue after lost messages; else DataLossError or ChannelReplacedError ends the iteration.
+            cursor: a name under which the position is reported to the servers every CURSOR_INTERVAL_S, for monitoring.
+            max_in_flight: requests in flight, >= 1.
+            max_bytes: of one batch; 0: as many as NATS accepts.
+            from_replica: ask read replicas.
+            timeout_s: of each request, in seconds; None: that of the client.
+        """
+        self.channel = channel
+        self.lost = 0  # messages skipped because the server has removed them
+        self._client = client
+        self._at = position if isinstance(position, Position) else Position(position)
+        self._follow = follow
+        self._skip_lost = skip_lost
+        self._reporter = CursorReporter(client, cursor, channel)
+        self._max_in_flight, self._max_bytes, self._from_replica = max_in_flight, max_bytes, from_replica
+        self._timeout_s = timeout_s
+        self._batches = self._read()
+
+    def __repr__(self) -> str:
+        return f"<PullConsumer {self.channel} at {self._at.sequence}>"
+
+    @property
+    def position(self) -> Position:
+        """The position after the batch that was returned last."""
+        return self._at
+
+    def __aiter__(self) -> "PullConsumer":
+        return self
+
+    async def __anext__(self) -> Fetched:
+        """Return the next batch, at least one message.
+
+        Raises:
+            StopAsyncIteration: the end of the channel, without *follow*.
+            DataLossError, ChannelReplacedError: messages are lost or the channel is another one, without *skip_lost*; `position`
+                is still that of the last batch.
+            ServerError, FetchTimeoutError, ConnectionClosedError: as of fetch().
+        """
+        return await anext(self._batches)
+
+    async def aclose(self) -> None:
+        """End the iteration; answers in flight are dropped."""
+        await self._batches.aclose()
+
+    async def _read(self) -> AsyncGenerator[Fetched, None]:
+        async with self._reporter:
+            while True:
+                try:
+                    async with contextlib.aclosing(self._answers()) as answers:
+                        async for found in answers:
+                            self._look_for_loss(found)
+                            self._at = Position(max(self._at.sequence, found.next_sequence), found.uid or self._at.uid)
+                            if found.count:
+                                yield found
+                                self._reporter.finished = self._at.sequence
+                    if not self._follow:
+                        return
+                except ChannelReplacedError:
+                    self._start_again()
+                except ServerError as refusal:
+                    if str(refusal) != UNKNOWN_CHANNEL or not self._follow:
+                        raise
+                    if self._at.uid:
+                        self._start_again()
+                    await self._client.info(
+                        newer_than={self.channel: 0}, wait_s=FOLLOW_WAIT_S, timeout_s=self._timeout_s
+                    )
+
+    def _answers(self) -> AsyncGenerator[Fetched, None]:
+        return self._client.read_batches(
+            self.channel,
+            start_at=from_sequence(self._at.sequence),
+            follow=self._follow,
+            max_in_flight=self._max_in_flight,
+            max_bytes=self._max_bytes,
+            from_replica=self._from_replica,
+            uid=self._at.uid,
+            timeout_s=self._timeout_s,
+        )
+
+    def _look_for_loss(self, found: Fetched) -> None:
+        wanted = self._at.sequence
+        if found.uid and not self._from_replica and found.last_sequence + 1 < wanted:
+            raise ChannelReplacedError  # the channel ends before sequences that were read from it
+        first = found.first_sequence if found.uid else found.runs[0].first_sequence
+        if first <= wanted:
+            return
+        loss = DataLossError(self.channel, wanted, first - 1)
+        if not self._skip_lost:
+            raise loss
+        log.warning("%s; going on behind them", loss)
+        self.lost += first - wanted
+
+    def _start_again(self) -> None:
+        """Begin at the start of the channel that has taken the deleted one's name; without *skip_lost*, ChannelReplacedError."""
+        if not self._skip_lost:
+            raise ChannelReplacedError
+        log.warning("channel %s was deleted; going on with the one that has its name", self.channel)
+        self._at = Position()

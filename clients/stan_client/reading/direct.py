@@ -1,0 +1,93 @@
+"""A connection without registration: pull messages, look at channels, store, stage and commit many messages at once.
+
+async with Direct("nats://127.0.0.1:4222", "test-cluster") as direct:
+    for name, info in (await direct.info(pattern="orders.*")).items():
+        async for found in direct.read_range(name, info.first, info.last):
+            print(found.messages())
+
+Promises: no client id, no heartbeats, nothing that the servers remember of it; a lost NATS connection is made again, and what was
+asked meanwhile is asked again (see stan_client.requests.requester).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, Self
+
+from stan_client.errors import BadConnectionError, ConnectionClosedError
+from stan_client.reading.connected import Connected
+from stan_client.requests.requester import SILENCE_FIRST_S
+from stan_client.transport.connection import ClientConnection, for_nats
+from stan_client.transport.inbox import Inbox
+from stan_client.transport.session import check_cluster_id, fresh_id
+
+CONNECT_TIMEOUT_S: Final = 5.0
+"""Time for the first connection to each NATS server of the list."""
+
+
+class Direct(Connected):
+    """A client without a registration; usable between `open` and `close`, or as `async with`."""
+
+    def __init__(
+        self,
+        servers: str | list[str] = "nats://127.0.0.1:4222",
+        cluster_id: str = "test-cluster",
+        *,
+        name: str = "",
+        timeout_s: float = 30.0,
+        nats_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Make a client that is not connected yet.
+
+        Args:
+            servers: NATS URLs; a comma separated string or a list.
+            cluster_id: of the streaming servers.
+            name: of the connection, for NATS's monitoring.
+            timeout_s: patience of every request: how long it is repeated without an answer.
+            nats_options: user, password, token, user_credentials, nkeys_seed, tls_ca, ... as of transport.connection.for_nats.
+
+        Raises:
+            InvalidNameError: impossible cluster id.
+        """
+        check_cluster_id(cluster_id)
+        super().__init__(self._ready, cluster_id, timeout_s)
+        self._servers = servers.split(",") if isinstance(servers, str) else servers
+        self._options = {"name": name or "stan-direct", **(nats_options or {})}
+        self._inbox: Inbox | None = None
+
+    def __repr__(self) -> str:
+        state = "closed" if self._inbox is None else "connected" if self._inbox.link.connected else "lost"
+        return f"<Direct {','.join(self._servers)} {state}>"
+
+    async def open(self) -> None:
+        """Connect.
+
+        Raises:
+            nats.errors.Error, OSError, TimeoutError: NATS cannot be reached; the error is nats-py's.
+        """
+        link = ClientConnection()
+        await link.open(self._servers, for_nats(self._options), CONNECT_TIMEOUT_S)
+        inbox = Inbox(link, f"_INBOX.{fresh_id()}", SILENCE_FIRST_S)
+        await inbox.open()
+        self._link, self._inbox = link, inbox
+
+    async def close(self) -> None:
+        """Close the connection; calls that still wait for an answer raise ConnectionClosedError. A second close does nothing."""
+        inbox, self._inbox = self._inbox, None
+        if inbox is not None and self._link is not None:
+            await inbox.shut()
+            await asyncio.sleep(0)  # lets waiting calls end while the event loop still runs
+            await self._link.shut()
+
+    async def _ready(self) -> Inbox:
+        if self._inbox is None:
+            raise ConnectionClosedError
+        if self._inbox.link.closed:
+            raise BadConnectionError("nats: connection closed")
+        return self._inbox
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        await self.close()

@@ -1,0 +1,464 @@
+"""Messages pulled from a channel without a subscription: one answer at a time, or a whole channel with several requests in
+flight.
+
+Promises: messages come in the order of their sequences, each once, none left out that the server still has; a request that can
+be retried (server busy, no leader at the moment, a lost session) is repeated until the patience ends. Needs a server that knows
+fetch. Modelled on a Kafka consumer's fetcher: ranges ahead of the reader, sized by the average size of the messages before.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from google.protobuf.message import DecodeError
+
+from stan.protocol import fetches
+from stan.protocol.channels import extension_subject, fetch_subjects
+from stan.protocol.compaction import deletes
+from stan.protocol.frames import Frame
+from stan.protocol.kernel.client import decode_message
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
+from stan.protocol.retries import RETRY_MAX_S
+from stan_client.errors import ChannelReplacedError, FetchTimeoutError, NotSupportedError, ServerError
+from stan_client.messages.messages import Message
+from stan_client.messages.new_message import bytes_of
+from stan_client.positions import Start, everything, from_sequence
+from stan_client.requests.requester import RETRY_FIRST_S
+from stan_client.requests.requests import raw
+from stan_client.transport.inbox import Inbox
+from stan_client.transport.session import text_of
+
+FOLLOW_PAUSE_S: Final = 0.05
+"""Pause before messages are requested again that the server did not have yet."""
+FOLLOW_WAIT_S: Final = 2.0
+"""Long poll at the end of a channel: after this long without news the reader asks again, in case a leader has died."""
+REPLICA_PATIENCE_S: Final = 1.0
+"""How long a replica may lack the requested messages before the leader is asked."""
+MESSAGES_FIRST: Final = 1000
+"""Messages in one request while their average size is not known."""
+FILLED: Final = 0.9
+"""Share of an answer that a request aims to fill: a range that does not fit costs a second request."""
+
+
+class Fetched:
+    """One answer: messages as the server stores them, and what the channel holds."""
+
+    def __init__(self, channel: str, response: FetchResponse) -> None:
+        self.channel = channel
+        self.uid = response.uid  # another one if the channel was deleted and made again
+        self.first_sequence = response.first_sequence  # oldest message the server has
+        self.last_sequence = response.last_sequence  # newest message it has
+        self.next_sequence = response.next_sequence  # where to go on
+        self.tombstones_until = response.tombstones_until  # up to here tombstones of a compacted channel may be gone
+        self.searched_from = response.searched_from  # where the search for a key has ended; 0: there was none
+        self.records = response.records  # per message: u32 little-endian length, MsgProto
+        self.runs = response.runs  # first_sequence, count, timestamp and position in `records` of consecutive messages
+        if self.records and not self.runs:  # a single message so large that the answer had no room for anything else
+            sequence, _, _, _, timestamp, *_ = decode_message(self.records[fetches.LENGTH_PREFIX :])
+            self.runs.add(first_sequence=sequence, count=1, timestamp=timestamp)
+            self.next_sequence = sequence + 1
+
+    def __repr__(self) -> str:
+        return f"<Fetched {self.channel} {self.count} messages, next {self.next_sequence} of {self.last_sequence}>"
+
+    @cached_property
+    def count(self) -> int:
+        """Number of messages in this answer."""
+        return sum(run.count for run in self.runs)
+
+    def messages(self) -> list[Message]:
+        """Decode the messages of this answer."""
+        channel = self.channel
+        return [
+            Message(
+                sequence,
+                channel,
+                text_of(reply) if reply else "",
+                data,
+                timestamp,
+                headers=headers,
+                key=key,
+                expires_at_ns=expires,
+            )
+            for sequence, _, reply, data, timestamp, _, _, headers, key, expires in map(
+                decode_message, fetches.messages(self.records, self.runs)
+            )
+        ]
+
+
+class Fetcher:
+    """Sends fetch requests; one per client. *ready* returns the inbox for the answers, waiting while there is none."""
+
+    def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
+        self._ready = ready
+        self._leader, self._replica = (subject.encode() for subject in fetch_subjects(cluster_id))
+        self._info = f"{extension_subject(cluster_id)}.info".encode()
+        self.patience_s = patience_s
+
+    async def payload_max(self) -> int:
+        """Size of the largest possible answer, in bytes."""
+        return (await self._ready()).link.max_payload
+
+    async def fetch(self, request: FetchRequest, *, from_replica: bool, timeout_s: float | None = None) -> Fetched:
+        """Request one answer, for *timeout_s* seconds at most; None: the client's patience. If no replica answers or the replica
+        refuses (it may not know the channel yet), the leader is asked.
+
+        Raises:
+            ServerError: refused. FetchTimeoutError: no answer in time. ConnectionClosedError: the client is closed.
+        """
+        channel = text_of(request.channel)
+        payload = request.SerializeToString()
+        pause = RETRY_FIRST_S
+        try:
+            async with asyncio.timeout(self.patience_s if timeout_s is None else timeout_s):
+                while True:
+                    inbox = await self._ready()
+                    frame = await inbox.ask(self._replica if from_replica else self._leader, payload)
+                    if frame is not None and not frame.nobody:
+                        response = _decoded(frame.payload)
+                        if not response.error:
+                            return Fetched(channel, response)
+                        if not response.retry and not from_replica:
+                            raise ServerError(text_of(response.error))
+                        from_replica = from_replica and response.retry
+                    elif from_replica:
+                        from_replica = False
+                        continue
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, RETRY_MAX_S)
+        except TimeoutError:
+            raise FetchTimeoutError from None
+
+    async def news(self, channel: bytes, sequence: int) -> None:
+        """Wait until there may be a message after *sequence*, for some seconds at most. Only a hint: there may be none."""
+        inbox = await self._ready()
+        request = InfoRequest(
+            channels=[channel],
+            newer_than=[Position(channel=channel, sequence=sequence)],
+            wait_ms=int(1000 * FOLLOW_WAIT_S),
+        )
+        told = False
+
+        def take(frame: Frame) -> bool:
+            nonlocal told
+            with contextlib.suppress(DecodeError):
+                told = bool(InfoResponse.FromString(frame.payload).channels)
+            return told or frame.nobody
+
+        await inbox.ask_all(self._info, request.SerializeToString(), take, FOLLOW_WAIT_S + RETRY_MAX_S)
+        if not told:  # no leader, or not connected
+            await asyncio.sleep(FOLLOW_PAUSE_S)
+
+
+def _decoded(payload: bytes) -> FetchResponse:
+    try:
+        return FetchResponse.FromString(payload)
+    except DecodeError:
+        raise ServerError("stan: malformed fetch response") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """The options of one read of a channel."""
+
+    follow: bool = False
+    max_in_flight: int = 4  # requests
+    max_bytes: int = 0  # of one answer; 0: as many as NATS takes
+    from_replica: bool = False
+    last: int = 0  # highest sequence to read, 0: no bound; the reader waits if replicas do not have it yet
+    uid: int = 0  # the channel must be this one, 0: any
+    timeout_s: float | None = None  # of each request, None: the client's
+
+
+class Reader:
+    """Reads one channel, answer by answer."""
+
+    def __init__(self, fetcher: Fetcher, channel: str, options: ReadOptions) -> None:
+        self._fetcher = fetcher
+        self._channel = raw(channel)
+        self._options = options
+        self._answer_max = 0
+        self._uid = options.uid
+        self._from_replica = options.from_replica
+        self._end = 0  # newest sequence known, or `last` of the options
+        self._step = MESSAGES_FIRST  # messages in one request
+        self._asked: deque[tuple[int, asyncio.Task[Fetched]]] = deque()  # last sequence of the range, and its request
+
+    async def answers(self, start: Start) -> AsyncGenerator[Fetched, None]:
+        """Yield the messages from *start* on: up to the newest at the time of the first answer or, with `follow`, for ever.
+        Errors as of `fetch`, and ChannelReplacedError."""
+        options = self._options
+        payload_max = await self._fetcher.payload_max()
+        self._answer_max = min(options.max_bytes or payload_max, payload_max)
+        found = await self._fetch(**start.fetch_start(), last=options.last)
+        if found.count and not self._end:  # a large message left no room for the newest sequence in the answer
+            await self._fetch()
+        yield found
+        done = requested_up_to = found.next_sequence - 1  # last sequences that were yielded, and requested
+        try:
+            while True:
+                while len(self._asked) < options.max_in_flight and requested_up_to < self._end:
+                    first, requested_up_to = requested_up_to + 1, min(requested_up_to + self._step, self._end)
+                    task = asyncio.create_task(self._fetch(from_sequence=first, last=requested_up_to))
+                    self._asked.append((requested_up_to, task))
+                if self._asked:
+                    last, task = self._asked[0]
+                    found = await task
+                    self._asked.popleft()
+                elif options.follow:
+                    last, found = 0, await self._news(done)
+                    requested_up_to = found.next_sequence - 1
+                else:
+                    return
+                yield found
+                done = found.next_sequence - 1
+                async for found in self._rest(done + 1, last):
+                    yield found
+                    done = found.next_sequence - 1
+                if done < last:
+                    return  # the channel ends here
+        finally:
+            for _, task in self._asked:
+                task.cancel()
+
+    async def _news(self, done: int) -> Fetched:
+        """Wait at the end of the channel and fetch the next messages; the answer may hold none."""
+        await self._fetcher.news(self._channel, done)
+        found = await self._fetch(from_sequence=done + 1)
+        if not found.count:  # a replica may not have them yet
+            await asyncio.sleep(FOLLOW_PAUSE_S)
+        return found
+
+    async def _rest(self, first: int, last: int) -> AsyncGenerator[Fetched, None]:
+        """Fetch the rest of a range that did not fit into the first answer. A replica may have answered that lacks the rest: if
+        it does not catch up within REPLICA_PATIENCE_S, the leader is asked for everything from then on."""
+        clock = asyncio.get_running_loop().time
+        leader_at = clock() + REPLICA_PATIENCE_S
+        while first <= last:
+            of_replica = self._from_replica
+            found = await self._fetch(from_sequence=first, last=last)
+            if found.next_sequence > first:
+                yield found
+                first = found.next_sequence
+                leader_at = clock() + REPLICA_PATIENCE_S
+            elif of_replica:
+                await asyncio.sleep(FOLLOW_PAUSE_S)
+                self._from_replica = clock() < leader_at
+            else:
+                return
+
+    async def _fetch(self, **asked: Any) -> Fetched:
+        options, from_replica = self._options, self._from_replica
+        request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, **asked)
+        found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
+        if self._uid and found.uid not in (0, self._uid):  # 0: the answer had no room for the uid
+            raise ChannelReplacedError
+        self._uid = self._uid or found.uid
+        end = found.last_sequence
+        if options.last:  # a replica may not have it yet
+            end = options.last if from_replica else min(end, options.last)
+        if options.last or options.follow or not self._end:
+            self._end = max(self._end, end)
+        if found.count:
+            weight = len(found.records) + fetches.RUN_ROOM * len(found.runs)
+            self._step = max(1, int(FILLED * self._answer_max * found.count / weight))
+        return found
+
+
+def is_deletion(message: Message) -> bool:
+    """True if a message deletes its key: a tombstone."""
+    headers = (name.encode() for name in message.headers)
+    return deletes(message.key, message.data, headers)
+
+
+class FetchMethods:
+    """A client's methods that read channels without a subscription."""
+
+    _fetcher: Fetcher
+
+    async def fetch(
+        self,
+        channel: str,
+        *,
+        start: Start | None = None,
+        last: int = 0,
+        count: int = 0,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+        timeout_s: float | None = None,
+    ) -> list[Message]:
+        """Return messages of a channel, as many as fit into one answer of the server; without subscription and acks.
+
+        Args:
+            channel: its name.
+            start: where to begin, made by stan_client.positions; with the oldest message by default.
+            last: highest sequence to return; 0: up to the end.
+            count: messages at most; 0: as many as fit.
+            max_bytes: of the answer; 0: as large as NATS accepts. One message comes even if it is larger.
+            from_replica: ask read replicas, which spares the channel's leader but may lag behind it.
+            timeout_s: seconds that the call takes at most; None: those of the client.
+
+        Raises:
+            ServerError: refused, for example because there is no such channel. FetchTimeoutError: no answer in time.
+            ConnectionClosedError: the client is closed.
+        """
+        found = await self.fetch_batch(
+            channel,
+            start=start,
+            last=last,
+            count=count,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            timeout_s=timeout_s,
+        )
+        return found.messages()
+
+    async def fetch_batch(
+        self,
+        channel: str,
+        *,
+        start: Start | None = None,
+        last: int = 0,
+        count: int = 0,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+        timeout_s: float | None = None,
+    ) -> Fetched:
+        """As fetch(), but returns the messages as the server stores them, with the channel's uid and first and last sequence."""
+        where: dict[str, Any] = {**(start or everything()).fetch_start()}
+        request = FetchRequest(channel=raw(channel), last=last, max_messages=count, max_bytes=max_bytes, **where)
+        return await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
+
+    async def newest(
+        self, channel: str, key: str | bytes, *, from_replica: bool = False, timeout_s: float | None = None
+    ) -> Message | None:
+        """Return the newest message of a channel with that key; None if there is none, or it is a tombstone. The server looks for
+        it from the channel's end, so a key that nobody has set for long costs it reading what came since.
+
+        Args:
+            channel: its name.
+            key: text or bytes, not empty.
+            from_replica: as of fetch().
+            timeout_s: of each request, in seconds; None: that of the client. A request looks at 8 MiB at most.
+
+        Raises:
+            NotSupportedError: the server does not know this. Others as of fetch().
+        """
+        name, last = bytes_of(key), 0
+        while True:
+            request = FetchRequest(channel=raw(channel), newest_of_key=name, last=last)
+            found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
+            for message in found.messages():
+                return None if is_deletion(message) else message
+            if not found.searched_from and found.last_sequence:
+                raise NotSupportedError("stan: the server cannot look for the newest message of a key")
+            if found.searched_from <= 1:
+                return None
+            last = found.searched_from - 1
+
+    async def read(
+        self,
+        channel: str,
+        *,
+        start_at: Start | None = None,
+        follow: bool = False,
+        max_in_flight: int = 4,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[Message, None]:
+        """Yield all messages of a channel in order, with several requests ahead of the reader: up to the newest message at the
+        beginning or, with *follow*, for ever. Messages that the server has removed are left out: their sequences are missing.
+
+        Args:
+            channel: its name.
+            start_at: where to begin, made by stan_client.positions; with the oldest message by default.
+            follow: wait for new messages at the end.
+            max_in_flight: requests in flight, >= 1.
+            max_bytes: of one answer; 0: as large as NATS accepts.
+            from_replica: as of fetch().
+            timeout_s: of each request, in seconds; None: that of the client. Waiting for new messages does not count.
+
+        Raises:
+            ServerError, FetchTimeoutError, ConnectionClosedError: as of fetch().
+            ChannelReplacedError: the channel was deleted and made again meanwhile.
+        """
+        batches = self.read_batches(
+            channel,
+            start_at=start_at,
+            follow=follow,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            timeout_s=timeout_s,
+        )
+        async with aclosing(batches):
+            async for found in batches:
+                for message in found.messages():
+                    yield message
+
+    def read_batches(
+        self,
+        channel: str,
+        *,
+        start_at: Start | None = None,
+        follow: bool = False,
+        max_in_flight: int = 4,
+        max_bytes: int = 0,
+        from_replica: bool = False,
+        timeout_s: float | None = None,
+        uid: int = 0,
+    ) -> AsyncGenerator[Fetched, None]:
+        """As read(), but yields whole answers, with the messages as the server stores them; an answer may hold none. *uid*: the
+        channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name."""
+        options = ReadOptions(
+            follow=follow,
+            max_in_flight=max_in_flight,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            uid=uid,
+            timeout_s=timeout_s,
+        )
+        return Reader(self._fetcher, channel, options).answers(start_at or everything())
+
+    def read_range(
+        self,
+        channel: str,
+        first: int,
+        last: int,
+        *,
+        uid: int = 0,
+        max_bytes: int = 0,
+        in_flight: int = 4,
+        from_replica: bool = False,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[Fetched, None]:
+        """Yield the existing messages of [first, last] in order, answer by answer; an answer may hold none.
+
+        Args:
+            channel: its name.
+            first: sequence, >= 1.
+            last: sequence.
+            uid: the channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name.
+            max_bytes: of one answer; 0: as large as NATS accepts.
+            in_flight: requests in flight, >= 1.
+            from_replica: as of fetch(); the leader is asked for messages that replicas do not get soon.
+            timeout_s: of each request, in seconds; None: that of the client.
+
+        Raises:
+            ChannelReplacedError: the channel has another uid, or gets one meanwhile. Others as of fetch().
+        """
+        options = ReadOptions(
+            max_in_flight=in_flight,
+            max_bytes=max_bytes,
+            from_replica=from_replica,
+            last=last,
+            uid=uid,
+            timeout_s=timeout_s,
+        )
+        return Reader(self._fetcher, channel, options).answers(from_sequence(first))

@@ -1,0 +1,442 @@
+"""A member of a consumer group: the servers divide the channels of a pattern among the members, each of which pulls its own.
+
+async with GroupConsumer(direct, "orders.*", group="ledger") as consumer:
+    async for batch in consumer:
+        handle(batch.channel, batch.messages())  # asking for the next batch commits this one
+
+Promises: a channel's batches come in order, one at a time, and only to the member that owns the channel. A position that is
+committed is not read again by anybody. A member that was too slow, so that another one owns its channel now, cannot commit: the
+batch that it had comes again to the other. Channels come and go while the others are read on.
+"""
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, Self
+
+from stan.errors import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
+from stan.protocol.proto import extension_pb2 as pb
+from stan_client.errors import (
+    ChannelLostError,
+    ChannelReplacedError,
+    ConnectionClosedError,
+    ServerError,
+    StanClientError,
+)
+from stan_client.messages.messages import Message
+from stan_client.positions import Start, everything, from_sequence
+from stan_client.reading.connected import Connected
+from stan_client.reading.fetching import Fetched
+from stan_client.requests.requests import raw
+from stan_client.transport.session import text_of
+
+log = logging.getLogger("stan_client")
+
+LEASE_S: Final = 10.0
+"""A member that is silent for this long loses its channels, if it asks for nothing else."""
+BEATS: Final = 4
+"""How often a member is heard in each lease."""
+PAUSE_S: Final = 0.2
+"""Pause before a channel that could not be read is read again."""
+LEAVE_PATIENCE_S: Final = 1.0
+MEMBER_ID_BYTES: Final = 16
+"""Who knows a member's id can speak for it."""
+GONE: Final = (OUTDATED_GENERATION, UNKNOWN_CHANNEL, CHANNEL_DELETING)
+"""Refusals that say that the channel is no longer this member's."""
+
+
+class GroupBatch:
+    """Messages of one channel, for the member that owns it."""
+
+    def __init__(self, share: "_Share", found: Fetched) -> None:
+        self.channel = found.channel
+        self.next_sequence = found.next_sequence
+        """Position after these messages."""
+        self._share = share
+        self._found = found
+        self._settled = asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return f"<GroupBatch {self.channel} {self.count} messages, next {self.next_sequence}>"
+
+    @property
+    def count(self) -> int:
+        """Number of messages."""
+        return self._found.count
+
+    @property
+    def valid(self) -> bool:
+        """False once it is known that the channel is no longer this member's: what is done with the batch is done again by
+        another member."""
+        return not self._share.lost
+
+    def messages(self) -> list[Message]:
+        """Decode the messages."""
+        return self._found.messages()
+
+    async def commit(self) -> None:
+        """Note the position after this batch. Asking for the next batch does so by itself, unless `auto_commit` is off.
+
+        Raises:
+            ChannelLostError: the channel is another member's; this batch comes again to that one.
+            StanClientError: no server answered in time; it may be noted or not.
+        """
+        try:
+            await self._share.commit(self.next_sequence)
+        finally:
+            self.settle()
+
+    def settle(self) -> None:
+        """The batch is done with: the next one of its channel may come."""
+        if not self._settled.done():
+            self._settled.set_result(None)
+
+    async def settled(self) -> None:
+        """Wait until the batch is done with."""
+        await self._settled
+
+
+class _Share:
+    """One channel that this member owns."""
+
+    def __init__(self, consumer: "GroupConsumer", owned: pb.OwnedChannel) -> None:
+        self.channel = text_of(owned.channel)
+        self.lost = False
+        self._consumer = consumer
+        self._uid, self._generation = owned.uid, owned.generation
+        self._releasing = False
+        self._batch: GroupBatch | None = None
+        self._handed = False  # the batch is with the application
+        self.task = asyncio.create_task(self._read())
+        # A task that is cancelled before its first step runs none of its own code.
+        self.task.add_done_callback(lambda _task: consumer.ended(self))
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Uid of the channel, and generation of the ownership."""
+        return self._uid, self._generation
+
+    def release(self) -> None:
+        """Stop reading: at once, or after the batch that the application has."""
+        self._releasing = True
+        if not self._handed:
+            self.task.cancel()
+
+    def end(self) -> None:
+        """The channel is no longer this member's."""
+        self.lost = True
+        self.task.cancel()
+
+    def hand(self) -> bool:
+        """The application is to get the batch; False if it may not any more."""
+        self._handed = not (self.lost or self._releasing)
+        return self._handed
+
+    async def commit(self, sequence: int) -> None:
+        """Note the position. Errors as of GroupBatch.commit."""
+        if self.lost:
+            raise ChannelLostError(self.channel)
+        try:
+            await self._note(sequence, claim=False)
+        except ServerError as refusal:
+            if str(refusal) not in GONE:
+                raise
+            self.end()
+            raise ChannelLostError(self.channel) from None
+
+    async def _note(self, sequence: int, *, claim: bool) -> int:
+        consumer = self._consumer
+        return await consumer.client.owned_position(
+            consumer.group, self.channel, sequence, generation=self._generation, claim=claim, uid=self._uid
+        )
+
+    async def _read(self) -> None:
+        while not self._releasing:
+            try:
+                await self._read_on(await self._note(await self._begin(), claim=True))
+            except ChannelReplacedError:
+                return
+            except ServerError as refusal:
+                if str(refusal) in GONE:
+                    return
+                log.warning("consumer group %s: %s: %s", self._consumer.group, self.channel, refusal)
+            except StanClientError as trouble:
+                log.debug("consumer group %s: %s: %s", self._consumer.group, self.channel, trouble)
+            if not self._releasing:
+                await asyncio.sleep(PAUSE_S)
+
+    async def _begin(self) -> int:
+        """Where a channel is begun that has no position yet."""
+        where = self._consumer.start.fetch_start()
+        if "from_sequence" in where:
+            return where["from_sequence"]
+        client = self._consumer.client
+        if where:
+            found = await client.fetch_batch(self.channel, start=self._consumer.start, count=1)
+            if found.runs:
+                return found.runs[0].first_sequence
+        info = await client.info([self.channel])
+        return info[self.channel].last + 1 if self.channel in info else 1
+
+    async def _read_on(self, position: int) -> None:
+        consumer = self._consumer
+        answers = consumer.client.read_batches(
+            self.channel,
+            start_at=from_sequence(position),
+            follow=True,
+            max_in_flight=1,
+            max_bytes=consumer.max_bytes,
+            uid=self._uid,
+        )
+        async with contextlib.aclosing(answers):
+            async for found in answers:
+                if not found.count:
+                    continue
+                first = found.runs[0].first_sequence
+                if first > position:
+                    log.warning(
+                        "%s: messages %d to %d are gone; going on behind them", self.channel, position, first - 1
+                    )
+                position = found.next_sequence
+                self._batch = GroupBatch(self, found)
+                consumer.offer(self._batch, self)
+                await self._batch.settled()
+                self._handed, self._batch = False, None
+                if self._releasing:
+                    return
+
+
+class GroupConsumer(AsyncIterator[GroupBatch]):
+    """One member of a consumer group; within `async with` an async iterator over the batches of the channels that it owns."""
+
+    def __init__(
+        self,
+        client: Connected,
+        pattern: str,
+        *,
+        group: str,
+        start: Start | None = None,
+        lease_s: float = LEASE_S,
+        auto_commit: bool = True,
+        max_bytes: int = 0,
+        name: str = "",
+    ) -> None:
+        """Make a member; it joins with `async with`.
+
+        Args:
+            client: a Direct or a Client; it stays open.
+            pattern: the channels that it wants: `*` stands for one token, `>` for all that follow.
+            group: name of the group and of its positions.
+            start: where a channel is begun in which the group has no position yet; with the oldest message by default.
+            lease_s: after as long a silence the channels of this member go to others: 0.5 to 300 seconds.
+            auto_commit: a batch is committed when the next one is asked for; else only `batch.commit()` does.
+            max_bytes: of one batch; 0: as large as NATS accepts.
+            name: of the member, for operators; that of the machine by default.
+        """
+        self.client = client
+        self.group = group
+        self.start = start or everything()
+        self.max_bytes = max_bytes
+        self._auto_commit = auto_commit
+        self._membership = _Membership(self, pattern, lease_s, name or socket.gethostname())
+        self._ready: asyncio.Queue[tuple[GroupBatch, _Share] | None] = asyncio.Queue()
+        self._current: GroupBatch | None = None
+
+    def __repr__(self) -> str:
+        return f"<GroupConsumer {self.group} {len(self.channels)} channels>"
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that this member owns now, sorted."""
+        return sorted(share.channel for share in self._membership.shares.values())
+
+    async def __aenter__(self) -> Self:
+        """Join.
+
+        Raises:
+            ServerError: refused. RequestTimeoutError: no answer in time.
+        """
+        await self._membership.join()
+        return self
+
+    async def __aexit__(self, *_exc: object) -> None:
+        """Leave: the channels go to other members at once. The batch at hand is not committed by this."""
+        await self._membership.leave()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> GroupBatch:
+        """Commit the batch before, and return the next one of any channel.
+
+        Raises:
+            ServerError: the membership was refused, for example because a right was taken away.
+            StanClientError: the batch before could not be committed in time.
+        """
+        batch, self._current = self._current, None
+        if batch is not None:
+            await self._finish(batch)
+        self._current = await self._take()
+        return self._current
+
+    async def run(self, handler: Callable[[GroupBatch], Awaitable[object]], *, at_once: int = 8) -> None:
+        """Call *handler* with each batch, for *at_once* channels at the same time, until it raises; a batch is committed when its
+        handler has returned. In place of the iteration. Errors: those of *handler*, and as of the iteration, in an
+        ExceptionGroup."""
+
+        async def work() -> None:
+            while True:
+                batch = await self._take()
+                await handler(batch)
+                await self._finish(batch)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(at_once):
+                tasks.create_task(work())
+
+    def offer(self, batch: GroupBatch, share: _Share) -> None:
+        """A batch is ready for the application."""
+        self._ready.put_nowait((batch, share))
+
+    def ended(self, share: _Share) -> None:
+        """A channel is read no more."""
+        self._membership.ended(share)
+
+    def failed(self) -> None:
+        """The membership is over."""
+        self._ready.put_nowait(None)
+
+    async def _take(self) -> GroupBatch:
+        while True:
+            found = await self._ready.get()
+            if found is None:
+                self.failed()  # for whoever else waits
+                raise self._membership.failure or StopAsyncIteration
+            batch, share = found
+            if share.hand():
+                return batch
+            batch.settle()
+
+    async def _finish(self, batch: GroupBatch) -> None:
+        """The application is done with a batch."""
+        if not self._auto_commit:
+            batch.settle()
+            return
+        try:
+            await batch.commit()
+        except ChannelLostError as lost:
+            log.warning("consumer group %s: %s", self.group, lost)
+
+
+class _Membership:
+    """Keeps the lease of one member, and its shares as the servers tell them."""
+
+    def __init__(self, consumer: GroupConsumer, pattern: str, lease_s: float, name: str) -> None:
+        self.shares: dict[tuple[int, int], _Share] = {}
+        self.failure: StanClientError | None = None
+        self._consumer = consumer
+        self._lease_s = lease_s
+        self._asked = pb.ConsumerGroupRequest(
+            group=raw(consumer.group),
+            member=secrets.token_hex(MEMBER_ID_BYTES).encode(),
+            pattern=raw(pattern),
+            lease_ms=int(1000 * lease_s),
+            name=raw(name)[:255],
+        )
+        self._released: set[tuple[int, int]] = set()
+        self._news = asyncio.Event()  # there is something to tell at once
+        self._task: asyncio.Task[None] | None = None
+
+    async def join(self) -> None:
+        """Become a member. Errors as of GroupConsumer.__aenter__."""
+        self._apply(await self._consumer.client.consumer_group(self._request(), None))
+        self._task = asyncio.create_task(self._run())
+
+    async def leave(self) -> None:
+        """Stop, and say so; without an answer the lease ends it."""
+        tasks = [share.task for share in self.shares.values()] + ([self._task] if self._task is not None else [])
+        for share in list(self.shares.values()):
+            share.end()
+        if self._task is not None:
+            self._task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        request = self._request()
+        request.leave, request.wait_ms = True, 0
+        with contextlib.suppress(StanClientError):
+            await self._consumer.client.consumer_group(request, LEAVE_PATIENCE_S)
+        self._consumer.failed()
+
+    def ended(self, share: _Share) -> None:
+        """A channel is read no more: it may be given to others."""
+        if self.shares.get(share.key) is share:
+            del self.shares[share.key]
+            self._released.add(share.key)
+            self._news.set()
+
+    def _request(self) -> pb.ConsumerGroupRequest:
+        del self._asked.released[:]
+        for uid, generation in sorted(self._released):
+            self._asked.released.add(uid=uid, generation=generation)
+        request = pb.ConsumerGroupRequest()
+        request.CopyFrom(self._asked)
+        return request
+
+    async def _run(self) -> None:
+        """Tell that this member is alive, until the servers refuse it."""
+        self._asked.wait_ms = int(1000 * self._lease_s / BEATS)
+        news: asyncio.Task[object] = asyncio.create_task(self._news.wait())
+        asking: asyncio.Task[pb.ConsumerGroupResponse] | None = None
+        try:
+            while True:
+                asking = asyncio.create_task(self._ask())
+                await asyncio.wait({asking, news}, return_when=asyncio.FIRST_COMPLETED)
+                if asking.done():
+                    if not self._take(asking):
+                        await asyncio.sleep(PAUSE_S)
+                else:
+                    asking.cancel()  # the next request says more
+                if self.failure is not None:
+                    return
+                if news.done():
+                    self._news.clear()
+                    news = asyncio.create_task(self._news.wait())
+        finally:
+            news.cancel()
+            if asking is not None:
+                asking.cancel()
+
+    async def _ask(self) -> pb.ConsumerGroupResponse:
+        return await self._consumer.client.consumer_group(self._request(), 2 * self._lease_s / BEATS)
+
+    def _take(self, asking: "asyncio.Task[pb.ConsumerGroupResponse]") -> bool:
+        """Follow an answer; returns False if there was none that is of use."""
+        try:
+            self._apply(asking.result())
+        except (ServerError, ConnectionClosedError) as refusal:
+            self.failure = refusal
+            for share in list(self.shares.values()):
+                share.end()
+            self._consumer.failed()
+        except StanClientError as trouble:
+            log.debug("consumer group %s: %s", self._consumer.group, trouble)
+        else:
+            return True
+        return False
+
+    def _apply(self, told: pb.ConsumerGroupResponse) -> None:
+        """Follow what the servers say is this member's."""
+        if told.unchanged:
+            return
+        self._asked.known = told.assignment
+        owned = {(one.uid, one.generation): one for one in told.channels}
+        self._released &= owned.keys()
+        for key in self.shares.keys() - owned.keys():
+            self.shares.pop(key).end()
+        for key, one in owned.items():
+            if key not in self.shares and key not in self._released:
+                self.shares[key] = _Share(self._consumer, one)
+            if one.release and key in self.shares:
+                self.shares[key].release()

@@ -1,0 +1,199 @@
+"""A channel as a table: of each key the newest message, made from what the channel holds and then followed live.
+
+async with Table(client, "prices") as prices:
+    print(prices["EURUSD"].data, len(prices))
+
+The channel is the table's changelog, so it is best compacted by key (policy `compact: last`): then it holds little more than the
+table. Promises: a table that is entered has everything that was in the channel at that time; it goes on over lost connections and
+changes of leaders; and it keeps no key that was deleted, however long it was cut off: where tombstones may have gone that it has
+not read, it is made anew from the beginning, and what differs is told as a change.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from contextlib import aclosing, suppress
+from typing import Final, Self
+
+from stan_client.errors import ChannelReplacedError, ConnectionClosedError, FetchTimeoutError, StanClientError
+from stan_client.messages.messages import Message
+from stan_client.messages.new_message import bytes_of
+from stan_client.positions import from_sequence
+from stan_client.reading.fetching import Fetched, FetchMethods, is_deletion
+
+log = logging.getLogger("stan_client")
+
+PAUSE_S: Final = 0.5
+"""Before a table that could not be read goes on."""
+
+Changed = Callable[[bytes, Message | None], None]
+"""Told of each key that has changed, with its message; None: it is deleted. Called in the turn that has read it: be short."""
+
+
+class Table:
+    """The newest message of each key of a channel; messages without a key are left out. A mapping that changes by itself, to be
+    read between two awaits: keys are bytes, and text stands for its UTF-8."""
+
+    def __init__(self, client: FetchMethods, channel: str, *, on_change: Changed | None = None) -> None:
+        """*client*: a Client or Direct that outlives the table; *on_change*: told of each change, first of what the table begins
+        with."""
+        self._client = client
+        self._channel = channel
+        self._on_change = on_change
+        self._rows: dict[bytes, Message] = {}
+        self._uid = 0
+        self._task: asyncio.Task[None] | None = None
+        self._moved = asyncio.Condition()
+        self.sequence = 0
+        """Everything up to this sequence of the channel is in the table."""
+
+    def __repr__(self) -> str:
+        return f"<Table {self._channel} {len(self)} keys, up to {self.sequence}>"
+
+    async def __aenter__(self) -> Self:
+        """Read the channel to its end, and follow it from then on.
+
+        Raises:
+            ServerError: refused, for example because there is no such channel. FetchTimeoutError: no answer in time.
+            ConnectionClosedError: the client is closed.
+        """
+        await self._make()
+        self._task = asyncio.create_task(self._follow_for_ever())
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Follow the channel no longer; the table stays as it is."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError, StanClientError):
+                await task
+
+    # --- what is in it ------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: str | bytes) -> bool:
+        return bytes_of(key) in self._rows
+
+    def __getitem__(self, key: str | bytes) -> Message:
+        return self._rows[bytes_of(key)]
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._rows)
+
+    def get(self, key: str | bytes) -> Message | None:
+        """The newest message of a key; None if it is deleted or was never set."""
+        return self._rows.get(bytes_of(key))
+
+    def keys(self) -> KeysView[bytes]:
+        """The keys, that which was set last at the end."""
+        return self._rows.keys()
+
+    def values(self) -> ValuesView[Message]:
+        """The messages, in the order of the channel."""
+        return self._rows.values()
+
+    def items(self) -> ItemsView[bytes, Message]:
+        """Keys and messages, in the order of the channel."""
+        return self._rows.items()
+
+    async def reached(self, sequence: int) -> None:
+        """Wait until everything up to *sequence* is in the table: as `publish` returns it, one's own writes.
+
+        Raises ConnectionClosedError: the client is closed, or the table was left.
+        """
+        while self.sequence < sequence:
+            if self._task is None or self._task.done():
+                raise ConnectionClosedError
+            async with self._moved:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(PAUSE_S):
+                        await self._moved.wait()
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def _follow_for_ever(self) -> None:
+        anew = False
+        while True:
+            try:
+                if anew:
+                    await self._make()
+                anew = not await self._follow()
+            except ChannelReplacedError:
+                anew, self._uid = True, 0
+            except ConnectionClosedError:
+                return
+            except StanClientError as trouble:
+                if not isinstance(trouble, FetchTimeoutError):
+                    log.warning("table of %s: %s", self._channel, trouble)
+                await asyncio.sleep(PAUSE_S)
+
+    async def _make(self) -> None:
+        """Read the channel from its beginning, and take over what differs. Once more if tombstones have gone meanwhile."""
+        while True:
+            rows: dict[bytes, Message] = {}
+            done, known = 0, -1
+            whole = True
+            answers = self._client.read_batches(self._channel, uid=self._uid)
+            async with aclosing(answers):
+                async for found in answers:
+                    known = found.tombstones_until if known < 0 else known
+                    whole = whole and found.tombstones_until <= max(known, done)
+                    for message in found.messages():
+                        _fold(rows, message)
+                    done = max(done, found.next_sequence - 1)
+                    self._uid = self._uid or found.uid
+            if whole:
+                await self._replace(rows, done)
+                return
+
+    async def _replace(self, rows: dict[bytes, Message], done: int) -> None:
+        before, self._rows, self.sequence = self._rows, rows, done
+        for key in before.keys() - rows.keys():
+            self._tell(key, None)
+        for key, message in rows.items():
+            known = before.get(key)
+            if known is None or known.sequence != message.sequence:
+                self._tell(key, message)
+        await self._wake()
+
+    async def _follow(self) -> bool:
+        """Follow the channel. Returns False if tombstones may have gone that the table has not read."""
+        start = from_sequence(self.sequence + 1)
+        answers = self._client.read_batches(self._channel, start_at=start, follow=True, uid=self._uid)
+        async with aclosing(answers):
+            async for found in answers:
+                if found.tombstones_until > self.sequence:
+                    return False
+                await self._take(found)
+        return True
+
+    async def _take(self, found: Fetched) -> None:
+        for message in found.messages():
+            if message.key:
+                _fold(self._rows, message)
+                self._tell(message.key, self._rows.get(message.key))
+        if found.next_sequence - 1 > self.sequence:
+            self.sequence = found.next_sequence - 1
+            await self._wake()
+
+    async def _wake(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
+
+    def _tell(self, key: bytes, message: Message | None) -> None:
+        if self._on_change is None:
+            return
+        try:
+            self._on_change(key, message)
+        except Exception:
+            log.exception("table of %s: on_change failed", self._channel)
+
+
+def _fold(rows: dict[bytes, Message], message: Message) -> None:
+    if message.key:
+        rows.pop(message.key, None)
+        if not is_deletion(message):
+            rows[message.key] = message

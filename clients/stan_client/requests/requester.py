@@ -1,0 +1,286 @@
+"""Requests to the servers that need no registration, repeated until they are answered or the patience ends.
+
+Only the server that a request concerns answers it; while a group has no leader no server answers. So a request is sent again
+after a silence, after NATS's "no responders" and after an answer with `retry`. Every request is idempotent, except for a batch
+without ids, which is not repeated after a silence because it may have been stored.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from copy import copy
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from stan.protocol.channels import extension_subject
+from stan.protocol.frames import Frame
+from stan.protocol.retries import A, Attempts, L, Response, missing
+from stan_client.errors import MessageTooLargeError, OutcomeUnknownError, RequestTimeoutError, ServerError
+from stan_client.transport.inbox import Inbox
+from stan_client.transport.session import text_of
+
+RETRY_FIRST_S: Final = 0.01
+"""The first pause before a request is made again."""
+SILENCE_FIRST_S: Final = 2.0
+SILENCE_MAX_S: Final = 10.0
+"""Wait for an answer before a request is sent again: doubled from the first to the longest."""
+NODES_SILENCE_S: Final = 0.5
+"""Wait for the answers of nodes before all of them are asked again."""
+TOGETHER_MAX: Final = 64
+"""Requests of one call, for different channels, that are in flight at once."""
+
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Requester:
+    """Sends requests; one per client. *ready* returns the inbox for the answers, waiting while there is none."""
+
+    def __init__(self, ready: Callable[[], Awaitable[Inbox]], cluster_id: str, patience_s: float) -> None:
+        self._ready = ready
+        self._prefix = f"{extension_subject(cluster_id)}."
+        self.patience_s = patience_s
+
+    def within(self, patience_s: float) -> "Requester":
+        """Return a requester with another patience, in seconds, that shares all else with this one."""
+        other = copy(self)
+        other.patience_s = patience_s
+        return other
+
+    async def ask(
+        self, kind: str, request: Message, answer: type[A], *, repeat: bool = True, patience_s: float | None = None
+    ) -> A:
+        """Send one request until the server concerned answers; returns the answer.
+
+        Raises:
+            ServerError: refused. RequestTimeoutError: no answer in time. MessageTooLargeError: larger than NATS accepts.
+            OutcomeUnknownError: no answer in time to a request that is not repeated (*repeat* is false).
+        """
+        patience_s = self.patience_s if patience_s is None else patience_s
+        attempts = _Attempts(kind, patience_s)
+        try:
+            async with asyncio.timeout(patience_s):
+                while True:
+                    inbox, payload = await self._connected(attempts), request.SerializeToString()
+                    self._check_size(inbox, payload)
+                    silence_s = attempts.silence_s if repeat else patience_s
+                    attempts.unknown = not repeat
+                    frame = await inbox.ask(self._subject(kind), payload, silence_s)
+                    if frame is not None and not frame.nobody:
+                        response = _decoded(frame, answer, kind)
+                        if attempts.accept(response):
+                            return response
+                    elif frame is not None:
+                        attempts.nobody()
+                    elif not repeat:
+                        raise attempts.late()
+                    attempts.unknown = False
+                    await attempts.pause(silent=frame is None)
+        except TimeoutError:
+            raise attempts.late() from None
+
+    async def ask_leaders(
+        self,
+        kind: str,
+        request: Callable[[float], Message],
+        answer: type[L],
+        *,
+        enough: Callable[[list[L]], bool] | None = None,
+        wait_s: float = 0,
+        patience_s: float | None = None,
+    ) -> list[L]:
+        """Collect answers of all leaders, newest last, until they cover all groups or *enough* returns True. Errors as of `ask`.
+
+        *request* makes the request for a long poll of the given seconds: *wait_s* at first, then what is left of it.
+        """
+        patience_s = (self.patience_s if patience_s is None else patience_s) + wait_s
+        attempts = _Attempts(kind, patience_s)
+        found: list[L] = []
+        frames: list[Frame] = []
+
+        def take(frame: Frame) -> bool:
+            frames.append(frame)
+            return not _found(frame, answer, found) or done()
+
+        def done() -> bool:
+            return bool(found) and (covered(found) or (enough is not None and enough(found)))
+
+        clock = asyncio.get_running_loop().time
+        until = clock() + wait_s
+        try:
+            async with asyncio.timeout(patience_s):
+                while True:
+                    inbox, wait_s = await self._connected(attempts), max(0, until - clock())
+                    payload = request(wait_s).SerializeToString()
+                    self._check_size(inbox, payload)
+                    frames.clear()
+                    await inbox.ask_all(self._subject(kind), payload, take, attempts.silence_s + wait_s)
+                    if done():
+                        return found
+                    for frame in frames:
+                        if frame.nobody:
+                            attempts.nobody()
+                        else:
+                            attempts.accept(_decoded(frame, answer, kind))
+                    await attempts.pause(silent=not frames)
+        except TimeoutError:
+            raise attempts.late() from None
+
+    async def ask_pages(
+        self,
+        kind: str,
+        request: Any,
+        answer: type[Any],
+        rows: str,
+        after: Mapping[str, str],
+        enough: Callable[[list[Any]], bool] | None = None,
+        patience_s: float | None = None,
+    ) -> dict[Any, Any]:
+        """Collect the rows of all pages of all leaders by what *after* has of them: it tells, for each field of the request by
+        which it goes on, the field of a row. *rows*: the answer's field. *patience_s*: of each page. Errors and *enough* as of
+        `ask_leaders`."""
+        key = attrgetter(*after.values())
+        found: dict[Any, Any] = {}
+        while True:
+            answers = await self.ask_leaders(kind, lambda _: request, answer, enough=enough, patience_s=patience_s)
+            found |= {key(row): row for one in answers for row in getattr(one, rows)}
+            ends = [getattr(one, rows)[-1] for one in answers if one.more and getattr(one, rows)]
+            if not ends:
+                return found
+            end = min(ends, key=key)
+            for to, of in after.items():
+                setattr(request, to, getattr(end, of))
+
+    async def ask_nodes(
+        self, kind: str, request: Message, answer: type[A], enough: Callable[[list[A]], bool], patience_s: float
+    ) -> list[A]:
+        """Collect answers of all nodes, newest last, until *enough* returns True or *patience_s* is over. Without any answer it
+        raises the errors of `ask`."""
+        attempts = _Attempts(kind, patience_s)
+        found: list[A] = []
+        frames: list[Frame] = []
+
+        def take(frame: Frame) -> bool:
+            frames.append(frame)
+            _found(frame, answer, found)
+            return frame.nobody or enough(found)
+
+        try:
+            async with asyncio.timeout(patience_s):
+                while not enough(found):
+                    inbox, payload = await self._connected(attempts), request.SerializeToString()
+                    self._check_size(inbox, payload)
+                    frames.clear()
+                    await inbox.ask_all(self._subject(kind), payload, take, NODES_SILENCE_S)
+                    nobody = any(frame.nobody for frame in frames)
+                    for frame in frames:
+                        if nobody:
+                            attempts.nobody()
+                        else:
+                            attempts.accept(_decoded(frame, answer, kind))
+                    if not enough(found):
+                        await attempts.pause(silent=not nobody)
+        except TimeoutError:
+            if not found:
+                raise attempts.late() from None
+        return found
+
+    @contextlib.asynccontextmanager
+    async def listening(self, subject: str, take: Callable[[list[Frame]], None]) -> AsyncGenerator[None, None]:
+        """Within the block, pass frames that the servers publish on *subject* (events) to *take*."""
+        link = (await self._ready()).link
+        sid = await link.listen(f"{self._prefix}{subject}", take)
+        try:
+            yield
+        finally:
+            await link.unlisten(sid)
+
+    async def payload_max(self) -> int:
+        """Size of the largest possible request and answer, in bytes."""
+        return (await self._ready()).link.max_payload
+
+    async def _connected(self, attempts: "_Attempts") -> Inbox:
+        while True:
+            inbox = await self._ready()
+            if inbox.link.connected:
+                return inbox
+            await attempts.pause(silent=False)
+
+    def _subject(self, kind: str) -> bytes:
+        return f"{self._prefix}{kind}".encode()
+
+    @staticmethod
+    def _check_size(inbox: Inbox, payload: bytes) -> None:
+        if len(payload) > inbox.link.max_payload:
+            raise MessageTooLargeError
+
+
+class _Attempts(Attempts):
+    """The attempts of one request: the last answer, and how long to wait for the next."""
+
+    def __init__(self, kind: str, patience_s: float) -> None:
+        super().__init__(kind, patience_s, RETRY_FIRST_S)
+        self.silence_s = SILENCE_FIRST_S
+        self.unknown = False  # True while a request that is not idempotent is in flight: its outcome is unknown
+
+    def accept(self, answer: Response) -> bool:
+        """True for an answer without error, False for one that asks to retry. Raises ServerError for any other error."""
+        if answer.error and not answer.retry:
+            raise ServerError(text_of(answer.error))
+        return self.told(answer, "surrogateescape")
+
+    async def pause(self, *, silent: bool) -> None:
+        """Pause before the next attempt. *silent*: no answer came, so there is no pause now but a longer wait for the next."""
+        if silent:
+            self.silence_s = min(2 * self.silence_s, SILENCE_MAX_S)
+            return
+        await asyncio.sleep(self.pause_s)
+        self.paused()
+
+    def late(self) -> RequestTimeoutError:
+        """Make the error to raise when the patience has ended."""
+        text = f"stan: {self.kind} request timeout after {self.patience_s:g} s"
+        if self.said:
+            text += f", last answer: {self.said}"
+        return (OutcomeUnknownError if self.unknown else RequestTimeoutError)(text)
+
+
+def covered(answers: list[L]) -> bool:
+    """Return True if the answers cover all groups of channels."""
+    return bool(answers) and not missing(answers)
+
+
+def _found(frame: Frame, answer: type[A], found: list[A]) -> bool:
+    """Add a frame's answer to *found* if it carries no error; returns True if it was added."""
+    with contextlib.suppress(DecodeError):
+        response = answer.FromString(frame.payload)
+        if not frame.nobody and not response.error:
+            found.append(response)
+            return True
+    return False
+
+
+def _decoded(frame: Frame, answer: type[A], kind: str) -> A:
+    try:
+        return answer.FromString(frame.payload)
+    except DecodeError:
+        raise ServerError(f"stan: malformed {kind} response") from None
+
+
+async def together(ask: Callable[[T], Awaitable[R]], items: Iterable[T]) -> list[R]:
+    """Await *ask* for all *items*, at most TOGETHER_MAX at once; returns the results. When all have ended, the first error is
+    raised, if there is one."""
+    room = asyncio.Semaphore(TOGETHER_MAX)
+
+    async def one(item: T) -> R:
+        async with room:
+            return await ask(item)
+
+    results = await asyncio.gather(*map(one, items), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return [result for result in results if not isinstance(result, BaseException)]

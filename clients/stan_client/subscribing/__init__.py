@@ -1,0 +1,1 @@
+"""Subscriptions: the path of one on a session, messages that wait for the handler, what is said about them."""

@@ -1,0 +1,167 @@
+"""NATS inboxes for the answers to many requests: the last token of the subject identifies the request that is answered.
+
+Promises: a waiting request completes in the turn that reads its answer, and no later than its timeout; after `shut` none waits.
+Never sends a request twice: the caller decides what to do without an answer. An answer that comes late, a second time, or to
+nobody's request is dropped.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from stan.protocol.channels import OWN_INBOXES, is_channel_name, publication
+from stan.protocol.frames import Frame
+from stan_client.errors import NotARequestError, StanClientError
+from stan_client.transport.connection import NatsLink
+
+Taker = Callable[[Frame], None]
+
+INBOX_PREFIX: Final = "_INBOX."
+"""What the reply subject of a request begins with. A worker publishes what it has computed to a subject that a stranger chose, so
+nothing but an inbox of a client is taken for one."""
+
+
+class Inbox:
+    """A NATS subscription that takes the answers to requests; usable between `open` and `shut`."""
+
+    def __init__(
+        self, link: NatsLink, subject: str, timeout_s: float, tokens: Mapping[bytes, Taker] | None = None
+    ) -> None:
+        """Make an inbox that does not listen yet.
+
+        Args:
+            link: the NATS connection.
+            subject: prefix of the inbox's subjects.
+            timeout_s: of a request that gives no timeout of its own.
+            tokens: handlers of frames that are not answers, by the last token of their subject.
+        """
+        self.link = link
+        self.subject = subject
+        self._timeout_s = timeout_s
+        self._takers: dict[bytes, Taker] = dict(tokens or {})
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._asked = 0
+        self._sid = 0
+
+    async def open(self) -> None:
+        """Subscribe to the inbox's subjects."""
+        self._sid = await self.link.listen(f"{self.subject}.*", self._take)
+
+    async def shut(self) -> None:
+        """Unsubscribe; requests that still wait end without an answer."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+        await self.link.unlisten(self._sid)
+
+    async def ask(self, subject: bytes, payload: bytes, timeout_s: float | None = None) -> Frame | None:
+        """Send one request; returns the answer's frame, which may be NATS's "no responders", or None: no answer came in time, or
+        NATS is not connected."""
+        answer: list[Frame] = []
+
+        def take(frame: Frame) -> bool:
+            answer.append(frame)
+            return True
+
+        await self.ask_all(subject, payload, take, timeout_s)
+        return answer[0] if answer else None
+
+    async def ask_all(
+        self, subject: bytes, payload: bytes, take: Callable[[Frame], bool], timeout_s: float | None = None
+    ) -> None:
+        """Send one request and pass its answers to *take* until *take* returns True or the time is over."""
+        if not self.link.connected:
+            return
+        await self.link.drained()
+        enough: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def taken(frame: Frame) -> None:
+            if not enough.done() and take(frame):
+                enough.set_result(None)
+
+        self._asked += 1
+        token = b"%d" % self._asked
+        self._takers[token] = taken
+        self._waiting.add(enough)
+        try:
+            self.link.send(publication(subject, payload, f"{self.subject}.".encode() + token))
+            async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
+                await enough
+        except TimeoutError:
+            pass
+        finally:
+            del self._takers[token]
+            self._waiting.discard(enough)
+
+    def _take(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            taker = self._takers.get(frame.subject.rpartition(b".")[2])
+            if taker is not None:
+                taker(frame)
+
+
+class ReplyInbox:
+    """Where the answers to the requests come that a client has published as messages: from whoever handles those, past the
+    streaming servers. It outlives sessions, and listens from the first request on."""
+
+    def __init__(self, unique: str) -> None:
+        """*unique*: a token that no other inbox has."""
+        self._subject = f"{INBOX_PREFIX}{unique}"
+        self._waiting: dict[bytes, asyncio.Future[bytes]] = {}  # correlation id -> the answer
+        self._asked = 0
+        self._link: NatsLink | None = None  # the one on which it listens
+        self._ended: StanClientError | None = None
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def listen(self, link: NatsLink) -> None:
+        """Listen on *link*; nothing happens if it does already, and before the first request."""
+        if self._link is not link and self._waiting:
+            self._link = link
+            await link.listen(f"{self._subject}.*", self._take)
+
+    def expect(self) -> tuple[str, asyncio.Future[bytes]]:
+        """Return the reply subject for one more request, and where its answer will be; the caller calls `forget` in the end.
+
+        Raises:
+            StanClientError: the client is closed.
+        """
+        if self._ended is not None:
+            raise self._ended
+        self._asked += 1
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting[b"%d" % self._asked] = answer
+        return f"{self._subject}.{self._asked}", answer
+
+    def forget(self, subject: str) -> None:
+        """Drop what comes for the request with this reply subject from now on."""
+        answer = self._waiting.pop(subject.rpartition(".")[2].encode(), None)
+        if answer is not None:
+            answer.cancel()
+
+    def end(self, error: StanClientError) -> None:
+        """Let all that wait fail with *error*, and all later requests."""
+        self._ended = error
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(error)
+                answer.exception()  # read here: who is still publishing may never look at it
+
+    def _take(self, frames: list[Frame]) -> None:
+        for frame in frames:
+            answer = self._waiting.get(frame.subject.rpartition(b".")[2])
+            if answer is not None and not answer.done() and not frame.nobody:
+                answer.set_result(bytes(frame.payload))
+
+
+def reply_subject(reply: str) -> bytes:
+    """The reply subject of a request, for NATS.
+
+    Raises:
+        NotARequestError: the message asks for no answer, or for one somewhere else than in an inbox.
+    """
+    subject = reply.encode("utf-8", "surrogateescape")
+    if not reply.startswith(INBOX_PREFIX) or subject.startswith(OWN_INBOXES) or not is_channel_name(subject):
+        raise NotARequestError
+    return subject

@@ -1,0 +1,1 @@
+"""Calls that wait: for a change, and for how long."""
