@@ -92,6 +92,9 @@ POLICY_OPTIONS: Final = (
     PolicyOption(
         "schema", "schema", "schema", Form.CHOICE, words=("off", "known", "valid"), of_channel=True, since=level.SCALE
     ),
+    PolicyOption(
+        "compress", "compress", "compress", Form.CHOICE, words=("none", "zstd"), of_channel=True, since=level.SCALE
+    ),
 )
 """What a policy can set, in the order in which it is shown."""
 OFF, KNOWN, VALID = range(3)
@@ -124,6 +127,7 @@ class PolicyRule:
     min_age: int | None = None  # ns
     tombstone_max: int | None = None  # ns
     schema: int | None = None  # OFF, KNOWN, VALID
+    compress: int | None = None  # 0: not, 1: zstd
     where: str = ""  # file:line, of one that is configured
 
     @property

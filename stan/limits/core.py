@@ -23,6 +23,8 @@ REASON_BYTES_MAX = 1 * KiB
 """Longest reason that a client gives for a verdict about a message."""
 PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
+COMPRESSED_ROWS_BYTES_MAX = 8 * MiB
+"""Rows in one request that come compressed: what a leader decompresses before it knows what they are."""
 ROWS_BYTES_MAX = 32 * MiB
 """Bytes as messages of the rows in one request: they are stored in one entry."""
 BATCH_BYTES_WAITING_MAX = 16 * MiB

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 from stan import limits
 from stan.errors import Damage, StartError, WrongKey
 from stan.log.types import Entry
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CIPHER_MASK, ENCRYPTION_BYTES, Kind
 from stan.types import GroupId, RaftIndex
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class LogCipher:
         """What a batch of the entry at *index* is authenticated with: its header with CRC 0, and its place if bound to it."""
         *told, flags = BATCH_HEADER.unpack(header)
         told[6] = 0
-        place = _PLACE.pack(self._store_id, self._group, index) if flags > _BOUND else b""
+        place = _PLACE.pack(self._store_id, self._group, index) if flags & CIPHER_MASK > _BOUND else b""
         return BATCH_HEADER.pack(*told, flags) + place
 
     def decrypt(self, header: bytes | memoryview, records: bytes | memoryview, index: RaftIndex) -> bytes | memoryview:
@@ -145,7 +145,7 @@ class LogCipher:
         """
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - see Cipher
 
-        flags = BATCH_HEADER.unpack(header)[7]
+        flags = BATCH_HEADER.unpack(header)[7] & CIPHER_MASK
         if index >= self.since and flags <= _BOUND:
             raise Damage(f"not encrypted as everything from entry {self.since} of group {self._group} on is")
         if not flags:
@@ -172,9 +172,9 @@ class LogCipher:
             records: bytes | memoryview = body[start : start + length]
             if uid != BESIDE_UID:
                 records = self.decrypt(header, records, entry.index)
-            if uid != BESIDE_UID and flags:
+            if uid != BESIDE_UID and flags & CIPHER_MASK:
                 encrypted = True
-                header = _header(uid, base, count, timestamp, first, records, 0)
+                header = _header(uid, base, count, timestamp, first, records, flags & ~CIPHER_MASK)
             parts += (header, records)
             at = start + length
         return entry._replace(body=b"".join(parts)) if encrypted else entry
@@ -199,7 +199,7 @@ class Encryptor:
         while at < len(body):
             start = at + BATCH_HEADER.size
             header = body[at:start]
-            uid, base, count, timestamp, first, length, _, _ = BATCH_HEADER.unpack(header)
+            uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
             records = body[start : start + length]
             at = start + length
             if uid == BESIDE_UID:
@@ -207,10 +207,11 @@ class Encryptor:
                 continue
             self._count += 1
             counter = _COUNTER.pack(self._count)
-            made = BATCH_HEADER.pack(uid, base, count, timestamp, first, length + ENCRYPTION_BYTES, 0, self._flags)
+            flags |= self._flags
+            made = BATCH_HEADER.pack(uid, base, count, timestamp, first, length + ENCRYPTION_BYTES, 0, flags)
             beside = self._cipher.authenticated(made, entry.index)
             hidden = b"".join((self._salt, counter, self._aead.encrypt(_AHEAD + counter, records, beside)))
-            parts += (_header(uid, base, count, timestamp, first, hidden, self._flags), hidden)
+            parts += (_header(uid, base, count, timestamp, first, hidden, flags), hidden)
         return entry._replace(body=b"".join(parts))
 
 

@@ -138,7 +138,7 @@ class BatchIndex:
         batch of this channel can have been in it. A timestamp before its predecessor's counts as the predecessor's.
         """
         written = self._written
-        _, base, count, timestamp, _, position, length = row
+        _, base, count, timestamp, _, position, length, size = row
         if base != written + 1 or count < 1:
             allowed = not written or (base > written and self.raft_index <= hole)
             invariant(
@@ -168,7 +168,7 @@ class BatchIndex:
             rows.append(written + 1, timestamp, self._size, GAP, 0, 0)
         rows.append(base, timestamp, self._size, segment, position, length)
         if length:
-            self._size += length + self._beside * count
+            self._size += (size or length) + self._beside * count
         return True
 
     def trim(self, first: Sequence) -> Removed | None:
@@ -248,14 +248,14 @@ class BatchIndex:
         behind = columns.base[end] if end < len(columns.base) else self._written + 1
         before = columns.size_before[begin]
         gone = (columns.size_before[end] if end < len(columns.base) else self._size) - before
-        gone -= sum(row.length + self._beside * row.count for row in kept)
+        gone -= sum(row.clear_length + self._beside * row.count for row in kept)
         made, size, at = _Rows(), before + gone, columns.base[begin]
         for row in kept:
             base = row.base_sequence
             if base > at and (made.base or begin > columns.head):
                 made.append(at, row.timestamp, size, GAP, 0, 0)
             made.append(base, row.timestamp, size, target, row.position, row.length)
-            size, at = size + row.length + self._beside * row.count, base + row.count
+            size, at = size + row.clear_length + self._beside * row.count, base + row.count
         if at < behind and (made.base or begin > columns.head):
             made.append(at, columns.timestamp[end - 1], size, GAP, 0, 0)
         made.size_before = array("Q", (before + gone for before in columns.size_before[:begin])) + made.size_before
@@ -335,19 +335,24 @@ class BatchIndex:
             return []
         refs: list[BatchRef] = []
         room = bytes_max
-        base = rows.base
+        base, before = rows.base, rows.size_before
         for row in range(max(rows.head, bisect_right(base, first, rows.head) - 1), len(base)):
             if base[row] > last or len(refs) == batches_max:
                 break
-            if not rows.length[row]:
+            length = rows.length[row]
+            if not length:
                 continue
-            room -= rows.length[row]
+            after = row + 1
+            if after < len(base):
+                count, size = base[after] - base[row], before[after] - before[row]
+            else:
+                count, size = self._written + 1 - base[row], self._size - before[row]
+            size -= self._beside * count
+            room -= size
             if refs and room < 0:
                 break
-            end = base[row + 1] if row + 1 < len(base) else self._written + 1
-            length = rows.length[row]
-            place = (base[row], end - base[row], rows.timestamp[row], rows.segment[row], rows.position[row], length)
-            refs.append(BatchRef._make(place))
+            place = (base[row], count, rows.timestamp[row], rows.segment[row], rows.position[row], length)
+            refs.append(BatchRef._make((*place, size if size != length else 0)))
         return refs
 
     def refs_before(self, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
@@ -361,18 +366,20 @@ class BatchIndex:
             length = rows.length[row]
             if not length:
                 continue
-            room -= length
+            size, count = self._extent(rows, row)
+            size -= self._beside * count
+            room -= size
             if len(refs) == batches_max or (refs and room < 0):
                 break
-            end = base[row + 1] if row + 1 < len(base) else self._written + 1
             refs.append(
                 BatchRef(
                     Sequence(base[row]),
-                    end - base[row],
+                    count,
                     WallNanos(rows.timestamp[row]),
                     rows.segment[row],
                     rows.position[row],
                     length,
+                    size if size != length else 0,
                 )
             )
         return refs

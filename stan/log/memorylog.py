@@ -11,6 +11,7 @@ from itertools import islice
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.index import GAP, Removed
+from stan.log.tail import DecompressedBatches
 from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import BATCH_HEADER, Kind, RecordBatch, decode_batches
@@ -40,7 +41,8 @@ class MemoryLog(Visible):
         self._last_term = Term(0)
         self._before = (RaftIndex(0), Term(0))  # index and term of the newest released entry
         self._committed = RaftIndex(0)
-        self._records: dict[tuple[int, int], bytes | memoryview] = {}
+        self._records: dict[tuple[int, int], bytes | memoryview] = {}  # as they are kept
+        self._decompressed = DecompressedBatches()
         self._channels = ChannelIndexes(self, overhead)
         self._uncommitted = UncommittedEntries(iter(()), RaftIndex(0))
 
@@ -82,8 +84,8 @@ class MemoryLog(Visible):
             invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
             segment = entry.index % GAP
             rows: list[BatchRow] = []
-            for uid, base, count, timestamp, first, records, at in _batches(entry):
-                rows.append(BatchRow(uid, base, count, timestamp, first, at, len(records)))
+            for uid, base, count, timestamp, first, records, at, size in _batches(entry):
+                rows.append(BatchRow(uid, base, count, timestamp, first, at, len(records), size))
                 alone = at == BATCH_HEADER.size and at + len(records) == len(entry.body)
                 # A view of one of several batches would keep the memory of all of them.
                 self._records[segment, at] = records if alone else bytes(records)
@@ -125,6 +127,7 @@ class MemoryLog(Visible):
         for placed in self._uncommitted.truncate_after(index):
             for row in placed.rows:
                 del self._records[placed.segment, row.position]
+        self._decompressed.clear()
         while self._last_index > index:
             self._entries.pop()
             self._last_index = RaftIndex(self._last_index - 1)
@@ -138,13 +141,24 @@ class MemoryLog(Visible):
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:  # noqa: ARG002 - memory is where they are
         """The records of one batch. Raises StaleRef if they are not kept any more."""
-        records = self.recent(ref)
-        if records is None:
+        kept = self.read_kept(ref)
+        return kept if not ref.size else self._decompressed.get(ref) or self._decompressed.make(ref, kept)
+
+    def read_kept(self, ref: BatchRef) -> bytes:
+        """As `read`, but as they are kept: compressed if *ref* has a size."""
+        kept = self.recent_kept(ref)
+        if kept is None:
             raise StaleRef(f"batch {ref.base_sequence} is gone")
-        return bytes(records)
+        return bytes(kept)
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
-        """The records of one batch; None if they are not kept any more. Never blocks."""
+        """The records of one batch; None if they are not kept any more, or would have to be decompressed. Never blocks."""
+        if not ref.size:
+            return self.recent_kept(ref)
+        return self._decompressed.get(ref) if (ref.segment, ref.position) in self._records else None
+
+    def recent_kept(self, ref: BatchRef) -> bytes | memoryview | None:
+        """As `recent`, but as they are kept."""
         return self._records.get((ref.segment, ref.position))
 
     def kept(self, segment: int, row: BatchRow) -> None:

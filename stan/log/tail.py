@@ -1,11 +1,15 @@
-"""The tail cache: the newest record batches of a log in memory, so that subscribers who keep up cost no reads.
+"""What a log has in memory: its newest record batches, so that subscribers who keep up cost no reads, and the records of
+compressed batches, so that whoever reads one next need not decompress it again.
 
-Promises never to hold more bytes than its bound. Never copies: it keeps the appended bodies and points into them.
+Promises never to hold more bytes than each bound. The tail never copies: it keeps the appended bodies and points into them.
 """
 
-from collections import deque
+from collections import OrderedDict, deque
+from threading import Lock
 
-from stan.log.types import BatchRow
+from stan.limits import DECOMPRESSED_BYTES_MAX
+from stan.log.types import BatchRef, BatchRow
+from stan.protocol.compression import records_of
 
 
 class TailCache:
@@ -52,3 +56,44 @@ class TailCache:
         self._records.clear()
         self._bodies.clear()
         self._bytes = 0
+
+
+class DecompressedBatches:
+    """Records by the place of their batch; those that were read least recently go first. Usable from any thread."""
+
+    def __init__(self, bytes_max: int = DECOMPRESSED_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self._records: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return self._bytes
+
+    def get(self, ref: BatchRef) -> bytes | None:
+        """The records of the batch, if they are here."""
+        place = ref.segment, ref.position
+        with self._lock:
+            found = self._records.get(place)
+            if found is not None:
+                self._records.move_to_end(place)
+            return found
+
+    def make(self, ref: BatchRef, kept: bytes | memoryview, *, remember: bool = True) -> bytes:
+        """The records of the batch of which the log has *kept*; put here if *remember*. Raises Damage."""
+        records = records_of(kept, ref.base_sequence, ref.timestamp, ref.size)
+        if remember and len(records) <= self._bytes_max:
+            place = ref.segment, ref.position
+            with self._lock:
+                before = self._records.pop(place, None)
+                self._records[place] = records
+                self._bytes += len(records) - (0 if before is None else len(before))
+                while self._bytes > self._bytes_max:
+                    self._bytes -= len(self._records.popitem(last=False)[1])
+        return records
+
+    def clear(self) -> None:
+        """Forget all of them: their places are about to be written a second time."""
+        with self._lock:
+            self._records.clear()
+            self._bytes = 0

@@ -38,7 +38,8 @@ class BatchRef(NamedTuple):
     timestamp: WallNanos
     segment: int  # number of the segment inside its log
     position: int  # of the first byte of the records (not of the batch header) in the segment file
-    length: int  # bytes of the records
+    length: int  # bytes of the records as they are kept
+    size: int = 0  # bytes of the records if they are kept compressed; 0: they are not
 
 
 class BatchRow(NamedTuple):
@@ -51,6 +52,12 @@ class BatchRow(NamedTuple):
     first_sequence: Sequence
     position: int  # of the first byte of the records
     length: int  # of the records, before they were sealed
+    size: int = 0  # as of BatchRef
+
+    @property
+    def clear_length(self) -> int:
+        """Bytes of the records as readers get them."""
+        return self.size or self.length
 
 
 class ChannelIndex(Index, Protocol):
@@ -137,9 +144,12 @@ class GroupLog(Protocol):
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks; for the event loop."""
 
-    def read_at_once(self, refs: Seq[BatchRef]) -> Seq[bytes | memoryview] | None:
-        """The records of batches, CRC verified, if all of them can be had without waiting for a disk, else None. Never blocks;
-        for the event loop."""
+    def read_kept(self, ref: BatchRef) -> bytes:
+        """As `read`, but as they are kept: compressed if *ref* has a size."""
+
+    def read_at_once(self, refs: Seq[BatchRef], *, kept: bool = False) -> Seq[bytes | memoryview] | None:
+        """The records of batches, CRC verified, if all of them can be had without waiting for a disk or decompressing, else None;
+        *kept*: as by `read_kept`. Never blocks; for the event loop."""
 
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
         """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""

@@ -5,12 +5,15 @@ A RECORDS body is one or more channel batches, one after the other:
     header  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | length u32 | crc u32 | flags u32
     records `count` times: u32 length, MsgProto bytes as subscribers get them
 
+Compressed records are what stan.protocol.compression says; `flags` above its lowest 8 bits are then the bytes of the records that
+readers make of them, else 0.
+
 A batch without records (length 0) says that its sequences stay unused: a channel that was restored has such gaps.
 
 A batch of uid 0 (BESIDE_UID) is none; what it is tells `flags`, which is 0 in all others. 0: its records are an
 entries_pb2.Marks, which replicated groups put behind the others. 1: they are an entries_pb2.GroupChange, applied with the
-entry and after its batches. In all others flags are 0 in memory and between nodes; on a disk they may be the number of the
-cipher (stan.log.encryption) with which the records are sealed, ENCRYPTION_BYTES longer.
+entry and after its batches. In all others the lowest 8 bits of flags are 0 in memory and between nodes; on a disk they may be the
+number of the cipher (stan.log.encryption) with which the records are sealed, ENCRYPTION_BYTES longer.
 
 All integers little-endian. `first_sequence` is the channel's oldest kept message once this batch is applied, so that limits by
 count and bytes need no entry of their own. `crc` is CRC-32 (IEEE, zlib) of the records: DESIGN 6 names CRC-32C, which the
@@ -46,6 +49,8 @@ DEFERRED_UID = ChannelUid(0xFFFF_FFFE)
 FINGERPRINTS_FLAG, CHANGE_FLAG = 0, 1
 ENCRYPTION_BYTES = 40
 """By which records that are sealed on the disk are longer than their messages."""
+SIZE_SHIFT, CIPHER_MASK = 8, 0xFF
+"""Of `flags`: where the bytes of the records of a compressed batch stand, and which bits are the number of the cipher."""
 
 
 class RecordBatch(NamedTuple):
@@ -58,6 +63,7 @@ class RecordBatch(NamedTuple):
     first_sequence: Sequence
     records: memoryview
     position: int  # of the first byte of `records` inside the body
+    size: int = 0  # bytes of the records that are made of `records`, which are compressed; 0: they are not
 
 
 RecordsBody = tuple[list[RecordBatch], memoryview | None, list[bytes]]
@@ -65,11 +71,11 @@ RecordsBody = tuple[list[RecordBatch], memoryview | None, list[bytes]]
 
 
 def encode_batch(
-    uid: int, base_sequence: int, count: int, timestamp: int, first_sequence: int, records: bytes
+    uid: int, base_sequence: int, count: int, timestamp: int, first_sequence: int, records: bytes, size: int = 0
 ) -> tuple[bytes, bytes]:
-    """Header and records of one batch, to be joined into a RECORDS body."""
+    """Header and records of one batch, to be joined into a RECORDS body. *size*: as of RecordBatch."""
     header = BATCH_HEADER.pack(
-        uid, base_sequence, count, timestamp, first_sequence, len(records), zlib.crc32(records), 0
+        uid, base_sequence, count, timestamp, first_sequence, len(records), zlib.crc32(records), size << SIZE_SHIFT
     )
     return header, records
 
@@ -96,7 +102,8 @@ def decode_records(body: bytes, *, verify: bool = False) -> RecordsBody:
         if verify and zlib.crc32(records) != crc:
             raise Damage(f"record batch at byte {at} of the entry: wrong CRC")
         if uid != BESIDE_UID:
-            batches.append(RecordBatch(uid, base, count, timestamp, first, records, start))
+            size = flags >> SIZE_SHIFT
+            batches.append(RecordBatch(uid, base, count, timestamp, first, records, start, size))
         elif flags == CHANGE_FLAG:
             changes.append(bytes(records))
         elif flags == FINGERPRINTS_FLAG and fingerprints is None:

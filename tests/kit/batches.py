@@ -1,7 +1,11 @@
 """Entries with record batches for tests of the log: messages of a chosen size whose bytes tell what they are."""
 
+import zstandard
+
 from stan.log.types import Entry
+from stan.protocol.compression import kept
 from stan.protocol.entries import Kind, encode_batch
+from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
 
 
@@ -45,6 +49,18 @@ def full_messages(count):
 def batch(uid, base, count, timestamp=0, first=0, size=20):
     """Header and records of one batch."""
     return b"".join(encode_batch(uid, base, count, timestamp or base * 10, first, records(uid, base, count, size)))
+
+
+def compressed(uid, base, count, timestamp, rows, first=0):
+    """Header and records of one batch of *rows* that is compressed, if that makes it smaller at all."""
+    made = kernel.seal(b"foo", base, timestamp, [rows])
+    return b"".join(encode_batch(uid, base, count, timestamp, first, *kept(b"foo", zstandard.compress(rows), made)))
+
+
+def compressed_batch(uid, base, count, timestamp=0, size=20):
+    """As `batch`, compressed."""
+    rows = rows_of([(f"<{uid}:{base}>" * size)[:size].encode()] * count)
+    return compressed(uid, base, count, timestamp or base * 10, rows)
 
 
 def entry(index, *batches, term=1):

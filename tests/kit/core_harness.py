@@ -15,6 +15,7 @@ from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
 from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.level import KNOWN
+from stan.protocol.compression import in_clear
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
@@ -222,7 +223,7 @@ class CoreHarness:
     def _commit_entry(self, group, index, kind, body):
         if kind == Kind.RECORDS:
             for batch in decode_batches(body):
-                entry = (batch.base_sequence, batch.count, batch.timestamp, bytes(batch.records))
+                entry = (batch.base_sequence, batch.count, batch.timestamp, bytes(in_clear(batch)))
                 channel = self.indexes[group, batch.uid]
                 channel.batches.append(entry)
                 channel.first = max(channel.first, batch.first_sequence)  # as the log does

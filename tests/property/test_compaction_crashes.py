@@ -12,8 +12,9 @@ from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
 from stan.protocol.compaction import DELETE_HEADER, is_tombstone
 from stan.protocol.entries import encode_batch
+from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
-from tests.kit.batches import change, entry
+from tests.kit.batches import change, compressed, entry, rows_of_messages
 from tests.kit.files import CrashingFiles, PowerCut
 
 STORE = b"0123456789abcdef"
@@ -53,6 +54,7 @@ class CompactionMachine(RuleBasedStateMachine):
     """Every rule may be cut short by a loss of power after some calls; then the log is opened again from what is left."""
 
     keep_first = False
+    compressed = False
     keys_max = 1000
 
     @initialize()
@@ -118,6 +120,8 @@ class CompactionMachine(RuleBasedStateMachine):
         known = self.messages[uid]
         base = known[-1][0] + 1 if known else 1
         made = []
+        if self.compressed:
+            return self._compressed(uid, base, shape)
         for sequence, (key, kind) in enumerate(shape, base):
             dead = kind == "t" and key
             headers = [wire.Header(key=DELETE_HEADER, value=b"1")] if dead else []
@@ -128,6 +132,18 @@ class CompactionMachine(RuleBasedStateMachine):
             known.append((sequence, made[-1]))
         records = b"".join(len(message).to_bytes(4, "little") + message for message in made)
         return b"".join(encode_batch(uid, base, len(made), self.index, 0, records))
+
+    def _compressed(self, uid, base, shape):
+        told = [
+            wire.MsgProto(key=key, headers=[wire.Header(key=DELETE_HEADER)])
+            if kind == "t" and key
+            else wire.MsgProto(key=key, data=b"%d " % at * 30)
+            for at, (key, kind) in enumerate(shape, base)
+        ]
+        rows = rows_of_messages(told)
+        made = unpack(kernel.seal(b"foo", base, self.index, [rows]))
+        self.messages[uid] += enumerate(made, base)
+        return compressed(uid, base, len(made), self.index, rows)
 
     @rule(share=st.floats(0, 1), tombstones=st.floats(0, 1))
     def decide(self, share, tombstones):
@@ -234,6 +250,12 @@ class KeepFirstMachine(CompactionMachine):
     keys_max = 2
 
 
+class CompressedMachine(CompactionMachine):
+    """Batches are compressed, and what is left of them is, too."""
+
+    compressed = True
+
+
 class EncryptedMachine(CompactionMachine):
     """Encrypted, each life with another cipher."""
 
@@ -251,5 +273,7 @@ TestBoundedKeys = BoundedKeysMachine.TestCase
 TestBoundedKeys.settings = few
 TestKeepFirst = KeepFirstMachine.TestCase
 TestKeepFirst.settings = few
+TestCompressed = CompressedMachine.TestCase
+TestCompressed.settings = few
 TestEncrypted = EncryptedMachine.TestCase
 TestEncrypted.settings = settings(few, max_examples=15)

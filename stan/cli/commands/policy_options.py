@@ -33,6 +33,7 @@ HELP: Final = {
     "--min-age": "Messages younger than this are not compacted; 0s: they may be.",
     "--tombstone-max": "A tombstone goes after this, even if a position has not passed it; 0s: at once.",
     "--schema": "Published messages are checked: valid: they fit the channel's schema; known: they name a version of it; or off.",
+    "--compress": "zstd: the channel's messages are compressed where several are stored together; or none.",
 }
 METAVARS: Final = {
     Form.NUMBER: "NUMBER",

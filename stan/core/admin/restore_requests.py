@@ -180,7 +180,10 @@ class RestoreRequests:
                 entry.parts += self._batch(channel, base, upto - base, timestamp, oldest, b"")
             if part is not None:
                 records = kernel.seal(info.name, part.first, part.timestamp, [part.bodies])
-                entry.parts += self._batch(channel, part.first, part.count, timestamp, oldest, records)
+                kept: tuple[bytes, int] = (records, 0)
+                if timestamp == part.timestamp:  # what is compressed has that of its batch
+                    kept = self.publishing.compressing.kept(info, part.first, [part.bodies], b"", records)
+                entry.parts += self._batch(channel, part.first, part.count, timestamp, oldest, *kept)
                 size += index.accounted(len(records), part.count)
                 total += part.count
                 base, channel.last_timestamp = part.first + part.count, timestamp
@@ -203,10 +206,10 @@ class RestoreRequests:
         self.publishing.propose(entry, channel, last + 1, size, partial(storing.discard, info.uid))
 
     def _batch(
-        self, channel: LiveChannel, first: int, count: int, timestamp: int, oldest: int, records: bytes
+        self, channel: LiveChannel, first: int, count: int, timestamp: int, oldest: int, records: bytes, size: int = 0
     ) -> tuple[bytes, bytes]:
         uid = channel.info.uid
-        return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records)
+        return encode_batch(uid, Sequence(first), count, WallNanos(timestamp), Sequence(oldest), records, size)
 
     def _stored(self, accepted: AcceptedRequest, channel: LiveChannel, count: int, stored: StoreResult) -> None:
         self._storing(channel.info.group).discard(channel.info.uid)

@@ -36,6 +36,7 @@ class DeliveryPolicy:
     min_age: Nanos = MIN_AGE  # younger messages are not compacted
     tombstone_max: Nanos = TOMBSTONE_MAX  # for so long a tombstone waits for positions to pass it
     schema: int = OFF  # whether published messages are checked: OFF, KNOWN or VALID
+    compress: int = 0  # 1: the leader compresses batches that their publishers have not compressed
 
     def target_of(self, channel: bytes) -> bytes:
         """The channel in which the delayed messages of *channel* are stored once they are due; b"": none is told."""

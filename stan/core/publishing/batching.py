@@ -20,8 +20,9 @@ from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.dedup import Name, ProducerDedup, both
-from stan.errors import BUSY, INVALID_BATCH, TOO_MANY_IDS, VERSION_PAST
+from stan.errors import BUSY, INVALID_BATCH, INVALID_FRAME, TOO_MANY_IDS, VERSION_PAST
 from stan.protocol.channels import publication
+from stan.protocol.compression import rows_of
 from stan.protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.extension_pb2 import BatchResponse
@@ -37,6 +38,7 @@ class _Batch(NamedTuple):
     ids: bytes
     producer: bytes  # prefixed by the user, so that ids of different users are never duplicates of each other
     version: int
+    frame: bytes  # in which the rows came; b"": they came in clear
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
         """Answer that nothing was stored. No "ask again" if the lease has lapsed and the rows have no ids: another leader may
@@ -76,14 +78,24 @@ class Batching:
     def batch(self, accepted: AcceptedRequest) -> None:
         """A BatchRequest."""
         request = accepted.request
+        frame, rows = request.compressed_rows, request.rows
+        if frame and rows:
+            accepted.refuse(INVALID_BATCH)
+            return
+        try:
+            rows = rows if not frame else rows_of(frame, limits.COMPRESSED_ROWS_BYTES_MAX)
+        except ValueError:
+            accepted.refuse(INVALID_FRAME.format(limits.COMPRESSED_ROWS_BYTES_MAX))
+            return
         batch = _Batch(
             accepted._replace(request=None),
             request.channel,
-            request.rows,
+            rows,
             request.count,
             request.ids,
             b"%b\0%b" % (user, request.producer) if (user := accepted.user) and request.producer else request.producer,
             request.version,
+            frame,
         )
         here = self.context.kept(accepted.number, Batches)
         error = _refusal(batch) or refusal(
@@ -116,7 +128,7 @@ class Batching:
         elif not batch.ids:
             self._left(batch)
             on_done = partial(self._stored, [(batch, batch.number)])
-            self.publishing.add(channel, RowBatch(batch.rows, batch.number, on_done))
+            self.publishing.add(channel, RowBatch(batch.rows, batch.number, on_done, frame=batch.frame))
         else:
             lines = self.context.kept(channel.info.group, Batches).lines
             named = channel.info.uid, batch.producer
@@ -142,12 +154,14 @@ class Batching:
             del self.context.kept(line.channel.info.group, Batches).lines[named]
 
     def _take(self, line: _ProducerQueue) -> list[_Batch]:
-        """Take requests from the front of a producer's queue for one entry: of one version, and not too large together."""
+        """Take requests from the front of a producer's queue for one entry: of one version, not too large together, and either
+        one that came compressed or several that came in clear."""
         first = line.waiting.popleft()
         taken, size = [first], len(first.rows)
         while (
             line.waiting
             and line.waiting[0].version == first.version
+            and not (first.frame or line.waiting[0].frame)
             and size + len(line.waiting[0].rows) <= ENTRY_BYTES_TARGET
         ):
             taken.append(line.waiting.popleft())
@@ -191,7 +205,9 @@ class Batching:
         total = sum(count for _, count in counted)
         if total:
             change = pb.GroupChange(remember_ids=remember).SerializeToString()
-            self.publishing.add(line.channel, RowBatch(b"".join(rows), total, after, lambda _first: change))
+            frame = taken[0].frame if total == taken[0].number else b""
+            found = RowBatch(b"".join(rows), total, after, lambda _first: change, frame=frame)
+            self.publishing.add(line.channel, found)
         else:  # all rows are stored, some by an older version, whose ids are forgotten first
             self.context.change_group(
                 line.channel.info.group,

@@ -135,6 +135,7 @@ class LiveChannels:
         self.ttls: dict[ChannelUid, int] = {}  # ns: channels whose messages a policy lets expire
         # What a policy asks of messages, and whose schema counts.
         self.schemas: dict[ChannelUid, tuple[int, bytes]] = {}
+        self.compressed: set[ChannelUid] = set()  # channels of which a policy wants what is stored compressed
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -427,6 +428,7 @@ class LiveChannels:
             self.ttls[info.uid] = policy.ttl
         else:
             self.ttls.pop(info.uid, None)
+        (self.compressed.add if policy.compress else self.compressed.discard)(info.uid)
         target = policy.target_of(info.name) if policy.delay else b""
         self._note_schema(info, policy.schema, target)
         if not policy.delay:
@@ -570,6 +572,7 @@ class LiveChannels:
         self.delayed.pop(channel.info.uid, None)
         self.ttls.pop(channel.info.uid, None)
         self.schemas.pop(channel.info.uid, None)
+        self.compressed.discard(channel.info.uid)
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""

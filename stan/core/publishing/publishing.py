@@ -20,6 +20,7 @@ from stan.core.base.ready import Proposal, ReadResult
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
+from stan.core.publishing.compressing import Compressing, apart, frame_of
 from stan.core.publishing.deferrals import Deferrals, deferred_change
 from stan.core.publishing.expiry_rows import (
     EXPIRY_BYTES,
@@ -35,7 +36,6 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
-from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import (
@@ -86,6 +86,7 @@ class Publishing:
         self.context = context
         self.channels = channels
         self.schemas = schemas
+        self.compressing = Compressing(context, channels)
         self.read_index = schemas.read_index
         self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
         # Publishes of unknown clients, in order of arrival, until this copy of the metadata is known to be new enough.
@@ -323,13 +324,14 @@ class Publishing:
         )
         stored = partial(self._deferred, fitting)
         rows = RowBatch(stamped(fitting.bodies, times), fitting.count, stored, source=fitting)
-        if not self._list_expiring(info, rows, times, limits.EXPIRING_RUNS_MAX):
+        if not self._list_expiring(channel, rows, times, limits.EXPIRING_RUNS_MAX):
             self._refuse_for_now(fitting.acks, errors.TOO_MANY_EXPIRING)
         elif not self._queue(channel, rows):
             self._refuse_for_now(fitting.acks, TOO_MUCH_WAITING)
 
-    def _list_expiring(self, info: ChannelInfo, rows: RowBatch, times: "array[int]", most: int) -> bool:
+    def _list_expiring(self, channel: LiveChannel, rows: RowBatch, times: "array[int]", most: int) -> bool:
         """See to it that rows which expire are listed once they are stored; False if more than *most* runs would be."""
+        info = channel.info
         runs, found = runs_of(times)
         if not found:
             return True
@@ -374,11 +376,15 @@ class Publishing:
         # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
         if not error and info.uid != DEFERRED_UID and (info.uid in ttls or TAG in rows.bodies):
             rows.bodies, times = restamped(rows.bodies, self.context.clock.wall, ttls.get(info.uid, 0))
+            rows.frame = b""
             most = limits.EXPIRING_RUNS_MAX if not rows.priority else UNBOUNDED
-            error = "" if self._list_expiring(info, rows, times, most) else errors.TOO_MANY_EXPIRING
+            error = "" if self._list_expiring(channel, rows, times, most) else errors.TOO_MANY_EXPIRING
         if error:
             rows.on_done(StoreResult(error=error, retry=error in PASSING))
-        elif not self._queue(channel, rows):
+            return
+        if rows.frame:
+            self.compressing.framed.add(info.uid)
+        if not self._queue(channel, rows):
             rows.on_done(StoreResult(error=TOO_MUCH_WAITING, retry=True))
 
     def reserve(self, channel: LiveChannel) -> None:
@@ -485,11 +491,15 @@ class Publishing:
             if channel.deleting:
                 self._give_up(waiting, errors.CHANNEL_DELETING)
                 continue
+            framed = self.compressing.framed
             for part in _parts(channel, waiting):
-                self._seal_channel(channel, part, entry)
-                if entry.size >= ENTRY_BYTES_TARGET:
-                    proposals.append(self._close(entry))
-                    entry = Sealed(group)
+                for alike in (part,) if channel.info.uid not in framed else apart(part):
+                    self._seal_channel(channel, alike, entry)
+                    if entry.size >= ENTRY_BYTES_TARGET:
+                        proposals.append(self._close(entry))
+                        entry = Sealed(group)
+            if not channel.unsealed.others:
+                framed.discard(channel.info.uid)
         if entry.parts:
             proposals.append(self._close(entry))
         return proposals
@@ -515,11 +525,15 @@ class Publishing:
         count = sum(map(COUNT_OF, batches))
         base = channel.next_sequence
         timestamp = max(context.clock.wall, channel.last_timestamp)
-        records = kernel.seal(info.name, base, timestamp, [*map(BODIES_OF, batches)])
+        bodies = [*map(BODIES_OF, batches)]
+        records = kernel.seal(info.name, base, timestamp, bodies)
         index = context.written(info.group, info.uid)
         size = index.accounted(len(records), count)
         first = self.channels.first_after(channel, index, count, size)
-        entry.parts += encode_batch(info.uid, base, count, timestamp, first, records)
+        kept, told = records, 0
+        if info.uid in self.channels.compressed or info.uid in self.compressing.framed:
+            kept, told = self.compressing.kept(info, base, bodies, frame_of(batches), records)
+        entry.parts += encode_batch(info.uid, base, count, timestamp, first, kept, told)
         entry.size += len(records)
         entry.channels.append((channel, base, count, size))
         channel.next_sequence = base + count
@@ -578,6 +592,7 @@ class Publishing:
 
     def follow(self, group: GroupId) -> None:
         """This node no longer leads the group: forget its waiting publishes, the next leader has buffered them, too."""
+        self.compressing.forget(group)
         self.waiting.pop(group, None)
         for bytes_of in (self.unsealed, self.uncommitted, self.blocked_bytes):
             bytes_of.pop(group, None)
@@ -594,6 +609,7 @@ class Publishing:
             self.uncommitted[entry.group] -= size
             if result is None:  # not written: the entry's sequences are free again
                 channel.next_sequence = min(channel.next_sequence, base)
+                self.compressing.forget(entry.group, channel.info.uid, base)
         if result is None:
             for acks in entry.acks:
                 self._refuse(acks, error)
@@ -613,7 +629,8 @@ class Publishing:
             since = context.leading.heard_since
             group.replay_filter.apply(fingerprints, context.clock.now, since, old=index <= group.loaded)
         machine, cursors = group.machine, group.dispatch.cursors.by_channel
-        for uid, base, count, _, first, records, _ in batches:
+        for batch in batches:
+            uid, base, count, _, first, *_ = batch
             channel = machine.channels.get(uid)
             if channel is None or first > channel.first_sequence:
                 machine.trim(uid, first)  # the log has trimmed its index by itself, when it indexed the batch
@@ -621,7 +638,10 @@ class Publishing:
                 outgoing.news.add(uid)
             # While a commit is under way the messages are not visible yet.
             if uid not in machine.transactions.under_way and cursors.get(uid):
+                records = batch.records if not batch.size else self.compressing.records(number, batch)
                 group.dispatch.committed(uid, ReadResult(base, count, records))
+            elif batch.size:
+                self.compressing.forget(number, uid, base)
 
 
 def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> list[list[Publishes | RowBatch]]:

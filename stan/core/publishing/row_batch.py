@@ -48,6 +48,8 @@ class RowBatch:
     """The publishes that the rows come from: whoever leads next has to know that they are in the log."""
     expiring: Callable[[int], bytes] | None = None
     """As `change`, of rows that expire: the change which lists them."""
+    frame: bytes = b""
+    """The rows as they came, compressed; b"" if they came in clear, or are others now."""
 
 
 def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_level: int) -> str:

@@ -28,6 +28,7 @@ from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
+from stan.protocol.compression import require as require_compression
 from stan.protocol.entries import DEFERRED_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import SOLO_TERM
@@ -88,6 +89,7 @@ class Storage:
             StartError: the directory is not ours, or cannot be used.
             Damage: what is in it is not what was written.
         """
+        require_compression()
         if config.store.kind == "memory":
             numbers = range(config.store.raft_groups + 1) if groups is None else groups
             return cls({GroupId(number): MemoryLog() for number in numbers})

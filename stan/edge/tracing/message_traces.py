@@ -23,6 +23,7 @@ from stan.core.context import shown
 from stan.edge.tracing.export import Span
 from stan.edge.tracing.sampling import Sampler, SpanIds, carried, ids_of
 from stan.log.types import Entry
+from stan.protocol.compression import in_clear
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, RecordBatch, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
@@ -98,7 +99,7 @@ class MessageTraces:
     def _stored(self, batch: RecordBatch, step: Writing | None, now: int, *, leads: bool) -> None:
         uid = ChannelUid(batch.uid)
         chosen = list(self._sampler.within(uid, batch.base_sequence, batch.base_sequence + batch.count - 1))
-        for message in carried(batch.records, batch.base_sequence, chosen):
+        for message in carried(in_clear(batch), batch.base_sequence, chosen):
             own = self._own(uid, message.sequence)
             ids = own if message.parent is None else SpanIds(message.parent.trace, own.span)
             if message.parent is not None:

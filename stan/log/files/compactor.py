@@ -32,7 +32,9 @@ from stan.log.files.segment import (
     entry_at,
 )
 from stan.log.types import BatchRow, Entry
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG, Kind, encode_batch
+from stan.protocol.compression import Compressor, parts_of, stored_rows
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG, SIZE_SHIFT, Kind, encode_batch
+from stan.protocol.kernel import server as kernel
 from stan.types import ChannelUid, RaftIndex, Sequence
 
 Spans = dict[ChannelUid, tuple[Sequence, Sequence]]
@@ -83,6 +85,7 @@ class Compactor:
     clean: dict[ChannelUid, Clean] = field(default_factory=dict)
     under_way: CompactionPass | None = None
     encryptor: Encryptor | None = None
+    compressor: Compressor = field(default_factory=Compressor)
     pause: int = 0  # looks that are left out after a pass that failed
 
     # --- on the event loop --------------------------------------------------------------------------------------------
@@ -211,17 +214,27 @@ class Compactor:
                     parts += (header, records)
                     kept = True
                 continue
-            row = BatchRow(uid, base, count, timestamp, first, 0, length)
+            size = flags >> SIZE_SHIFT
+            row = BatchRow(uid, base, count, timestamp, first, 0, length, size)
             kept_here = self.channels.is_kept(row)
             if uid not in keys.targets or not kept_here:
                 kept = kept or kept_here
                 parts += (header, records)
                 continue
-            for part in keys.parts(row, records):
+            messages = stored_rows(records, size) if size else records
+            left = keys.parts(row, messages)
+            if len(left) == 1 and left[0].end > left[0].start:
+                kept = True
+                parts += (header, records)
+                continue
+            for part in left:
                 kept = kept or part.end > part.start
-                parts += encode_batch(
-                    uid, part.first, part.count, timestamp, first, bytes(records[part.start : part.end])
-                )
+                of_part = messages[part.start : part.end]
+                told = bytes(of_part), 0
+                if size and of_part:
+                    channel, rows = parts_of(records)[0], bytes(of_part)
+                    told = self.compressor.kept(channel, rows, kernel.seal(channel, part.first, timestamp, [rows]))
+                parts += encode_batch(uid, part.first, part.count, timestamp, first, *told)
         if not kept:
             return None
         made = entry._replace(body=b"".join(parts))
@@ -237,14 +250,17 @@ class Compactor:
 
     def _batches(
         self, found: EntryInSegment, targets: Mapping[ChannelUid, CompactedRange]
-    ) -> Iterator[tuple[BatchRow, memoryview]]:
-        """The batches of an entry that are of the channels in the pass, with their records in clear."""
+    ) -> Iterator[tuple[BatchRow, bytes | memoryview]]:
+        """The batches of an entry that are of the channels in the pass, with their records in clear; of a compressed batch, which
+        has the same keys, the rows."""
         if not any(row.uid in targets for row in found.rows):
             return
         for header, records in _split(self._opened(found.entry).body):
-            uid, base, count, timestamp, first, length, _, _ = BATCH_HEADER.unpack(header)
+            uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
             if uid in targets:
-                yield BatchRow(uid, base, count, timestamp, first, 0, length), records
+                size = flags >> SIZE_SHIFT
+                row = BatchRow(uid, base, count, timestamp, first, 0, length, size)
+                yield row, stored_rows(records, size) if size else records
 
     def _opened(self, entry: Entry) -> Entry:
         """An entry in clear."""

@@ -35,7 +35,7 @@ from stan.log.files.recovery import LogIdentity, Quarantine, Recovery, RecoveryR
 from stan.log.files.segment import ENTRY_HEADER_SIZE
 from stan.log.files.segment_writer import SegmentWriter
 from stan.log.files.segments import Extent, Segments
-from stan.log.tail import TailCache
+from stan.log.tail import DecompressedBatches, TailCache
 from stan.log.types import BatchRef, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import ENCRYPTION_BYTES
@@ -73,6 +73,7 @@ class FileLog(Visible):
         self._cleaner = Cleaner(files, directory, segments, self._channels, self._compactor)
         self._uncommitted = UncommittedEntries(self._segments.placed(recovery.active.outlines), self.last_index)
         self._tail = TailCache(tail_cache_bytes_max)
+        self._decompressed = DecompressedBatches()
         self._committed = RaftIndex(0)
         self._on_damage = on_damage
         self._first_index = self._segments.first_index()
@@ -207,6 +208,7 @@ class FileLog(Visible):
             self._writer.truncate_after(index, self._committed, self._cleaner.segment)
         self._uncommitted.truncate_after(index)
         self._tail.clear()  # the places behind *index* are about to be written again
+        self._decompressed.clear()
         self._first_index = self._segments.first_index()
 
     # --- reading ---------------------------------------------------------------------------------------------------
@@ -244,17 +246,41 @@ class FileLog(Visible):
         if cached is not None:
             return bytes(cached)
         try:
-            return self._segments.read(ref)
+            kept = self._read(ref, stored=stored)
+            return kept if not ref.size else self._decompressed.make(ref, kept, remember=not stored)
         except Damage as damage:
             self._tell_of(damage)
             raise
 
-    def read_at_once(self, refs: Seq[BatchRef]) -> list[bytes | memoryview] | None:
-        """The records of batches, CRC verified, if the tail cache or the system has all of them in memory; None otherwise.
+    def read_kept(self, ref: BatchRef) -> bytes:
+        """As `read`, but as they are kept: compressed if *ref* has a size."""
+        try:
+            return self._read(ref, stored=False)
+        except Damage as damage:
+            self._tell_of(damage)
+            raise
+
+    def _read(self, ref: BatchRef, *, stored: bool) -> bytes:
+        """What is kept of a batch, from the tail cache unless *stored*, or the file."""
+        recent = None if stored else self._tail.get(ref.segment, ref.position)
+        return self._segments.read(ref) if recent is None else bytes(recent)
+
+    def read_at_once(self, refs: Seq[BatchRef], *, kept: bool = False) -> list[bytes | memoryview] | None:
+        """The records of batches, CRC verified, if the tail cache or the system has all of them in memory; None otherwise, and if
+        one would have to be decompressed. *kept*: as by `read_kept`.
 
         Never blocks, and tells of no damage: `read` does."""
-        found = [self._tail.get(ref.segment, ref.position) for ref in refs]
-        old = [ref for ref, records in zip(refs, found, strict=True) if records is None]
+        tail, decompressed = self._tail, self._decompressed
+        found: list[bytes | memoryview | None] = []
+        old: list[BatchRef] = []
+        for ref in refs:
+            in_clear = kept or not ref.size
+            records = tail.get(ref.segment, ref.position) if in_clear else decompressed.get(ref)
+            if records is None and not in_clear:  # to decompress takes longer than the event loop has
+                return None
+            if records is None:
+                old.append(ref)
+            found.append(records)
         read = self._segments.read_cached(old)
         if read is None:
             return None
@@ -279,8 +305,8 @@ class FileLog(Visible):
             self._on_damage()
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
-        """The records of one batch if the tail cache has them, else None. Never blocks."""
-        return self._tail.get(ref.segment, ref.position)
+        """The records of one batch if they are in memory and in clear, else None. Never blocks."""
+        return self._decompressed.get(ref) if ref.size else self._tail.get(ref.segment, ref.position)
 
     def export(self, index: RaftIndex, directory: str) -> list[Extent]:
         """Hard-link the files that hold the committed entries up to *index* into *directory*, under their names in this log.

@@ -20,7 +20,15 @@ from stan.invariant import broken
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files.disk import Files
 from stan.log.types import BatchRow, Entry
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG, ENCRYPTION_BYTES, Kind
+from stan.protocol.entries import (
+    BATCH_HEADER,
+    BESIDE_UID,
+    CHANGE_FLAG,
+    CIPHER_MASK,
+    ENCRYPTION_BYTES,
+    SIZE_SHIFT,
+    Kind,
+)
 from stan.types import GroupId, RaftIndex, Term
 
 SEGMENT_MAGIC = b"STANSEGM"
@@ -111,8 +119,9 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
             outline.append(batch_header)
             at += _BATCH_HEADER_SIZE
             if uid != BESIDE_UID:
-                kept = size - ENCRYPTION_BYTES if flags else size
-                rows.append(tuple.__new__(BatchRow, (uid, base, count, timestamp, first, start + at, kept)))
+                kept = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
+                made = (uid, base, count, timestamp, first, start + at, kept, flags >> SIZE_SHIFT)
+                rows.append(tuple.__new__(BatchRow, made))
             at += size
         if at != length:
             raise Damage(f"record batches of {at} bytes in a body of {length}")
@@ -122,7 +131,7 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
 def is_sealed(found: EntryInSegment) -> bool:
     """True if at least one batch of the entry is encrypted."""
     body, starts = found.entry.body, (row.position - found.position - ENTRY_HEADER_SIZE for row in found.rows)
-    return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] for start in starts)
+    return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] & CIPHER_MASK for start in starts)
 
 
 def place(entries: Seq[Entry], segment: "Segment", sealed: Callable[[Entry], Entry] | None) -> list[EntryInSegment]:

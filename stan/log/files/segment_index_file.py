@@ -15,7 +15,7 @@ from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files.disk import Files
 from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, PositionMarks, Segment
 from stan.log.types import BatchRow
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, ENCRYPTION_BYTES, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CIPHER_MASK, ENCRYPTION_BYTES, SIZE_SHIFT, Kind
 from stan.types import RaftIndex, Term
 
 INDEX_FILE_MAGIC = b"STANSIDE"
@@ -150,8 +150,8 @@ def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIn
                 at += BATCH_HEADER.size
                 position += BATCH_HEADER.size
                 if uid != BESIDE_UID:
-                    kept = size - ENCRYPTION_BYTES if flags else size
-                    rows.append(BatchRow(uid, base, count, timestamp, first, position, kept))
+                    kept = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
+                    rows.append(BatchRow(uid, base, count, timestamp, first, position, kept, flags >> SIZE_SHIFT))
                 position += size
         position = end
         yield index, rows

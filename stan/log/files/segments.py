@@ -34,7 +34,7 @@ from stan.log.files.segment_index_file import index_file_path, load_index_file, 
 from stan.log.index import Removed
 from stan.log.types import BatchRef, BatchRow, Entry, FoundChanges, StaleRef
 from stan.log.uncommitted import Placed
-from stan.protocol.entries import BATCH_HEADER, ENCRYPTION_BYTES, Kind
+from stan.protocol.entries import BATCH_HEADER, CIPHER_MASK, ENCRYPTION_BYTES, SIZE_SHIFT, Kind
 from stan.types import KiB, RaftIndex, Term
 
 BEFORE_RECORDS = ENTRY_HEADER_SIZE + BATCH_HEADER.size
@@ -285,7 +285,7 @@ class Segments:
             raise _placed(damage, segment, found.position) from damage
 
     def read(self, ref: BatchRef) -> bytes:
-        """The records of a batch, from the file, in clear and CRC verified. Raises Damage with file and position, StaleRef."""
+        """The records of a batch, from the file, decrypted and CRC verified. Raises Damage with file and position, StaleRef."""
         segment = self.by_number.get(ref.segment)
         if segment is None:
             raise StaleRef(f"segment {ref.segment} of {self._directory} is gone")
@@ -308,7 +308,7 @@ class Segments:
             raise Damage(f"{segment.path}: position {ref.position}: {error}") from error
 
     def read_cached(self, refs: Seq[BatchRef]) -> list[memoryview] | None:
-        """The records of batches, in clear and CRC verified, if the system has all of them in memory; on the event loop.
+        """The records of batches, CRC verified, if the system has all of them in memory; on the event loop.
 
         None if a disk would have to be asked, or if anything is not as it should be: `read` tells what.
         Batches that lie together in one segment are read at once, and stay in memory together."""
@@ -342,10 +342,10 @@ class Segments:
         found, view = [], memoryview(data)
         for ref in refs:
             try:
-                _, records, crc, flags = _batch(ref, view[ref.position - BEFORE_RECORDS - start :])
+                _, records, crc, cipher = _batch(ref, view[ref.position - BEFORE_RECORDS - start :])
             except Damage:
                 return None
-            if flags or crc != zlib.crc32(records):
+            if cipher or crc != zlib.crc32(records):
                 return None
             found.append(records)
         return found
@@ -355,16 +355,16 @@ class Segments:
 
         *data* is what was read around *ref*: an entry's header if this is its first batch, the batch's header, its records, and
         as much behind them as encryption adds."""
-        header, records, crc, flags = _batch(ref, data)
-        if flags and self._cipher is None:
+        header, records, crc, number = _batch(ref, data)
+        if number and self._cipher is None:
             raise WrongKey("encrypted, and no key was given")
         if crc != zlib.crc32(records):
             raise Damage("not the batch that was written here")
         cipher = self._cipher
-        if cipher is None or (not flags and segment.last_index < cipher.since):
+        if cipher is None or (not number and segment.last_index < cipher.since):
             return records
         magic, *_, index = ENTRY_HEADER.unpack_from(data)
-        if magic == ENTRY_MAGIC and segment.first_index <= index <= segment.last_index and flags:
+        if magic == ENTRY_MAGIC and segment.first_index <= index <= segment.last_index and number:
             with suppress(Damage):  # it only looked like a header
                 return bytes(cipher.decrypt(header, records, RaftIndex(index)))
         return bytes(cipher.decrypt(header, records, self._index_at(segment, descriptor, ref.position)))
@@ -444,15 +444,17 @@ def _are_together(ref: BatchRef, after: BatchRef) -> bool:
 
 
 def _batch(ref: BatchRef, data: _Bytes) -> tuple[_Bytes, _Bytes, int, int]:
-    """Header and records of a batch, its CRC, which is not compared yet, and its flags. Raises Damage.
+    """Header and records of a batch, its CRC, which is not compared yet, and the number of its cipher. Raises Damage.
 
     *data* begins BEFORE_RECORDS before the records; what is behind them belongs to them if they are encrypted."""
     header, records = data[ENTRY_HEADER_SIZE:BEFORE_RECORDS], data[BEFORE_RECORDS:]
     if len(records) < ref.length:
         raise Damage("not the batch that was written here")
     _, base, count, _, _, length, crc, flags = BATCH_HEADER.unpack(header)
-    if not flags:
+    cipher = flags & CIPHER_MASK
+    if not cipher:
         records = records[: ref.length]
-    if (base, count, length - (ENCRYPTION_BYTES if flags else 0)) != (ref.base_sequence, ref.count, ref.length):
+    told = (base, count, length - (ENCRYPTION_BYTES if cipher else 0), flags >> SIZE_SHIFT)
+    if told != (ref.base_sequence, ref.count, ref.length, ref.size):
         raise Damage("not the batch that was written here")
-    return header, records, crc, flags
+    return header, records, crc, cipher

@@ -19,7 +19,7 @@ from stan.log.index import GAP
 from stan.log.sql.sqlfile import SqlError, SqlFile, Step, row_checksum
 from stan.log.types import BatchRow, Entry
 from stan.log.uncommitted import Placed
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, Kind
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SIZE_SHIFT, Kind
 from stan.protocol.messages import data_span
 from stan.types import ChannelUid, GroupId, RaftIndex, Term, WallNanos
 
@@ -67,9 +67,11 @@ def parts_of(entry: Entry) -> Iterator[EntryPart]:
     body, at = entry.body, 0
     while at < len(body):
         header = body[at : at + BATCH_HEADER.size]
-        uid, base, count, timestamp, first, length, crc, _ = BATCH_HEADER.unpack(header)
+        uid, base, count, timestamp, first, length, crc, flags = BATCH_HEADER.unpack(header)
         at += BATCH_HEADER.size
-        row = BatchRow(ChannelUid(uid), base, count, timestamp, first, at, length) if uid != BESIDE_UID else None
+        row = None
+        if uid != BESIDE_UID:
+            row = BatchRow(ChannelUid(uid), base, count, timestamp, first, at, length, flags >> SIZE_SHIFT)
         yield EntryPart(header, row, crc, body[at : at + length])
         at += length
 

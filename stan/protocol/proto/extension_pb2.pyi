@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class FetchRequest(_message.Message):
-    __slots__ = ("channel", "from_sequence", "from_time", "newest", "newest_of_key", "last", "max_messages", "max_bytes")
+    __slots__ = ("channel", "from_sequence", "from_time", "newest", "newest_of_key", "last", "max_messages", "max_bytes", "compressed")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     FROM_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     FROM_TIME_FIELD_NUMBER: _ClassVar[int]
@@ -16,6 +16,7 @@ class FetchRequest(_message.Message):
     LAST_FIELD_NUMBER: _ClassVar[int]
     MAX_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSED_FIELD_NUMBER: _ClassVar[int]
     channel: bytes
     from_sequence: int
     from_time: int
@@ -24,7 +25,8 @@ class FetchRequest(_message.Message):
     last: int
     max_messages: int
     max_bytes: int
-    def __init__(self, channel: _Optional[bytes] = ..., from_sequence: _Optional[int] = ..., from_time: _Optional[int] = ..., newest: _Optional[int] = ..., newest_of_key: _Optional[bytes] = ..., last: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ...) -> None: ...
+    compressed: bool
+    def __init__(self, channel: _Optional[bytes] = ..., from_sequence: _Optional[int] = ..., from_time: _Optional[int] = ..., newest: _Optional[int] = ..., newest_of_key: _Optional[bytes] = ..., last: _Optional[int] = ..., max_messages: _Optional[int] = ..., max_bytes: _Optional[int] = ..., compressed: bool = ...) -> None: ...
 
 class FetchResponse(_message.Message):
     __slots__ = ("error", "retry", "uid", "first_sequence", "last_sequence", "next_sequence", "runs", "records", "tombstones_until", "searched_from")
@@ -51,16 +53,22 @@ class FetchResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("first_sequence", "count", "timestamp", "position")
+    __slots__ = ("first_sequence", "count", "timestamp", "position", "compressed", "skipped", "size")
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSED_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     first_sequence: int
     count: int
     timestamp: int
     position: int
-    def __init__(self, first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp: _Optional[int] = ..., position: _Optional[int] = ...) -> None: ...
+    compressed: int
+    skipped: int
+    size: int
+    def __init__(self, first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp: _Optional[int] = ..., position: _Optional[int] = ..., compressed: _Optional[int] = ..., skipped: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class InfoRequest(_message.Message):
     __slots__ = ("channels", "pattern", "after", "newer_than", "wait_ms")
@@ -141,20 +149,22 @@ class SeqAtTimeResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., uid: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class BatchRequest(_message.Message):
-    __slots__ = ("channel", "count", "producer", "version", "ids", "rows")
+    __slots__ = ("channel", "count", "producer", "version", "ids", "rows", "compressed_rows")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     PRODUCER_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    COMPRESSED_ROWS_FIELD_NUMBER: _ClassVar[int]
     channel: bytes
     count: int
     producer: bytes
     version: int
     ids: bytes
     rows: bytes
-    def __init__(self, channel: _Optional[bytes] = ..., count: _Optional[int] = ..., producer: _Optional[bytes] = ..., version: _Optional[int] = ..., ids: _Optional[bytes] = ..., rows: _Optional[bytes] = ...) -> None: ...
+    compressed_rows: bytes
+    def __init__(self, channel: _Optional[bytes] = ..., count: _Optional[int] = ..., producer: _Optional[bytes] = ..., version: _Optional[int] = ..., ids: _Optional[bytes] = ..., rows: _Optional[bytes] = ..., compressed_rows: _Optional[bytes] = ...) -> None: ...
 
 class BatchResponse(_message.Message):
     __slots__ = ("error", "retry", "first_sequence", "last_sequence", "duplicates")

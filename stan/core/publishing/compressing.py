@@ -1,0 +1,89 @@
+"""Compression of record batches on the leader, while they are sealed.
+
+    batches of a channel ─► runs: what came compressed, each alone; all others together ─► what the log keeps
+
+Promises: a batch that came compressed is stored as it came, unless its rows have changed since; others are compressed where the
+channel's policy says so and it makes them smaller; a SQL store, which has a row for each message, gets everything in clear. What
+the leader has compressed itself it need not decompress to deliver it.
+"""
+
+from collections.abc import Iterator
+from collections.abc import Sequence as Seq
+from itertools import groupby
+
+from stan import level
+from stan.core.context import BrokerContext
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.row_batch import RowBatch
+from stan.core.state.meta import ChannelInfo
+from stan.protocol.compression import Compressor, in_clear, kept
+from stan.protocol.entries import RecordBatch
+from stan.protocol.frames import Publishes
+from stan.types import ChannelUid, GroupId
+
+Batch = Publishes | RowBatch
+
+
+def frame_of(batches: Seq[Batch]) -> bytes:
+    """The frame in which all the messages of *batches* came; b"": they came in clear, or not in one frame."""
+    alone = batches[0] if len(batches) == 1 else None
+    return alone.frame if isinstance(alone, RowBatch) else b""
+
+
+def apart(batches: list[Batch]) -> Iterator[list[Batch]]:
+    """The batches that become one record batch each: those that came compressed, alone; between them all others together."""
+    for alone, run in groupby(batches, key=lambda batch: bool(frame_of((batch,)))):
+        together = [*run]
+        yield from [[batch] for batch in together] if alone else [together]
+
+
+class Compressing:
+    """What becomes of batches that are sealed, in the groups that this node leads."""
+
+    def __init__(self, context: BrokerContext, channels: LiveChannels) -> None:
+        self.context = context
+        self.channels = channels
+        self.framed: set[ChannelUid] = set()  # channels in which a batch may wait that came compressed
+        self._compressor = Compressor()
+        # The records of compressed batches that are on their way into the log, by group, channel and first sequence.
+        self._on_their_way: dict[GroupId, dict[tuple[ChannelUid, int], bytes]] = {}
+
+    @property
+    def is_possible(self) -> bool:
+        """True if all nodes can read compressed batches, and the store can keep them."""
+        return self.context.meta.level >= level.SCALE and self.context.config.store.kind != "sql"
+
+    def kept(self, info: ChannelInfo, base: int, bodies: Seq[bytes], frame: bytes, records: bytes) -> tuple[bytes, int]:
+        """What the log keeps of a batch, and the size that its header tells.
+
+        Args:
+            info: of its channel.
+            base: its first sequence.
+            bodies: of its messages.
+            frame: in which they came; b"": they came in clear.
+            records: made of them.
+        """
+        if not self.is_possible:
+            return records, 0
+        if frame:
+            found = kept(info.name, frame, records)
+        elif info.uid in self.channels.compressed:
+            found = self._compressor.kept(info.name, b"".join(bodies), records)
+        else:
+            return records, 0
+        if found[1] and self.context.groups[info.group].dispatch.cursors.by_channel.get(info.uid):
+            self._on_their_way.setdefault(info.group, {})[info.uid, base] = records
+        return found
+
+    def records(self, number: GroupId, batch: RecordBatch) -> bytes | memoryview:
+        """The records of a batch that is committed. Raises Damage."""
+        known = self._on_their_way.get(number)
+        found = known.pop((batch.uid, batch.base_sequence), None) if known else None
+        return in_clear(batch) if found is None or len(found) != batch.size else found
+
+    def forget(self, number: GroupId, uid: ChannelUid | None = None, base: int = 0) -> None:
+        """A batch was not written; or, without *uid*, the group is led no more."""
+        if uid is None:
+            self._on_their_way.pop(number, None)
+        elif known := self._on_their_way.get(number):
+            known.pop((uid, base), None)
