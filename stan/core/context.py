@@ -218,6 +218,7 @@ class HeldChannels:
 
     by_name: dict[bytes, ChannelInfo] = field(default_factory=dict)  # in the groups that they are moved from
     uids: set[ChannelUid] = field(default_factory=set)
+    to_move: int = 0  # channels that are not where they belong; 0 unless this node leads the metadata (see Spreading)
 
     def hold(self, info: ChannelInfo) -> None:
         """Nobody leads the channel from now on."""

@@ -59,8 +59,14 @@ MOVE_KNOWN_MARGIN = 4 * SECOND
 """By which nodes may hear publishes later than the leader that has stored them."""
 MOVE_LOOK = SECOND // 20
 """Between two looks of a leader at the moves of its group."""
+MOVE_PATIENCE = 10 * SECOND
+"""How long a move waits for what is half done in its channels when their messages are copied; then it is cancelled."""
 MOVE_RETRY = 10 * SECOND
-"""Until the leader of the metadata begins a move of a pinned channel anew that was cancelled."""
+"""Until the leader of the metadata begins a move anew that was cancelled; twice as long each time ..."""
+MOVE_RETRY_MAX = 60 * SECOND
+"""... and no longer than this."""
+MOVE_LOOKED_AT = 1_000
+"""Channels of which the leader of the metadata looks at once whether they are in the group where they belong."""
 MOVE_CHANNELS_MAX = 256
 """Channels that are moved together, as they belong to each other."""
 POLICIES_MAX = 1_000

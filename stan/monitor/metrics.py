@@ -124,6 +124,11 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _gauge("nats_connected", "1: connected to NATS", float(up))
     yield _gauge("clients", "Registered clients, as every node knows them", len(state.meta.clients))
     yield _gauge("channels", "Channels, as every node knows them", len(state.meta.channels))
+    yield _gauge(
+        "channels_to_move",
+        "Channels that are not in the group where they belong yet, as the leader of the metadata knows; 0 on other nodes",
+        state.channels_to_move,
+    )
     subscriptions = sum(
         len(cursor.members) or 1
         for group in state.groups.values()

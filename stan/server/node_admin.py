@@ -99,6 +99,8 @@ class NodeAdmin:
             channels=len(state.meta.channels),
             pool_groups=state.pool,
             pool_open=state.pool_open,
+            channels_to_move=state.channels_to_move,
+            moves_paused=state.meta.moves_paused,
             monitor=self._view.pages,
             disk_free=self._space[0],
             disk_total=self._space[1],

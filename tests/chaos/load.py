@@ -93,6 +93,7 @@ class Lane:
         self.errors: Counter[str] = Counter()  # of publishes that were not acked
         self.in_flight = 0
         self.longest_gap = 0.0  # seconds in which writers wrote and nothing was acked
+        self.longest_wait = 0.0  # seconds from a publish to its ack, by the turns of this process
         self._lived = 0.0  # seconds by the turns of this process, so that a machine that stands still makes no gap
         self._last_ack: float | None = None
         self._unacked: dict[bytes, set[bytes]] = {}  # of each writer, what its client has given up included
@@ -104,6 +105,7 @@ class Lane:
             self.in_flight -= 1
             if error is None:
                 unacked.discard(data)
+                self.longest_wait = max(self.longest_wait, self._lived - begun)
                 self._acked(data)
             else:
                 self.errors[f"{type(error).__name__}: {error}"] += 1
@@ -112,6 +114,7 @@ class Lane:
                     self.history.refused.add(data)
 
         self.in_flight += 1
+        begun = self._lived
         self.history.published.add(data)
         unacked = self._unacked.setdefault(data.rpartition(b"-")[0], set())
         unacked.add(data)

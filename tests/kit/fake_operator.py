@@ -61,6 +61,13 @@ class FakeAdmin:
             status.pool_groups = status.pool_open = groups
         return pb.ChangeResponse(changed=1)
 
+    async def pause_moves(self, *, paused: bool) -> pb.ChangeResponse:
+        self._fail()
+        self.asked.append(("pause_moves", paused))
+        for status in self.all_nodes.answers:
+            status.moves_paused = paused
+        return pb.ChangeResponse(changed=1)
+
     async def pin_channel(self, channel: str, group: int) -> pb.ChangeResponse:
         self._fail()
         self.asked.append(("pin_channel", channel, group))

@@ -15,23 +15,18 @@ PAUSE = 100 * MILLISECOND
 GOES_ON = re.compile(r'Channel "(.+)" goes on in group (\d+)')
 
 
-class MoveWorld(ClusterWorld):
-    """One run. All that is promised of a channel holds wherever it is; a move is a cause of repeats as a change of leaders is."""
+class Moved:
+    """What a world knows of moves; put before a cluster. All that is promised of a channel holds wherever it is; a move is a
+    cause of repeats as a change of leaders is."""
 
     def __init__(self, seed, *, calm=False):
         super().__init__(seed, calm=calm)
-        self.raft_groups = self.random.choice((3, 5, 8))
-        self.history.group_of.update({name: channel_group(name.encode(), self.raft_groups) for name in CHANNELS})
         self.moved = 0  # moves that came to their end
         self._cursors = {}  # ack inbox -> position, as it was first found
 
     def run(self, safety_s=14):
         """Longer than in other worlds: a leader must have heard publishers for a while before channels go from its group."""
         return super().run(safety_s)
-
-    def begin(self):
-        super().begin()
-        self.loop.after(SECOND, self._move)
 
     def note(self, node, level, text):
         if goes_on := GOES_ON.fullmatch(text):
@@ -68,6 +63,24 @@ class MoveWorld(ClusterWorld):
             if known != value:
                 self.complain(f"C3 {name}:{sequence} is {known} and {value} on {node.name}")
 
+    def _open_ends(self):
+        leader = self.leader(0)
+        moving = leader and leader.cluster_node.broker.view.meta.moving
+        return f"{len(moving)} channels are on their way" if moving else super()._open_ends()
+
+
+class MoveWorld(Moved, ClusterWorld):
+    """One run in which an operator moves channels."""
+
+    def __init__(self, seed, *, calm=False):
+        super().__init__(seed, calm=calm)
+        self.raft_groups = self.random.choice((3, 5, 8))
+        self.history.group_of.update({name: channel_group(name.encode(), self.raft_groups) for name in CHANNELS})
+
+    def begin(self):
+        super().begin()
+        self.loop.after(SECOND, self._move)
+
     def _move(self):
         """Begin to move a channel to another group, and seldom cancel the move."""
         leader = self.leader(0)
@@ -83,8 +96,3 @@ class MoveWorld(ClusterWorld):
                 leader.run(leader.driver.turns.wake)
         if not self.quiet:
             self.loop.after(self.random.choice((2, 5, 15)) * PAUSE, self._move)
-
-    def _open_ends(self):
-        leader = self.leader(0)
-        moving = leader and leader.cluster_node.broker.view.meta.moving
-        return f"{len(moving)} channels are on their way" if moving else super()._open_ends()

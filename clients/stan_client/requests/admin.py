@@ -338,6 +338,10 @@ class Admin:
         """Let the cluster have *groups* groups of channels from now on; answered once that is decided."""
         return await self.change("grow_pool", pb.GrowPoolRequest(version=1, groups=groups))
 
+    async def pause_moves(self, *, paused: bool) -> pb.ChangeResponse:
+        """Let no channel go by itself to the group where it belongs, or let them go again; moves under way end."""
+        return await self.change("pause_moves", pb.PauseMovesRequest(version=1, paused=paused))
+
     async def pin_channel(self, channel: str, group: int) -> pb.ChangeResponse:
         """Have a channel made in a group, when it is made; one that exists elsewhere is moved there. *group* 0 takes the pin
         back, and cancels a move."""

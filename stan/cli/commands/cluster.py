@@ -1,5 +1,5 @@
 """`stan cluster`: what concerns a cluster as a whole. `stan cluster rescue` makes the survivors of a lost majority whole again,
-`stan cluster grow` makes more groups of channels.
+`stan cluster grow` makes more groups of channels, `stan cluster spread` says whether channels go there by themselves.
 
 A rescue works on the data directories of nodes that do not run, and asks over NATS only whether the nodes that are said to be
 lost are there: nothing that anybody sends can begin one (docs/decisions/0018-rescue-by-the-directories.md).
@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import stan_client
 import typer
 
-from stan.cli.commands.growth import grow
+from stan.cli.commands.growth import grow, spread
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, group_of_commands, out, run
 from stan.cli.support.contexts import without_secrets
 from stan.cli.support.options import injected
@@ -46,6 +46,7 @@ def cluster() -> None:
 
 
 app.command("grow")(grow)
+app.command("spread")(spread)
 
 
 @app.command("rescue")

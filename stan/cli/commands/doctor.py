@@ -19,11 +19,13 @@ from stan.cli.support.groups import (
     behind,
     format_growth,
     format_leaderless,
+    format_moves,
     groups_of,
     leaderless,
     name_of,
     odd_hashes,
     odd_words,
+    pool_of,
     reasons,
     troubles,
 )
@@ -160,6 +162,13 @@ def of_groups(nodes: Nodes) -> Iterator[Finding]:
         yield Finding(
             NOTE, "pool", growing, "If it stays so: start the nodes that are to vote in them: stan group list"
         )
+    if moving := format_moves(nodes):
+        step = (
+            "stan cluster spread --resume"
+            if pool_of(nodes).paused
+            else "stan group list --watch; stan cluster spread --pause"
+        )
+        yield Finding(NOTE, "moves", moving, step)
     for group in groups:
         if odd_hashes(group):
             text = f"Group {group.number}: copies that have applied the same differ ({odd_words(group)})."

@@ -9,7 +9,7 @@ from stan_client.requests.admin import Nodes
 from stan import units
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.groups import behind, format_growth, groups_of, leaderless, odd_hashes, pool_of
+from stan.cli.support.groups import behind, format_growth, format_moves, groups_of, leaderless, odd_hashes, pool_of
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
@@ -63,11 +63,13 @@ def groups_table(nodes: Nodes) -> Table:
         ],
         "pool": pool_of(nodes).groups,
         "pool_open": pool_of(nodes).opened,
+        "channels_to_move": pool_of(nodes).to_move,
+        "moves_paused": pool_of(nodes).paused,
         "missing": nodes.missing,
     }
     without = len(leaderless(groups))
     told = [f"{without} groups have no leader: their channels take and deliver nothing."] if without else []
-    told += [growing] if (growing := format_growth(nodes)) else []
+    told += [line for line in (format_growth(nodes), format_moves(nodes)) if line]
     told += [f"Nodes that do not answer: {', '.join(nodes.missing)}."] if nodes.missing else []
     return Table(
         columns=("group", "leader", ">term", ">committed", ">lag", "voters", "trouble"),

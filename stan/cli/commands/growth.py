@@ -1,4 +1,4 @@
-"""`stan cluster grow`: more groups of channels."""
+"""`stan cluster grow`, `stan cluster spread`: more groups of channels, and whether channels go there by themselves."""
 
 import asyncio
 import time
@@ -13,11 +13,14 @@ from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import on_cluster
 from stan.limits import RAFT_GROUPS_MAX
+from stan.units import counted
 
 GROWTH_PAUSE_S: Final = 0.25
 """The pause between two questions whether new groups have leaders."""
 GROWTH_PATIENCE_S: Final = 30.0
 """How long leaders of new groups are waited for."""
+MOVES: Final = "Channels whose names belong to a new one move there one by one."
+STAYS: Final = "Channels that are there stay where they are while moves are paused."
 
 
 @injected
@@ -27,19 +30,19 @@ def grow(
     target: Target,
     confirmation: Confirmation,
 ) -> None:
-    """Have more groups of channels: new channels are spread over all of them, those that are there stay where they are."""
+    """Have more groups of channels: all channels are spread over them, those that are there move one by one."""
 
     async def main(direct: stan_client.Direct) -> None:
         nodes = await direct.admin.nodes()
-        there, opened = pool_of(nodes)
+        there, opened, _, paused = pool_of(nodes)
         if nodes.missing:
             raise CliError(f"New groups are made when all nodes answer. These do not: {', '.join(nodes.missing)}.")
         if groups < there or (groups == there == opened):
             raise CliError(f"There are {there} groups already: their number only grows.", EXIT_USAGE)
         if groups > there:
             confirmation.require(
-                f"Makes {groups - there} new groups of channels; there are {there}. Channels that are there stay where they "
-                "are. The number of groups cannot be made smaller again."
+                f"Makes {groups - there} new groups of channels; there are {there}. {STAYS if paused else MOVES} The number of "
+                "groups cannot be made smaller again."
             )
             await direct.admin.grow_pool(groups)
         until = time.monotonic() + GROWTH_PATIENCE_S
@@ -50,5 +53,22 @@ def grow(
                 )
             await asyncio.sleep(GROWTH_PAUSE_S)
         done(f"There are {groups} groups of channels. See them: stan group list")
+
+    on_cluster(target, main)
+
+
+@injected
+def spread(
+    *,
+    pause: Annotated[bool, typer.Option("--pause/--resume", help="Let no channel go by itself, or let them go again.")],
+    target: Target,
+) -> None:
+    """Pause moves of channels to the groups where they belong, or go on with them; one that is under way ends."""
+
+    async def main(direct: stan_client.Direct) -> None:
+        await direct.admin.pause_moves(paused=pause)
+        left = pool_of(await direct.admin.nodes()).to_move
+        state = "No channel moves by itself" if pause else "Channels move by themselves"
+        done(f"{state}; {counted(left, 'channel')} to move.")
 
     on_cluster(target, main)

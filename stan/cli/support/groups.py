@@ -7,6 +7,7 @@ from stan_client.requests.admin import Nodes
 
 from stan.errors import NO_LEADER
 from stan.protocol.proto import admin_pb2 as pb
+from stan.units import counted
 
 
 def name_of(node: pb.NodeStatus) -> str:
@@ -18,7 +19,9 @@ class Pool(NamedTuple):
     """How many groups of channels there are."""
 
     groups: int
-    opened: int  # of them, those over which new channels are spread: all but new ones that may have no leader yet
+    opened: int  # of them, those over which channels are spread: all but new ones that may have no leader yet
+    to_move: int = 0  # channels that are not in the group where they belong yet
+    paused: bool = False  # no channel goes there by itself
 
 
 def pool_of(nodes: Nodes) -> Pool:
@@ -26,6 +29,8 @@ def pool_of(nodes: Nodes) -> Pool:
     return Pool(
         max((one.pool_groups for one in nodes.answers), default=0),
         max((one.pool_open for one in nodes.answers), default=0),
+        max((one.channels_to_move for one in nodes.answers), default=0),
+        any(one.moves_paused for one in nodes.answers),
     )
 
 
@@ -67,6 +72,15 @@ def format_growth(nodes: Nodes) -> str:
         f"The pool grows to {pool.groups} groups: channels are made in the new ones once all of them have leaders, until then in "
         f"groups 1 to {pool.opened}."
     )
+
+
+def format_moves(nodes: Nodes) -> str:
+    """What there is to say while channels are not in the groups where they belong; else ""."""
+    pool = pool_of(nodes)
+    if not pool.to_move:
+        return ""
+    told = f"{counted(pool.to_move, 'channel has', 'channels have')} still to move to another group"
+    return f"{told}, and moves are paused." if pool.paused else f"{told}; they go one by one."
 
 
 def leaderless(groups: Iterable[GroupSummary]) -> list[GroupSummary]:

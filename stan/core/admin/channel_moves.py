@@ -15,7 +15,7 @@ from stan.core.admin.move_source import MoveSource, context_change
 from stan.core.admin.move_target import MoveTarget
 from stan.core.clients.clients import Clients
 from stan.core.clients.subscribing import Subscribing
-from stan.core.context import META_GROUP, BrokerContext, nobody_waits, text
+from stan.core.context import BrokerContext, nobody_waits, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
@@ -65,7 +65,6 @@ class ChannelMoves:
         self.clients = clients
         self.subscribing = subscribing
         self.restless = False  # a group that this node leads has something to do
-        self.retried: dict[bytes, int] = {}  # pinned channel -> Nanos: its move is not begun again before
 
     # --- begin ----------------------------------------------------------------------------------------------------------
 
@@ -238,8 +237,6 @@ class ChannelMoves:
         self.context.timers.at(now + limits.MOVE_LOOK, self._tick)
         if self.restless or self.context.meta.moving:
             self._look_at_all()
-        if self.context.leading.leads_meta and self.context.meta.pins:
-            self.context.within(META_GROUP, self._retry, now)
 
     def _look_at_all(self) -> None:
         self.restless = False
@@ -307,15 +304,3 @@ class ChannelMoves:
             asked.pop((what, move), None)
 
         self.context.change_group(number, done, nobody_waits, **change)
-
-    def _retry(self, now: Nanos) -> None:
-        """Channels that are pinned to another group than theirs are to go there: begin their moves, one after the other."""
-        meta = self.context.meta
-        for name, group in meta.pins.items():
-            info = meta.channels.get(name)
-            if info is None or info.group == group or info.move or group in info.left:
-                self.retried.pop(name, None)
-            elif now >= self.retried.setdefault(name, now + limits.MOVE_RETRY):
-                self.retried[name] = now + limits.MOVE_RETRY
-                self.begin(info, group, lambda _error, _again: None)
-                return

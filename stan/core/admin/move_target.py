@@ -23,7 +23,7 @@ from stan.core.state.moves import Stage
 from stan.errors import go_quote
 from stan.protocol.entries import Kind, encode_batch, encode_fingerprints
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND, ChannelUid, GroupId, KiB
+from stan.types import SECOND, ChannelUid, GroupId, KiB, Nanos
 
 TAIL_BYTES: Final = 256 * KiB
 """What is left of the messages when the source is asked to hold the channels."""
@@ -44,7 +44,7 @@ class Arrival:
     left: dict[ChannelUid, int] = field(default_factory=dict)  # bytes behind what has come, as last told
     complete: set[ChannelUid] = field(default_factory=set)  # all of them has come, as last told
     departed: bool = False  # the source holds them
-    wants: bool = False  # it is asked to
+    wants_since: Nanos = Nanos(0)  # noqa: RUF009 - it is asked to since then; 0: it is not
     heard: tuple[bytes, int] = (b"", 0)  # fingerprints: of which leadership, and from which number on
     rows: list[pb.MovedRow] = field(default_factory=list)
     waits_until: int = 0  # Nanos: an answer or a commit is waited for
@@ -129,7 +129,7 @@ class MoveTarget:
             next=last + 1 if last else 0,
             told_by=arrival.heard[0],
             told_from=arrival.heard[1],
-            depart=arrival.wants,
+            depart=arrival.wants_since > 0,
             rows_from=rows_from,
         )
         context, body = self.context, pb.MetaChange(move_question=question).SerializeToString()
@@ -156,12 +156,18 @@ class MoveTarget:
             arrival.departed = answer.departed
             arrival.complete.clear()
             arrival.rows.clear()
-        if question.rows_from:
+        if answer.waits_for and arrival.wants_since and self._waited_long(arrival):
+            context_change(self.context, arrival.move, done=False)  # it is begun anew, behind others
+            self._later(arrival, SECOND)
+        elif question.rows_from:
             self._take_rows(arrival, question, answer)
         elif answer.waits_for and not answer.batches and question.next <= answer.last_sequence:
             self._later(arrival, SECOND)
         else:
             self._take(arrival, uid, question, answer)
+
+    def _waited_long(self, arrival: Arrival) -> bool:
+        return not arrival.departed and self.context.clock.now - arrival.wants_since > limits.MOVE_PATIENCE
 
     def _take(self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, answer: pb.MoveAnswer) -> None:
         """Append what has come, and go on once that is committed."""
@@ -194,8 +200,8 @@ class MoveTarget:
         else:
             arrival.complete.discard(uid)
         near = len(arrival.left) == len(arrival.uids) and sum(arrival.left.values()) <= TAIL_BYTES
-        if near:
-            arrival.wants = True
+        if near and not arrival.wants_since:
+            arrival.wants_since = self.context.clock.now
         if complete or answer.bytes_left <= TAIL_BYTES:
             arrival.at += 1
 

@@ -119,6 +119,11 @@ class BrokerView:
         """Over how many of them names of channels are hashed."""
         return self._context.pool_open
 
+    @property
+    def channels_to_move(self) -> int:
+        """Channels that are not in the group where they belong yet; 0 unless this node leads the metadata."""
+        return self._context.leading.held.to_move
+
     # --- the groups ---------------------------------------------------------------------------------------------------
 
     @property

@@ -53,6 +53,7 @@ class CommittedEntries:
         if applied.pins_changed or applied.pool_changed:
             self.context.placement_changed()
         self.parts.moves.meta_applied(applied)
+        self.parts.spreading.applied(applied)
         if applied.policies_changed or applied.raised:
             self.parts.channels.reconfigure()
             self.context.policies_changed()

@@ -13,6 +13,7 @@ from stan.core.admin.delayed_requests import DelayedRequests
 from stan.core.admin.long_poll import LongPoll
 from stan.core.admin.redriving import Redriving
 from stan.core.admin.restore_requests import RestoreRequests
+from stan.core.admin.spreading import Spreading
 from stan.core.clients.clients import Clients
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving import Serving, make_serving
@@ -61,6 +62,7 @@ class BrokerParts:
     delayed_requests: DelayedRequests
     consumer_groups: ConsumerGroupRequests
     moves: ChannelMoves
+    spreading: Spreading
 
 
 def make_parts(context: BrokerContext) -> BrokerParts:
@@ -104,4 +106,5 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         delayed_requests=DelayedRequests(context, lookup, stored_reads),
         consumer_groups=ConsumerGroupRequests(context),
         moves=moves,
+        spreading=Spreading(context, moves),
     )

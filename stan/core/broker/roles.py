@@ -48,6 +48,7 @@ class GroupRoles:
             context.change_meta(nobody_waits, cluster_info=self.founding(nuid))
         self.parts.clients.lead()
         self.parts.consumer_groups.lead()
+        self.parts.spreading.lead()
         self.parts.read_index.applied()
 
     def lead_group(self, number: GroupId, *, unconfirmed: bool) -> None:
@@ -81,6 +82,7 @@ class GroupRoles:
         self.context.forget(META_GROUP)
         self.parts.clients.follow()
         self.parts.consumer_groups.follow()
+        self.parts.spreading.follow()
 
     def follow_group(self, number: GroupId) -> None:
         """This node no longer leads a group: of this group, nothing that is on its way is answered or sent."""

@@ -25,6 +25,7 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         parts.delayed_requests,
         parts.consumer_groups,
         parts.restore_requests,
+        parts.spreading,
     )
     return {
         "batch": parts.batching.batch,

@@ -222,6 +222,7 @@ _ROWS: Final = (
     _changing("add_schema", admin.AddSchemaRequest, Scope.METADATA),
     _changing("remove_schema", admin.RemoveSchemaRequest, Scope.METADATA),
     _changing("grow_pool", admin.GrowPoolRequest, Scope.METADATA),
+    _changing("pause_moves", admin.PauseMovesRequest, Scope.METADATA),
     _changing("step_down", admin.StepDownRequest, Scope.GROUP, placed_by=attrgetter("group"), event=False),
 )
 

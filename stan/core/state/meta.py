@@ -83,6 +83,7 @@ class ClusterChanges:
     pins_changed: bool = False
     schemas_changed: bool = False
     pool_changed: bool = False  # names of channels are hashed over more groups now
+    pause_changed: bool = False  # channels no longer move by themselves, or do again
 
 
 @dataclass(slots=True)
@@ -170,7 +171,7 @@ class MetaMachine:
                 result = MetaResult(error=self._change_group(change.consumer_group, index))
             case "schema":
                 result = self._change_schema(change.schema, index)
-            case "grow_pool" | "open_pool" | "begin_move" | "end_move" as kind:
+            case "grow_pool" | "open_pool" | "begin_move" | "end_move" | "pause_moves" as kind:
                 result = self._place(kind, change, index)
             case "cluster_info" | "nodes" | "raise_level" | "set_policy" | "pin_channel" as kind:
                 result = self._change_info(kind, change)
@@ -262,6 +263,8 @@ class MetaMachine:
                 return self._begin_move(change.begin_move, index)
             case "end_move":
                 return self._end_move(change.end_move)
+            case "pause_moves":
+                return self._pause_moves(paused=change.pause_moves)
         return self._grow(change)
 
     def _grow(self, change: pb.MetaChange) -> MetaResult:
@@ -278,6 +281,22 @@ class MetaMachine:
         return MetaResult(pool_changed=opens and changed is not before)
 
     # --- moves ------------------------------------------------------------------------------------------------------
+
+    @property
+    def moves_paused(self) -> bool:
+        """True if no channel moves by itself to the group where it belongs."""
+        return self.info is not None and self.info.moves_paused
+
+    def _pause_moves(self, *, paused: bool) -> MetaResult:
+        if self.info is None or self.level < level.SCALE:
+            return MetaResult(error=MOVES_NEED_LEVEL)
+        if paused == self.info.moves_paused:
+            return MetaResult()
+        changed = pb.ClusterInfo()
+        changed.CopyFrom(self.info)
+        changed.moves_paused = paused
+        self.info, self.dirty.info = changed, True
+        return MetaResult(pause_changed=True)
 
     @property
     def moving(self) -> set[ChannelUid]:

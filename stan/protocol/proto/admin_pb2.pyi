@@ -549,7 +549,7 @@ class NodesRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("error", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out", "read_replicas", "level", "level_known", "labels", "places", "pool_groups", "pool_open")
+    __slots__ = ("error", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out", "read_replicas", "level", "level_known", "labels", "places", "pool_groups", "pool_open", "channels_to_move", "moves_paused")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -582,6 +582,8 @@ class NodeStatus(_message.Message):
     PLACES_FIELD_NUMBER: _ClassVar[int]
     POOL_GROUPS_FIELD_NUMBER: _ClassVar[int]
     POOL_OPEN_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_TO_MOVE_FIELD_NUMBER: _ClassVar[int]
+    MOVES_PAUSED_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
     node: str
@@ -614,7 +616,9 @@ class NodeStatus(_message.Message):
     places: _containers.RepeatedCompositeFieldContainer[NodePlace]
     pool_groups: int
     pool_open: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., read_replicas: _Optional[_Iterable[str]] = ..., level: _Optional[int] = ..., level_known: _Optional[int] = ..., labels: _Optional[str] = ..., places: _Optional[_Iterable[_Union[NodePlace, _Mapping]]] = ..., pool_groups: _Optional[int] = ..., pool_open: _Optional[int] = ...) -> None: ...
+    channels_to_move: int
+    moves_paused: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., read_replicas: _Optional[_Iterable[str]] = ..., level: _Optional[int] = ..., level_known: _Optional[int] = ..., labels: _Optional[str] = ..., places: _Optional[_Iterable[_Union[NodePlace, _Mapping]]] = ..., pool_groups: _Optional[int] = ..., pool_open: _Optional[int] = ..., channels_to_move: _Optional[int] = ..., moves_paused: bool = ...) -> None: ...
 
 class NodePlace(_message.Message):
     __slots__ = ("node", "zone", "rack", "host")
@@ -1071,6 +1075,14 @@ class GrowPoolRequest(_message.Message):
     version: int
     groups: int
     def __init__(self, version: _Optional[int] = ..., groups: _Optional[int] = ...) -> None: ...
+
+class PauseMovesRequest(_message.Message):
+    __slots__ = ("version", "paused")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PAUSED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    paused: bool
+    def __init__(self, version: _Optional[int] = ..., paused: bool = ...) -> None: ...
 
 class PinsRequest(_message.Message):
     __slots__ = ("version", "after", "max")

@@ -139,7 +139,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ..., ack_group: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "move_question")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "move_question")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +156,7 @@ class MetaChange(_message.Message):
     OPEN_POOL_FIELD_NUMBER: _ClassVar[int]
     BEGIN_MOVE_FIELD_NUMBER: _ClassVar[int]
     END_MOVE_FIELD_NUMBER: _ClassVar[int]
+    PAUSE_MOVES_FIELD_NUMBER: _ClassVar[int]
     MOVE_QUESTION_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
@@ -173,11 +174,12 @@ class MetaChange(_message.Message):
     open_pool: int
     begin_move: BeginMove
     end_move: EndMove
+    pause_moves: bool
     move_question: MoveQuestion
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., move_question: _Optional[_Union[MoveQuestion, _Mapping]] = ...) -> None: ...
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., move_question: _Optional[_Union[MoveQuestion, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
-    __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins", "pool")
+    __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins", "pool", "moves_paused")
     CLUSTER_ID_FIELD_NUMBER: _ClassVar[int]
     RAFT_GROUPS_FIELD_NUMBER: _ClassVar[int]
     NUID_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +188,7 @@ class ClusterInfo(_message.Message):
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     PINS_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
+    MOVES_PAUSED_FIELD_NUMBER: _ClassVar[int]
     cluster_id: bytes
     raft_groups: int
     nuid: bytes
@@ -194,7 +197,8 @@ class ClusterInfo(_message.Message):
     policies: _containers.RepeatedCompositeFieldContainer[Policy]
     pins: _containers.RepeatedCompositeFieldContainer[Pin]
     pool: GrownPool
-    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ..., pool: _Optional[_Union[GrownPool, _Mapping]] = ...) -> None: ...
+    moves_paused: bool
+    def __init__(self, cluster_id: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., nuid: _Optional[bytes] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., level: _Optional[int] = ..., policies: _Optional[_Iterable[_Union[Policy, _Mapping]]] = ..., pins: _Optional[_Iterable[_Union[Pin, _Mapping]]] = ..., pool: _Optional[_Union[GrownPool, _Mapping]] = ..., moves_paused: bool = ...) -> None: ...
 
 class GrownPool(_message.Message):
     __slots__ = ("groups", "open", "growths")

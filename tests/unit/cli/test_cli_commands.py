@@ -301,6 +301,34 @@ def test_the_pool_of_groups_grows(servers):
     assert "These do not: d" in stan("cluster", "grow", "--groups", "64", "--yes").output
 
 
+def test_channels_that_have_to_move_are_told_of_and_paused(servers):
+    servers.admin.all_nodes = told = cluster()
+    told.missing.clear()
+    for status in told.answers:
+        status.pool_groups = status.pool_open = 8
+    assert "to move" not in stan("group", "list").stdout
+    told.answers[1].channels_to_move = 12  # it leads the metadata
+    assert "12 channels have still to move" in stan("group", "list").stdout
+    assert json.loads(stan("group", "list", "--json").stdout)["channels_to_move"] == 12
+    assert ("moves", "stan group list --watch; stan cluster spread --pause") in findings_of_moves(told)
+    assert stan("cluster", "spread").exit_code == 2, "one of the two has to be said"
+    assert "12 channels to move" in stan("cluster", "spread", "--pause").stdout
+    assert "moves are paused" in stan("group", "list").stdout
+    assert json.loads(stan("group", "list", "--json").stdout)["moves_paused"]
+    assert ("moves", "stan cluster spread --resume") in findings_of_moves(told)
+    assert "stay where they are" in stan("cluster", "grow", "--groups", "16", "--yes").output
+    assert "by themselves" in stan("cluster", "spread", "--resume").stdout
+    assert "move there one by one" in stan("cluster", "grow", "--groups", "24", "--yes").output
+    assert [one for one in servers.admin.asked if one[0] == "pause_moves"] == [
+        ("pause_moves", True),
+        ("pause_moves", False),
+    ]
+
+
+def findings_of_moves(nodes):
+    return [(one.kind, one.step) for one in of_groups(nodes)]
+
+
 def test_nodes_and_groups(servers):
     servers.admin.all_nodes = cluster()
     assert "does not answer" in stan("node", "list").stdout

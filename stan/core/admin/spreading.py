@@ -1,0 +1,171 @@
+"""Channels go by themselves to the group where they belong, on the leader of the metadata: to the one to which they are pinned,
+and where the hash of their names puts them now that the pool has grown (docs/decisions/0021).
+
+    the pool is opened, a pin is set, this node begins to lead ─► look at all channels ─► begin a move ─► it has ended ─► the next
+
+Promises: one move at a time is begun here, and none while an operator has paused them; a channel that is elsewhere than any size
+of the pool would have put it was placed by hand, and stays. Who leads next looks again: nothing of this is in the log.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain, islice
+
+from stan import limits
+from stan.core.admin.channel_moves import ChannelMoves
+from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
+from stan.core.state.meta import ChannelInfo, MetaResult
+from stan.errors import ALONE, go_quote
+from stan.protocol.placement import channel_group
+from stan.types import SECOND, ChannelUid, GroupId, Nanos
+
+
+@dataclass(slots=True)
+class _Wish:
+    """A channel is to move."""
+
+    due: int = 0  # Nanos: not before
+    pause: int = limits.MOVE_RETRY  # until the next attempt, if one fails
+
+
+class Spreading:
+    """Begins the moves that nobody has to ask for."""
+
+    def __init__(self, context: BrokerContext, moves: ChannelMoves) -> None:
+        self.context = context
+        self.moves = moves
+        self.unseen: dict[ChannelUid, None] = {}  # channels that are still to be looked at
+        self.wishes: dict[ChannelUid, _Wish] = {}
+        self.asked_until = Nanos(0)  # an entry that begins a move may be on its way until then
+        self.ticking = False
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        return {"pause_moves": self._pause}
+
+    def _pause(self, accepted: AcceptedRequest) -> None:
+        if not self.context.clustered:
+            accepted.refuse(ALONE)
+            return
+        accepted.change_meta(lambda result: {"changed": int(result.pause_changed)}, pause_moves=accepted.request.paused)
+
+    # --- events ---------------------------------------------------------------------------------------------------------
+
+    def lead(self) -> None:
+        """This node leads the metadata from now on."""
+        self.asked_until = Nanos(0)
+        self._look_at_all()
+
+    def follow(self) -> None:
+        """This node no longer leads the metadata."""
+        self.unseen.clear()
+        self.wishes.clear()
+        self._count()
+
+    def applied(self, result: MetaResult) -> None:
+        """An entry of the metadata was applied."""
+        if not self.context.leading.leads_meta:
+            return
+        if result.pool_changed or result.pins_changed or result.policies_changed:
+            self._look_at_all()
+        changed = [*result.created, *(result.moved.infos if result.moved is not None else ())]
+        for info in changed if self._needed() else ():
+            wish = self._look_at(info.uid)
+            if wish is not None and result.moved is not None and not info.move:  # it was cancelled
+                self._later(info.uid, wish)
+        if result.deleted is not None:
+            self.wishes.pop(result.deleted.uid, None)
+        if changed or result.deleted is not None or result.pause_changed:
+            self._count()
+            self._tick_on()
+
+    # --- who belongs where ----------------------------------------------------------------------------------------------
+
+    def _needed(self) -> bool:
+        """True if a channel may be elsewhere than where it belongs."""
+        return bool(self.context.clustered and (self.context.meta.pool.growths or self.context.meta.pins))
+
+    def _look_at_all(self) -> None:
+        if self._needed():
+            self.unseen.update(dict.fromkeys(self.context.meta.by_uid))
+            self._look_at_some()
+            self._tick_on()
+
+    def _look_at_some(self) -> None:
+        for uid in list(islice(self.unseen, limits.MOVE_LOOKED_AT)):
+            del self.unseen[uid]
+            self._look_at(uid)
+        self._count()
+
+    def _look_at(self, uid: ChannelUid) -> _Wish | None:
+        info = self.context.meta.by_uid.get(uid)
+        if info is None or self._belongs(info) == info.group:
+            self.wishes.pop(uid, None)
+            return None
+        return self.wishes.setdefault(uid, _Wish())
+
+    def _belongs(self, info: ChannelInfo) -> GroupId:
+        """The group where a channel belongs; where it is, if it stays there: it goes along with another channel, or cannot come
+        back, or was placed by hand."""
+        context, meta = self.context, self.context.meta
+        name = context.placed_by(info.name)
+        if name != info.name and name in meta.channels:
+            return info.group
+        to = meta.pins.get(name, GroupId(0))
+        if not to:
+            to = channel_group(name, context.pool_open)
+            sizes = [context.config.store.raft_groups, *(growth.groups for growth in meta.pool.growths)]
+            if to != info.group and info.group not in {channel_group(name, size) for size in sizes}:
+                return info.group
+        return info.group if to in info.left else to
+
+    def _count(self) -> None:
+        self.context.leading.held.to_move = len(self.wishes)
+
+    # --- moves ----------------------------------------------------------------------------------------------------------
+
+    def _tick_on(self) -> None:
+        if not self.ticking and (self.unseen or self.wishes):
+            self.ticking = True
+            self.context.timers.at(self.context.clock.now + limits.MOVE_LOOK, self._tick)
+
+    def _tick(self, now: Nanos) -> None:
+        self.ticking = False
+        if self.context.leading.leads_meta:
+            self.context.within(META_GROUP, self._go_on, now)
+            self._tick_on()
+
+    def _go_on(self, now: Nanos) -> None:
+        meta = self.context.meta
+        if self.unseen:
+            self._look_at_some()
+        elif now >= self.asked_until and not meta.moves_paused and not any(uid in self.wishes for uid in meta.moving):
+            uid = next((uid for uid in self._in_turn() if uid in self.wishes and self.wishes[uid].due <= now), None)
+            if uid is not None:
+                self._begin(meta.by_uid[uid])
+
+    def _in_turn(self) -> Iterator[ChannelUid]:
+        """Channels that may be to move, those first that an operator has pinned."""
+        channels = self.context.meta.channels
+        pinned = (channels[name].uid for name in self.context.meta.pins if name in channels)
+        return chain(pinned, self.wishes)
+
+    def _begin(self, info: ChannelInfo) -> None:
+        self.asked_until = Nanos(self.context.clock.now + SECOND)
+        self.moves.begin(info, self._belongs(info), partial(self._told, info))
+
+    def _told(self, info: ChannelInfo, error: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
+        self.asked_until = Nanos(0)
+        wish = self.wishes.get(info.uid)
+        if error and wish is not None:
+            if not retry:
+                self.context.note("WRN", f"Channel {go_quote(text(info.name))} is not moved yet: {error}")
+            self._later(info.uid, wish)
+
+    def _later(self, uid: ChannelUid, wish: _Wish) -> None:
+        """Move a channel behind the others, and not before a pause."""
+        wish.due, wish.pause = self.context.clock.now + wish.pause, min(2 * wish.pause, limits.MOVE_RETRY_MAX)
+        self.wishes[uid] = self.wishes.pop(uid)

@@ -1,0 +1,213 @@
+"""Channels go by themselves to the group where they belong: after the pool has grown, one after the other, whoever leads."""
+
+import pytest
+
+from stan import limits
+from stan.core.state.meta import MOVES_NEED_LEVEL, MetaMachine
+from stan.errors import ALONE
+from stan.level import DELIVERY
+from stan.protocol.placement import channel_group
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+from tests.kit.core_harness import CoreHarness
+from tests.unit.core.test_core_channel_moves import Everywhere
+from tests.unit.core.test_core_pool import growth
+
+GROUPS, MORE, MOST = 2, 5, 8
+NAMES = [f"c{at}" for at in range(24)]
+REQUEST = "_STAN.x.test-cluster.admin.pause_moves"
+
+
+def home(name, pool):
+    return channel_group(name.encode(), pool)
+
+
+GO = [name for name in NAMES if home(name, MORE) != home(name, GROUPS)]
+STAY = [name for name in NAMES if name not in GO]
+
+
+def grow(node, groups, before):
+    for number in range(before + 1, groups + 1):
+        node.broker.reset(number)
+    node.feed_meta(grow_pool=growth(groups, before))
+    node.feed_meta(open_pool=groups)
+
+
+@pytest.fixture
+def node():
+    """It leads all groups of a pool that is about to grow, and has known all publishes for long enough."""
+    made = Everywhere()
+    made.lead(0, *range(1, GROUPS + 1))
+    made.feed_client()
+    for name in NAMES:
+        made.feed_channel(name, home(name, GROUPS))
+        assert made.publish(name, name.encode()) == [""]
+    made.pass_time(10)
+    return made
+
+
+def places(node):
+    return {
+        name: info.group for name, info in ((name, node.broker.view.meta.channels[name.encode()]) for name in NAMES)
+    }
+
+
+def ask(node, *, paused):
+    answer = node.ask(REQUEST, admin.PauseMovesRequest(version=1, paused=paused), admin.ChangeResponse)
+    return answer and (answer.error.decode(), answer.changed)
+
+
+def watched(node, seconds):
+    """The most moves that were under way at once."""
+    most = 0
+    for _ in range(int(seconds / 0.05)):
+        node.pass_time(0.05)
+        most = max(most, len(node.broker.view.meta.moves()))
+    return most
+
+
+def test_channels_that_the_hash_moves_go_to_the_new_groups_one_after_the_other(node) -> None:
+    assert GO
+    assert STAY
+    assert node.broker.view.channels_to_move == 0
+    grow(node, MORE, GROUPS)
+    assert node.broker.view.channels_to_move == len(GO)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    assert watched(node, 5 * len(GO)) == 1
+    assert places(node) == {name: home(name, MORE) for name in NAMES}
+    assert node.broker.view.channels_to_move == 0
+    for name in NAMES:
+        assert set(node.publish(name, b"again")) == {""}
+        assert node.stored(name, home(name, MORE)) == [name.encode(), b"again"]
+    before = len(node.order)
+    node.pass_time(60)
+    assert not [pb.MetaChange.FromString(body) for group, _, body in node.order[before:] if group == 0], "that is all"
+
+
+def test_a_pool_that_grows_twice_at_once_moves_each_channel_once(node) -> None:
+    grow(node, MORE, GROUPS)
+    grow(node, MOST, MORE)
+    node.lead(*range(GROUPS + 1, MOST + 1))
+    node.pass_time(150)
+    assert places(node) == {name: home(name, MOST) for name in NAMES}
+    assert all(len(info.left) <= 1 for info in node.broker.view.meta.channels.values())
+
+
+def test_the_next_leader_of_the_metadata_goes_on(node) -> None:
+    grow(node, MORE, GROUPS)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    node.pass_time(1)
+    left = node.broker.view.channels_to_move
+    assert 0 < left <= len(GO)
+    node.follow(0)
+    assert node.broker.view.channels_to_move == 0
+    node.pass_time(30)
+    assert len([name for name, group in places(node).items() if group != home(name, MORE)]) >= left - 1, (
+        "only a move that was under way may have ended"
+    )
+    node.lead(0)
+    assert node.broker.view.channels_to_move in (left, left - 1)
+    node.pass_time(100)
+    assert places(node) == {name: home(name, MORE) for name in NAMES}
+
+
+def test_an_operator_pauses_them(node) -> None:
+    assert ask(node, paused=True) == ("", 1)
+    assert ask(node, paused=True) == ("", 0)
+    grow(node, MORE, GROUPS)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    node.pass_time(60)
+    assert places(node) == {name: home(name, GROUPS) for name in NAMES}
+    assert node.broker.view.channels_to_move == len(GO)
+    assert node.pin(home(GO[0], MORE), GO[0].encode()) == ("", 1), "who asks for a move has it"
+    node.pass_time(5)
+    assert places(node)[GO[0]] == home(GO[0], MORE)
+    assert node.broker.view.channels_to_move == len(GO) - 1
+    assert ask(node, paused=False) == ("", 1)
+    node.pass_time(100)
+    assert places(node) == {name: home(name, MORE) for name in NAMES}
+
+
+def test_who_is_pinned_or_was_placed_by_hand_stays(node) -> None:
+    pinned, placed = GO[0], GO[1]
+    elsewhere = home(placed, GROUPS) % GROUPS + 1
+    node.feed_meta(pin_channel=pb.Pin(channel=pinned.encode(), group=home(pinned, GROUPS)))
+    assert node.pin(elsewhere, placed.encode()) == ("", 1)
+    node.pass_time(5)
+    assert node.pin(0, placed.encode()) == ("", 1)
+    grow(node, MORE, GROUPS)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    node.pass_time(100)
+    expected = {name: home(name, MORE) for name in NAMES}
+    assert places(node) == expected | {pinned: home(pinned, GROUPS), placed: elsewhere}
+    assert node.pin(0, pinned.encode()) == ("", 1)
+    assert node.broker.view.channels_to_move == 1
+    node.pass_time(5)
+    assert places(node)[pinned] == home(pinned, MORE), "it is where the hash had put it, and follows the hash again"
+
+
+def test_what_belongs_to_a_channel_goes_with_it(node) -> None:
+    node.feed_meta(set_policy=pb.Policy(pattern=GO[0].encode(), max_deliver=1, dead_letter=b".dlq"))
+    node.feed_channel(f"{GO[0]}.dlq", home(GO[0], GROUPS))
+    grow(node, MORE, GROUPS)
+    assert node.broker.view.channels_to_move == len(GO)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    node.pass_time(100)
+    channels = node.broker.view.meta.channels
+    assert channels[f"{GO[0]}.dlq".encode()].group == channels[GO[0].encode()].group == home(GO[0], MORE)
+
+
+def test_a_channel_that_was_made_where_the_smaller_pool_would_have_it_follows(node) -> None:
+    """A node that had not heard of the new groups has asked for it."""
+    grow(node, MORE, GROUPS)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    node.pass_time(100)
+    late = next(name for name in (f"late{at}" for at in range(99)) if home(name, MORE) > GROUPS)
+    node.feed_channel(late, home(late, GROUPS))
+    assert node.broker.view.channels_to_move == 1
+    node.pass_time(5)
+    assert node.broker.view.meta.channels[late.encode()].group == home(late, MORE)
+
+
+def test_one_that_waits_lets_others_go_first_and_comes_later(node) -> None:
+    """A transaction of it is staged, and nobody commits it."""
+    waits = GO[0]
+    group, uid = home(waits, GROUPS), node.broker.view.meta.channels[waits.encode()].uid
+    staged = pb.StagedPart(uid=uid, app=b"a", version=1, txn=b"t", sequence=1, count=1, bytes=1, at=node.wall)
+    node.feed(group, 3, pb.GroupChange(staged=staged).SerializeToString())
+    grow(node, MORE, GROUPS)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    node.pass_time(60)
+    assert places(node) == {name: home(name, MORE) for name in NAMES} | {waits: group}
+    assert node.broker.view.channels_to_move == 1
+    assert set(node.publish(waits, b"in between")) == {""}
+    node.feed(group, 3, pb.GroupChange(drop_staged=pb.DropStaged(uid=uid, txns=[b"t"])).SerializeToString())
+    node.pass_time(120)
+    assert places(node)[waits] == home(waits, MORE)
+    assert node.stored(waits, home(waits, MORE)) == [waits.encode(), b"in between"]
+
+
+def test_a_great_many_channels_are_looked_at_a_few_at_a_time(node, monkeypatch) -> None:
+    monkeypatch.setattr(limits, "MOVE_LOOKED_AT", 5)
+    node.follow(0)
+    grow(node, MORE, GROUPS)
+    node.lead(0)
+    first = len([name for name in NAMES[:5] if name in GO])
+    assert node.broker.view.channels_to_move == first
+    node.feed_meta(delete_channel=pb.DeleteChannel(uid=node.broker.view.meta.channels[GO[-1].encode()].uid))
+    node.pass_time(1)
+    assert node.broker.view.channels_to_move == len(GO) - 1
+
+
+def test_a_pause_outlives_a_restart_and_needs_the_level(node) -> None:
+    meta = node.broker.context.meta
+    assert ask(node, paused=True) == ("", 1)
+    snapshot, again = pb.Snapshot(), MetaMachine()
+    meta.snapshot(snapshot)
+    again.restore(pb.Snapshot.FromString(snapshot.SerializeToString()))
+    assert again.moves_paused
+    meta.info.level = DELIVERY
+    assert ask(node, paused=False) == (MOVES_NEED_LEVEL, 0)
+    alone = CoreHarness()
+    asked = alone.ask(REQUEST, admin.PauseMovesRequest(version=1, paused=True), admin.ChangeResponse)
+    assert asked.error.decode() == ALONE
