@@ -15,6 +15,8 @@ QUICK: Final = 4
 """An ack is early if it comes within the ack wait divided by this."""
 GROWTH: Final = 16
 """A window grows by one part in so many."""
+PATIENCE: Final = 3
+"""A client that acks nothing late for so many ack waits is not slow: it never acks what it was sent again."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class AdaptiveWindow:
     since: int = 0  # only what was sent from here on tells of the size as it is now
     late: int = 0  # messages taken back that are probably still in the client's hands
     late_until: int = 0  # if no late ack comes until then, the client has lost them
+    late_ack: int = 0  # when the last ack came of a message that had been taken back
     acked: int = 0  # messages of this round: a round is `size` of them
     early: int = 0  # of these, acked within a quarter of the ack wait
 
@@ -78,6 +81,7 @@ class AdaptiveWindow:
         self.opened += away
         self.since += away
         self.late_until += away
+        self.late_ack += away
         self.rate.begun += away
 
     def forget_late(self) -> None:
@@ -96,37 +100,50 @@ class AdaptiveWindow:
         for first, last, deadline, redeliveries in runs:
             size = last - first + 1
             count += size
+            if redeliveries:
+                self.late_ack = now
             if used and not redeliveries and deadline - self.ack_wait >= since:
                 self.acked += size
                 if deadline > early_from:
                     self.early += size
         self.rate.add(count, now)
+        if missing:
+            self.late_ack = now
         if missing and self.late:
             self.late = max(0, self.late - missing)
             self.late_until = now + self.ack_wait
         if self.acked >= self.size:
             if 10 * self.early >= 9 * self.acked:
-                self.size = min(self.most, self.size + max(1, self.size // GROWTH))
+                self._grow()
             self.acked = self.early = 0
 
     def taken_back(self, runs: Iterable[Run], now: int) -> None:
         """The ack wait of *runs* is over, and they were taken out of the window.
 
+        A client that is slow acks late. Where only repeats were taken back, and nothing was acked late for a few ack waits, it is
+        not slow: it never acks these messages. Then the window grows, lest they fill it for ever and nothing else gets through.
+
         The window is cut at most once per ack wait, as what was sent before a cut does not count: to a half; or, where more is
         late than the client acks in an ack wait, to a half of what it acks, as the rest would wait behind what it has.
         """
-        newest = 0
+        newest, stuck = 0, now >= self.late_ack + PATIENCE * self.ack_wait
         for run in runs:
+            stuck = stuck and run.count > 0
             sent = run.deadline - self.ack_wait
             newest = max(newest, sent)
             if sent >= self.opened:
                 self.late = min(self.most, self.late + run.size)
                 self.late_until = now + self.ack_wait
-        if newest >= self.since:
+        if stuck:
+            self._grow()
+        elif newest >= self.since:
             acked = self.rate.of_last(now)
             self.size = max(1, (min(self.size, acked) if 0 < acked < self.late else self.size) // 2)
             self.since = now
             self.acked = self.early = 0
+
+    def _grow(self) -> None:
+        self.size = min(self.most, self.size + max(1, self.size // GROWTH))
 
     def give_up(self, now: int) -> bool:
         """True if no late ack came for an ack wait: what was taken back is lost, and its places are free."""

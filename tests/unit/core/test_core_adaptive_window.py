@@ -166,6 +166,24 @@ def test_what_a_client_never_acks_comes_again_while_the_rest_flows(harness):
     assert len(times) == 10_000
 
 
+def test_messages_that_a_client_never_acks_do_not_fill_its_window_for_ever():
+    """Such a window once shrank to one message, the oldest of these: it came again and again, the others and new ones never."""
+    harness = CoreHarness()
+    harness.connect()
+    never = frozenset({1, 3, 4})
+    consumer = Consumer(harness, takes=MILLISECOND, in_flight=16, lost=never)
+    consumer.subscribe(ADAPTIVE)
+    harness.publish("foo", *[b"x"] * 4)
+    consumer.run(30)
+    began = harness.now
+    harness.publish("foo", *[b"y"] * 100)
+    consumer.run(10)
+    later = Counter(sequence for at, sequence, _ in consumer.sent if at >= began)
+    assert min(later[sequence] for sequence in never) >= 5
+    assert set(range(5, 105)) <= later.keys()
+    assert consumer.window > len(never)
+
+
 def test_a_client_that_lost_all_it_had_gets_it_again_after_another_ack_wait(harness):
     consumer = Consumer(harness, in_flight=100, free_at=1000 * SECOND)
     consumer.subscribe(ADAPTIVE)
