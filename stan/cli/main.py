@@ -68,6 +68,7 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
     ("restore", "commands.backup:restore", LOOK, "Put channels of a backup back."),
     ("export", "commands.exchange:export", MESSAGES, "Write a channel's messages as lines."),
     ("import", "commands.exchange:import_", MESSAGES, "Publish lines of a file."),
+    ("lake", "commands.lake:app", LOOK, "A lake of Parquet files beside the broker: run the tierer, list, files."),
     ("context", "commands.context:app", SET_UP, "Clusters by name: how to reach them, as whom."),
     ("completion", "commands.completion:completion", SET_UP, "Completion for bash, zsh or fish."),
     ("config", "commands.config:app", SET_UP, "Configuration files of the server: check, show, accounts."),

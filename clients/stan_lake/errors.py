@@ -1,0 +1,9 @@
+"""What may be wrong with a lake."""
+
+
+class LakeError(Exception):
+    """The lake cannot be read or written: it is damaged, belongs to something else, or cannot be reached."""
+
+
+class TakenOverError(LakeError):
+    """Another tierer has taken the table over: this one writes no more to it."""

@@ -1,0 +1,137 @@
+"""What a table of the lake holds: its files with their ranges of sequences, as one JSON document. Pure.
+
+A table has the messages of one incarnation of a channel: one that is deleted and made again has another uid, and is another
+table. A manifest never changes; each commit writes the next version. Promises: the files of a manifest
+are in the order of their sequences, do not overlap, and lie below `next`.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import pairwise
+from typing import Any, Final
+
+from stan_lake.errors import LakeError
+
+FORMAT: Final = 1
+Run = tuple[int, int]
+"""First and last sequence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One Parquet file."""
+
+    name: str
+    first: int  # sequences of its first and last message
+    last: int
+    rows: int
+    bytes: int
+    first_time_ns: int  # the earliest and the latest timestamp
+    last_time_ns: int
+    expires_at_ns: int = 0  # when the first message of it expires; 0: none does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """A file that no manifest lists any more, kept for a while for whoever has an older one."""
+
+    name: str
+    at_s: int  # Unix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableManifest:
+    """One version of a table."""
+
+    channel: str  # UTF-8, other bytes as surrogates
+    uid: int
+    version: int = 0  # 0: there is none yet
+    epoch: int = 0  # counts the tierers that have taken the table over: only the last one may write
+    next: int = 1  # everything below this sequence is in the files, or is gone
+    files: tuple[DataFile, ...] = ()
+    missing: tuple[Run, ...] = ()  # what the broker had removed before it came here
+    deleted: tuple[Run, ...] = ()  # what lies in the files and is not to be read
+    removals: int = 0  # how many removals the broker had told of this channel
+    replaced: tuple[Replaced, ...] = ()
+
+    @property
+    def first(self) -> int:
+        """The oldest sequence in the files; `next` if there are none."""
+        return self.files[0].first if self.files else self.next
+
+    def overlapping(self, first: int, end: int) -> list[DataFile]:
+        """Return the files with sequences of [first, end)."""
+        return [file for file in self.files if file.first < end and file.last >= first]
+
+    def to_json(self) -> bytes:
+        """Return the manifest as it is stored."""
+        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+
+
+def from_json(text: bytes) -> TableManifest:
+    """Read a manifest. Raises LakeError: it is none, or one of a newer version of this program."""
+    try:
+        said: dict[str, Any] = json.loads(text)
+        found = said.pop("format")
+        if not isinstance(found, int) or found > FORMAT:
+            raise LakeError(f"the manifest has format {found}, this program reads formats up to {FORMAT}")
+        made = TableManifest(
+            **{
+                **said,
+                "files": tuple(DataFile(**_checked(DataFile, file)) for file in said.pop("files")),
+                "missing": _runs(said.pop("missing")),
+                "deleted": _runs(said.pop("deleted")),
+                "replaced": tuple(Replaced(**_checked(Replaced, file)) for file in said.pop("replaced")),
+            }
+        )
+        if not isinstance(made.channel, str):
+            raise TypeError(f"channel is {made.channel!r}")
+        numbers = made.uid, made.version, made.epoch, made.next, made.removals
+        if not all(isinstance(number, int) and number >= 0 for number in numbers):
+            raise TypeError(f"a number is none: {numbers}")
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LakeError(f"the manifest is damaged: {error}") from None
+    ends = [bound for file in made.files for bound in (file.first, file.last + 1)] + [made.next]
+    if any(later < earlier for earlier, later in pairwise(ends)):
+        raise LakeError("the manifest is damaged: its files overlap")
+    return made
+
+
+def _checked(kind: type, said: Any) -> dict[str, Any]:
+    """Return the fields of a file, of which each has its type, and whose name lies in the table's directory."""
+    for one in fields(kind):
+        value = said.get(one.name, 0)
+        if type(value) is not one.type or (one.type is int and value < 0):
+            raise TypeError(f"{one.name} of a file is {value!r}")
+    if "/" in said["name"] or not said["name"]:
+        raise TypeError(f"a file lies elsewhere: {said['name']!r}")
+    return dict(said)
+
+
+def _runs(said: Any) -> tuple[Run, ...]:
+    return merged((first, last) for first, last in said)
+
+
+def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
+    """Return runs in order, those that touch as one. Raises TypeError, ValueError: they are none."""
+    found: list[Run] = []
+    for first, last in sorted(runs):
+        if not 0 < first <= last:
+            raise ValueError(f"{first} to {last} is no run")
+        if found and first <= found[-1][1] + 1:
+            found[-1] = found[-1][0], max(found[-1][1], last)
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def within(runs: Sequence[Run], first: int, last: int) -> list[Run]:
+    """Return the parts of *runs* that lie in [first, last]."""
+    return [(max(begin, first), min(end, last)) for begin, end in runs if begin <= last and end >= first]
+
+
+def without(runs: Sequence[Run], first: int, last: int) -> tuple[Run, ...]:
+    """Return the parts of *runs* that lie outside of [first, last]."""
+    below, above = within(runs, 1, first - 1), within(runs, last + 1, 1 << 64)
+    return (*below, *above)

@@ -1,0 +1,121 @@
+"""Reads ranges of sequences from the files of a table, as Arrow record batches, in order.
+
+Rows that were deleted, or have expired, are left out, though they may still lie in the files.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from stan_lake.columns import MICROSECONDS
+from stan_lake.errors import LakeError
+from stan_lake.manifest import DataFile, Run, TableManifest, within
+from stan_lake.store import Store
+from stan_lake.table import LakeTable
+
+BATCH_ROWS: Final = 1 << 16
+
+
+def read_file(
+    store: Store,
+    path: str,
+    file: DataFile,
+    first: int,
+    end: int,
+    columns: Sequence[str],
+    *,
+    deleted: Sequence[Run] = (),
+    now_ns: int = 0,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a file with sequences of [first, end).
+
+    Args:
+        store: of the lake.
+        path: of the file, in the store.
+        file: what the manifest says of it.
+        first: sequence.
+        end: sequence behind the last one.
+        columns: names, in any order, not empty; batches have them in this order.
+        deleted: runs that are left out.
+        now_ns: Unix ns; what has expired then is left out.
+
+    Raises:
+        LakeError, OSError: it cannot be read.
+    """
+    gone = within(deleted, max(first, file.first), min(end - 1, file.last))
+    expires = 0 < file.expires_at_ns <= now_ns
+    whole = first <= file.first and end > file.last and not gone and not expires
+    wanted = list(dict.fromkeys([*columns, *(() if whole else ("sequence",)), *(("expires_at",) if expires else ())]))
+    try:
+        with pq.ParquetFile(store.opened(path), memory_map=True, pre_buffer=True) as opened:
+            groups = range(opened.num_row_groups) if whole else _groups(opened, first, end)
+            for batch in opened.iter_batches(BATCH_ROWS, row_groups=list(groups), columns=wanted):
+                kept = batch if whole else _cut(batch, first, end, gone)
+                if expires:
+                    kept = _unexpired(kept, now_ns)
+                if kept.num_rows:
+                    yield kept.select(list(columns))
+    except pa.ArrowInvalid as error:
+        raise LakeError(f"{store.location(path)}: {error}") from None
+
+
+def _groups(opened: pq.ParquetFile, first: int, end: int) -> Iterator[int]:
+    """Return the row groups with sequences of [first, end), by their statistics."""
+    place = opened.schema_arrow.get_field_index("sequence")
+    for number in range(opened.num_row_groups):
+        found = opened.metadata.row_group(number).column(place).statistics
+        if found is None or not found.has_min_max or (found.min < end and found.max >= first):
+            yield number
+
+
+def _cut(batch: pa.RecordBatch, first: int, end: int, gone: Sequence[Run]) -> pa.RecordBatch:
+    """Return the rows with sequences of [first, end) outside of *gone*."""
+    sequences = batch.column("sequence")
+    if not batch.num_rows:
+        return batch
+    low, high = _place(sequences, first), _place(sequences, end)
+    kept = batch.slice(low, high - low)
+    if not gone or not kept.num_rows:
+        return kept
+    keep: Any = pa.repeat(pa.scalar(True), kept.num_rows)  # noqa: FBT003 - pyarrow's
+    column = kept.column("sequence")
+    for begin, last in within(gone, column[0].as_py(), column[-1].as_py()):
+        inside = pa.compute.and_(pa.compute.greater_equal(column, begin), pa.compute.less_equal(column, last))
+        keep = pa.compute.and_not(keep, inside)
+    return kept.filter(keep)
+
+
+def _place(sequences: pa.Array, sequence: int) -> int:
+    """Return how many of *sequences*, which are in order, are smaller."""
+    low, high = 0, len(sequences)
+    while low < high:
+        middle = (low + high) // 2
+        if sequences[middle].as_py() < sequence:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _unexpired(batch: pa.RecordBatch, now_ns: int) -> pa.RecordBatch:
+    now = pa.scalar(now_ns // 1000, pa.int64()).cast(MICROSECONDS)
+    alive = pa.compute.greater(batch.column("expires_at"), now)
+    return batch.filter(pa.compute.fill_null(alive, fill_value=True))
+
+
+def sequence_at(table: LakeTable, manifest: TableManifest, time_ns: int) -> int:
+    """Return the sequence of the first message at or after a time (Unix ns, of which the files have microseconds); `next` of the
+    manifest if there is none."""
+    micros = time_ns // 1000
+    for file in manifest.files:
+        if file.last_time_ns // 1000 < micros:
+            continue
+        path = table.path(file.name)
+        for batch in read_file(table.store, path, file, file.first, file.last + 1, ("sequence", "timestamp")):
+            later = pa.compute.greater_equal(batch.column("timestamp").cast(pa.int64()), micros)
+            place = pa.compute.index(later, pa.scalar(True)).as_py()  # noqa: FBT003 - pyarrow's
+            if place >= 0:
+                return int(batch.column("sequence")[place].as_py())
+    return manifest.next

@@ -1,0 +1,199 @@
+"""The tierer: moves what is old of a channel from the broker into the lake, and tells the broker how far it has come.
+
+It reads by fetch, as any client does, and keeps a named position (a bookmark) in the broker. Its order is: write the file, commit
+the manifest, and only then set the position, behind which a policy `tier` lets retention go. Promises: each message that the
+broker had is in the table's manifest once, whatever dies and whenever: where to go on is told by the manifest alone, and
+the position never passes what a manifest lists.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import pyarrow as pa
+from stan_client import from_sequence
+from stan_client.requests import ChannelInfo
+
+from stan_lake.columns import SCHEMA, batch_of, bounds, parquet
+from stan_lake.errors import LakeError
+from stan_lake.manifest import DataFile, Replaced, TableManifest, merged, within, without
+from stan_lake.reading import read_file
+from stan_lake.table import LakeTable
+
+if TYPE_CHECKING:
+    from stan_client import Fetched
+    from stan_client.positions import Start
+
+TARGET_BYTES: Final = 128 << 20
+"""Of messages in one file, before compression."""
+AGE_S: Final = 15 * 60
+"""Messages that are older come into the lake, even if they make a small file."""
+CLOCK_ERROR_NS: Final = 1000
+"""Timestamps of the lake are microseconds."""
+
+
+class Source(Protocol):
+    """What the tierer asks of the broker: methods of stan_client.Direct."""
+
+    def read_range(self, channel: str, first: int, last: int, *, uid: int) -> "AsyncIterator[Fetched]":
+        """See FetchMethods."""
+        ...
+
+    async def fetch_batch(self, channel: str, *, start: "Start", count: int) -> "Fetched":
+        """See FetchMethods."""
+        ...
+
+    async def cursor_set(self, name: str, positions: Mapping[str, int]) -> None:
+        """See RequestMethods."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierSettings:
+    """How a tierer works."""
+
+    name: str  # of the position in the broker
+    target_bytes: int = TARGET_BYTES
+    age_s: float = AGE_S
+    now: Callable[[], float] = time.time
+
+
+class ChannelTierer:
+    """Tiers one incarnation of a channel. Errors of its methods: LakeError (TakenOverError: for good), OSError, and those of the
+    client; after one of them it is to be made anew."""
+
+    def __init__(self, table: LakeTable, source: Source, settings: TierSettings) -> None:
+        self.manifest = TableManifest(channel=table.channel, uid=table.uid)
+        self._table = table
+        self._source: Any = source
+        self._settings = settings
+        self._position = 0  # as the broker knows it; 0: not told yet
+        self._begins = (0, 0)  # next sequence, and the timestamp of the first message from there on
+
+    async def begin(self, info: ChannelInfo) -> None:
+        """Take the table over, and tell the broker the position. Raises LakeError: it is the table of another channel."""
+        self.manifest = await asyncio.to_thread(self._table.manifest)
+        await self._check(info)
+        self.manifest = await asyncio.to_thread(self._table.take_over)
+        await self._tell()
+
+    async def step(self, info: ChannelInfo, *, all_of_it: bool = False) -> int:
+        """Move what is due into files, or *all_of_it* up to the newest message; returns how many messages came into the lake."""
+        await self._tell()
+        moved = 0
+        while self.manifest.next <= info.last and (all_of_it or await self._due(info)):
+            moved += await self._move(info)
+        await self._forget_expired()
+        now = int(self._settings.now())
+        self.manifest = await asyncio.to_thread(self._table.drop_replaced, self.manifest, now)
+        return moved
+
+    async def _check(self, info: ChannelInfo) -> None:
+        """Refuse a channel that has the uid of the table's, and is another one: of a broker that was set up anew."""
+        known = self.manifest
+        where = f"the lake has messages of channel {info.name} (uid {info.uid}) up to {known.next - 1}"
+        if info.last < known.next - 1:
+            raise LakeError(
+                f"{where}, the broker up to {info.last} only: it is another channel, or one that has lost messages"
+            )
+        if not known.files or info.first > known.files[-1].last:
+            return
+        found = await self._source.fetch_batch(info.name, start=from_sequence(known.files[-1].last), count=1)
+        same = found.count and found.runs[0].first_sequence == known.files[-1].last
+        if same and abs(found.runs[0].timestamp - known.files[-1].last_time_ns) > CLOCK_ERROR_NS:
+            raise LakeError(
+                f"{where}, and its message {known.files[-1].last} is not that of the broker: it is another channel"
+            )
+
+    async def _tell(self) -> None:
+        if self._position != self.manifest.next:
+            await self._source.cursor_set(self._settings.name, {self.manifest.channel: self.manifest.next})
+            self._position = self.manifest.next
+
+    async def _due(self, info: ChannelInfo) -> bool:
+        """True if what is not in the lake yet makes a file, or is old."""
+        first = max(self.manifest.next, info.first)
+        waiting = info.last - first + 1
+        if waiting <= 0:
+            return True  # it has all gone: the manifest is to say so
+        if info.bytes * waiting >= self._settings.target_bytes * max(1, info.last - info.first + 1):
+            return True
+        if self._begins[0] != first:
+            found = await self._source.fetch_batch(info.name, start=from_sequence(first), count=1)
+            self._begins = first, found.runs[0].timestamp if found.count else 0
+        return self._begins[1] <= (self._settings.now() - self._settings.age_s) * 1e9
+
+    async def _move(self, info: ChannelInfo) -> int:
+        """Move one file's worth of messages, from `next` on; returns their number."""
+        before = self.manifest
+        batches: list[Any] = []
+        after, size = before.next, 0
+        missing = list(before.missing)
+        answers = self._source.read_range(info.name, before.next, info.last, uid=info.uid)
+        async with aclosing(answers):
+            async for found in answers:
+                if found.first_sequence > after:  # the limits of the channel were faster
+                    missing.append((after, min(found.first_sequence, info.last + 1) - 1))
+                if found.count:
+                    batches.append(batch_of(found))
+                    size += len(found.records)
+                after = max(after, min(found.next_sequence, info.last + 1))
+                if size >= self._settings.target_bytes:
+                    break
+        if after == before.next:
+            raise LakeError(f"channel {info.name} tells of messages {after} to {info.last}, and gives none")
+        rows = pa.Table.from_batches(batches, SCHEMA)
+        await asyncio.to_thread(self._store, rows, replace(before, next=after, missing=merged(missing)))
+        await self._tell()
+        return sum(batch.num_rows for batch in batches)
+
+    def _store(self, rows: pa.Table, changed: TableManifest) -> None:
+        if rows.num_rows:
+            changed = replace(changed, files=(*changed.files, self._written(changed, rows)))
+        self.manifest = self._table.commit(changed)
+
+    def _written(self, before: TableManifest, rows: pa.Table) -> DataFile:
+        found = bounds(rows)
+        name = self._table.file_name(before, found["first"], found["last"])
+        data = parquet(rows)
+        self._table.write(name, data)
+        return DataFile(name=name, bytes=len(data), **found)
+
+    # --- what is to leave the lake ----------------------------------------------------------------------------------------
+
+    async def _forget_expired(self) -> None:
+        """Write files anew in which something has expired or was deleted, one in a commit."""
+        now = int(self._settings.now())
+        for file in self.manifest.files:
+            deleted = within(self.manifest.deleted, file.first, file.last)
+            expired = 0 < file.expires_at_ns <= (now - self._settings.age_s) * 1_000_000_000
+            if deleted or expired:
+                await asyncio.to_thread(self._rewrite, file, now)
+
+    def _rewrite(self, file: DataFile, now_s: int) -> None:
+        before, table = self.manifest, self._table
+        path = table.path(file.name)
+        batches = read_file(
+            table.store,
+            path,
+            file,
+            file.first,
+            file.last + 1,
+            SCHEMA.names,
+            deleted=before.deleted,
+            now_ns=now_s * 1_000_000_000,
+        )
+        rows = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
+        new = (self._written(before, rows),) if rows.num_rows else ()
+        place = before.files.index(file)
+        self.manifest = table.commit(
+            replace(
+                before,
+                files=(*before.files[:place], *new, *before.files[place + 1 :]),
+                deleted=without(before.deleted, file.first, file.last),
+                replaced=(*before.replaced, Replaced(name=file.name, at_s=now_s)),
+            )
+        )

@@ -1,0 +1,69 @@
+"""Many channels into one lake, round by round: a channel whose tiering fails is told of and tried again in the next round, and
+holds up no other.
+
+A channel that another tierer has taken over is left to that one.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from stan_client import StanClientError
+from stan_client.direct import Direct
+from stan_client.requests import ChannelInfo
+
+from stan_lake.errors import LakeError, TakenOverError
+from stan_lake.store import Store
+from stan_lake.table import LakeTable
+from stan_lake.tierer import ChannelTierer, TierSettings
+
+PASSING: Final = (LakeError, OSError, StanClientError)
+"""What may be gone in the next round."""
+TOGETHER_MAX: Final = 2
+"""Channels that are written at once; each holds one file's messages in memory."""
+
+Note = Callable[[str, str], None]
+"""Called with a channel and what has become of it."""
+
+
+class Tiering:
+    """The tierers of all channels that match one of some patterns."""
+
+    def __init__(self, store: Store, direct: Direct, settings: TierSettings, note: Note) -> None:
+        self._store, self._direct = store, direct
+        self._settings = settings
+        self._note = note
+        self._tierers: dict[tuple[str, int], ChannelTierer] = {}  # by name and uid
+        self._left: set[tuple[str, int]] = set()  # to other tierers
+        self._room = asyncio.Semaphore(TOGETHER_MAX)
+
+    async def round(self, infos: Mapping[str, ChannelInfo], *, all_of_it: bool = False) -> tuple[int, bool]:
+        """Move what is due of these channels, or *all_of_it*. Returns how many messages came into the lake, and whether all went
+        well."""
+        there = {(info.name, info.uid) for info in infos.values()}
+        self._tierers = {key: tierer for key, tierer in self._tierers.items() if key in there}
+        moved = await asyncio.gather(*(self._channel(info, all_of_it=all_of_it) for info in infos.values()))
+        return sum(filter(None, moved)), None not in moved
+
+    async def _channel(self, info: ChannelInfo, *, all_of_it: bool) -> int | None:
+        """Do one round of a channel; None: it has failed."""
+        key = info.name, info.uid
+        if key in self._left:
+            return None
+        async with self._room:
+            try:
+                tierer = self._tierers.get(key)
+                if tierer is None:
+                    tierer = ChannelTierer(LakeTable(self._store, *key), self._direct, self._settings)
+                    await tierer.begin(info)
+                    self._tierers[key] = tierer
+                moved = await tierer.step(info, all_of_it=all_of_it)
+            except PASSING as error:
+                self._tierers.pop(key, None)
+                if isinstance(error, TakenOverError):
+                    self._left.add(key)
+                self._note(info.name, f"failed: {error}" if str(error) else f"failed: {type(error).__name__}")
+                return None
+        if moved:
+            self._note(info.name, f"{moved} messages moved, up to {tierer.manifest.next - 1}")
+        return moved

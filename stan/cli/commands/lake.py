@@ -1,0 +1,212 @@
+"""`stan lake`: what is old of channels, as Parquet files in a lake: run the tierer, list, files."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Final, TypeVar
+
+import stan_client
+import stan_lake
+import typer
+
+from stan import units
+from stan.cli.support.args import Channel, checked_channel, checked_pattern, parsed
+from stan.cli.support.common import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    CliError,
+    Target,
+    err,
+    group_of_commands,
+    run,
+    stop_on_signals,
+)
+from stan.cli.support.options import View, injected
+from stan.cli.support.output import Table, clean, show
+from stan.cli.support.session import session
+from stan.types import SECOND, MiB
+from stan.units import counted, format_size, format_time
+
+app = group_of_commands("A lake beside the broker: run the tierer, list, files.")
+
+ROUND_S: Final = 2.0
+"""Pause between two looks at the channels."""
+TARGET_MIN: Final = MiB
+NAME: Final = "lake"
+
+T = TypeVar("T")
+
+Lake = Annotated[str, typer.Argument(metavar="LAKE", help="A directory, or a URL: s3://bucket/prefix, gs://…, az://….")]
+
+
+def in_lake(work: Callable[[], T]) -> T:
+    """The result of *work* on a lake. Raises CliError: the lake cannot be read, or the packages for it are not there."""
+    try:
+        return work()
+    except ImportError as error:
+        raise CliError(f"A lake needs more packages ({error}): pip install 'stan-broker[lake]'", EXIT_USAGE) from None
+    except (OSError, stan_lake.LakeError) as error:
+        raise CliError(f"{error}.") from None
+
+
+@app.command("run")
+@injected
+def run_(
+    lake: Lake,
+    patterns: Annotated[
+        list[str], typer.Argument(metavar="PATTERN...", help="Channels: `*` is any one token, `>` the rest.")
+    ],
+    name: Annotated[str, typer.Option("--name", help="Of its position in the broker, for the policy `tier`.")] = NAME,
+    file_size: Annotated[str, typer.Option("--file-size", help="Messages in one file, before compression.")] = "128MiB",
+    age: Annotated[str, typer.Option("--age", help="Messages that are older make a file, even a small one.")] = "15m",
+    once: Annotated[bool, typer.Option("--once", help="Move everything that is there now, and end.")] = False,  # noqa: FBT002
+    *,
+    target: Target,
+) -> None:
+    """Move messages of channels into the lake, until it is interrupted. Kill it when you like: it goes on where it was.
+
+    One tierer a channel: the one that was started last takes the channels over, earlier ones leave them to it.
+    """
+    given = [checked_pattern(pattern) for pattern in patterns]
+    size = parsed("--file-size", units.size_bytes, file_size)
+    if size < TARGET_MIN:
+        raise CliError(f"--file-size: {file_size} is less than {format_size(TARGET_MIN)}.", EXIT_USAGE)
+    age_ns = parsed("--age", units.duration_ns, age)
+    run(_run(target, lake, given, {"name": name, "target_bytes": size, "age_s": age_ns / SECOND}, once=once))
+
+
+async def _run(target: Target, lake: str, patterns: list[str], settings: dict[str, Any], *, once: bool) -> int:
+    store = in_lake(lambda: stan_lake.open_store(lake))
+    stop = asyncio.Event()
+    stop_on_signals(stop)
+    async with session(target) as direct:
+        tiering = in_lake(lambda: _tiering(store, direct, settings))
+        while not stop.is_set():
+            well = False
+            try:
+                _, well = await tiering.round(await _channels(direct, patterns), all_of_it=once)
+            except stan_client.StanClientError as error:
+                _note("the broker", str(error))
+            if once:
+                return 0 if well else EXIT_FAILED
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), ROUND_S)
+    return 0
+
+
+def _tiering(store: stan_lake.Store, direct: stan_client.Direct, settings: dict[str, Any]) -> Any:
+    from stan_lake.tierer import TierSettings  # noqa: PLC0415 - needs pyarrow, which the other commands do without
+    from stan_lake.tiering import Tiering  # noqa: PLC0415
+
+    return Tiering(store, direct, TierSettings(**settings), _note)
+
+
+async def _channels(direct: stan_client.Direct, patterns: list[str]) -> dict[str, stan_client.ChannelInfo]:
+    found: dict[str, stan_client.ChannelInfo] = {}
+    for pattern in patterns:
+        found |= await direct.info(pattern=pattern)
+    return found
+
+
+def _note(what: str, text: str) -> None:
+    err.print(
+        f"{format_time(time.time_ns())} {clean(what)}: {clean(text)}", markup=False, highlight=False, soft_wrap=True
+    )
+
+
+@app.command("list")
+@injected
+def list_(lake: Lake, *, view: View) -> None:
+    """Which channels a lake has, and up to where. Asks the lake alone, no broker."""
+    show(in_lake(lambda: _listed(lake)), view)
+
+
+def _listed(lake: str) -> Table:
+    store = stan_lake.open_store(lake)
+    found = [
+        stan_lake.LakeTable(store, channel, uid).manifest()
+        for channel in stan_lake.channels(store)
+        for uid in stan_lake.incarnations(store, channel)
+    ]
+    rows = [
+        (
+            clean(one.channel),
+            str(one.uid),
+            f"{one.first:,}",
+            f"{one.next:,}",
+            f"{sum(file.rows for file in one.files):,}",
+            str(len(one.files)),
+            format_size(sum(file.bytes for file in one.files)),
+        )
+        for one in found
+    ]
+    return Table(
+        ("CHANNEL", ">UID", ">FIRST", ">NEXT", ">MESSAGES", ">FILES", ">SIZE"),
+        rows,
+        {"tables": [_document(one) for one in found]},
+        [one.channel for one in found],
+        empty="No tables. stan lake run LAKE PATTERN fills them.",
+    )
+
+
+def _document(one: stan_lake.TableManifest) -> dict[str, Any]:
+    return {
+        "channel": one.channel,
+        "uid": one.uid,
+        "first": one.first,
+        "next": one.next,
+        "messages": sum(file.rows for file in one.files),
+        "files": len(one.files),
+        "bytes": sum(file.bytes for file in one.files),
+        "missing": [list(run) for run in one.missing],
+        "version": one.version,
+    }
+
+
+@app.command("files")
+@injected
+def files(
+    lake: Lake,
+    channel: Channel,
+    uid: Annotated[int, typer.Option("--uid", help="Of an earlier channel of this name; 0: the newest one.")] = 0,
+    *,
+    view: View,
+) -> None:
+    """The files of a channel, for other programs: with --names one path a line. Asks the lake alone, no broker."""
+    checked_channel(channel)
+    show(in_lake(lambda: _files(lake, channel, uid)), view)
+
+
+def _files(lake: str, channel: str, uid: int) -> Table:
+    store = stan_lake.open_store(lake)
+    known = stan_lake.incarnations(store, channel)
+    if not known or (uid and uid not in known):
+        raise CliError(f"The lake has no such table of channel {channel!r}: stan lake list {lake}")
+    table = stan_lake.LakeTable(store, channel, uid or known[-1])
+    found = table.manifest().files
+    places = [store.location(table.path(file.name)) for file in found]
+    return Table(
+        (">FIRST", ">LAST", ">MESSAGES", ">SIZE", "FROM", "FILE"),
+        [
+            (
+                f"{file.first:,}",
+                f"{file.last:,}",
+                f"{file.rows:,}",
+                format_size(file.bytes),
+                format_time(file.first_time_ns),
+                place,
+            )
+            for file, place in zip(found, places, strict=True)
+        ],
+        {
+            "channel": channel,
+            "files": [
+                {"file": place, "first": file.first, "last": file.last, "messages": file.rows, "bytes": file.bytes}
+                for file, place in zip(found, places, strict=True)
+            ],
+        },
+        places,
+        foot=f"{counted(len(found), 'file')}.",
+        empty="No files.",
+    )

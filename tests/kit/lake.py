@@ -1,0 +1,135 @@
+"""A lake for tests: a store that crashes at a chosen moment, a channel in memory whose old messages go as soon as they may."""
+
+from stan_client import ChannelInfo, Fetched
+from stan_lake.manifest import TableManifest
+from stan_lake.reading import read_file
+from stan_lake.table import LakeTable
+
+from stan.protocol.proto.extension_pb2 import FetchResponse
+from stan.protocol.proto.wire_pb2 import MsgProto
+
+SECOND = 1_000_000_000
+UID = 7
+
+
+class CrashError(BaseException):
+    """The process dies: nothing of it may go on."""
+
+
+class CrashingStore:
+    """Another store, in front of which the process dies at a write or a removal: before it is done, or behind it."""
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.moments = 0  # at which it could have died
+        self.dies_at = 0  # 0: never
+        self.after = False
+
+    def _do(self, call, *args):
+        self.moments += 1
+        if self.moments != self.dies_at:
+            return call(*args)
+        if self.after:
+            call(*args)
+        raise CrashError
+
+    def put_new(self, path, data):
+        return self._do(self.inner.put_new, path, data)
+
+    def delete(self, path):
+        return self._do(self.inner.delete, path)
+
+    def get(self, path):
+        return self.inner.get(path)
+
+    def children(self, path):
+        return self.inner.children(path)
+
+    def opened(self, path):
+        return self.inner.opened(path)
+
+    def location(self, path):
+        return self.inner.location(path)
+
+
+class OneChannel:
+    """A channel behind the part of `Direct` that a tierer uses. What lies below its position goes at once."""
+
+    def __init__(self, name="orders"):
+        self.name = name
+        self.messages = {}
+        self.first, self.last = 1, 0
+        self.position = 0
+        self.positions = []  # all that were set
+        self.answer_rows = 3
+
+    def publish(self, count, **fields):
+        for _ in range(count):
+            self.last += 1
+            text = b"%d" % self.last
+            self.messages[self.last] = MsgProto(
+                sequence=self.last, data=text, timestamp=self.last * SECOND, **{"key": text, **fields}
+            )
+
+    def drop_below(self, first):
+        """Retention."""
+        self.first = max(self.first, min(first, self.last + 1))
+        self.messages = {at: message for at, message in self.messages.items() if at >= self.first}
+
+    @property
+    def info(self):
+        size = sum(message.ByteSize() for message in self.messages.values())
+        return ChannelInfo(self.name, UID, self.first if self.last else 0, self.last, size, 0, 0)
+
+    def _answer(self, first, last):
+        found = FetchResponse(uid=UID, first_sequence=self.first, last_sequence=self.last)
+        taken = [self.messages[at] for at in range(first, last + 1) if at in self.messages][: self.answer_rows]
+        records = b""
+        for message in taken:
+            found.runs.add(first_sequence=message.sequence, count=1, timestamp=message.timestamp, position=len(records))
+            text = message.SerializeToString()
+            records += len(text).to_bytes(4, "little") + text
+        found.records = records
+        more = taken and any(at in self.messages for at in range(taken[-1].sequence + 1, last + 1))
+        found.next_sequence = taken[-1].sequence + 1 if more else max(first, min(last, self.last) + 1)
+        return Fetched(self.name, found)
+
+    async def read_range(self, _channel, first, last, *, uid):
+        assert uid == UID
+        while first <= min(last, self.last):
+            found = self._answer(first, last)
+            yield found
+            first = found.next_sequence
+
+    async def fetch_batch(self, _channel, *, start, count):
+        assert count == 1
+        found = self._answer(start.fetch_start()["from_sequence"], self.last)
+        if found.count > 1:
+            del found.runs[1:]
+        return found
+
+    async def cursor_set(self, _name, positions):
+        self.position = positions[self.name]
+        self.positions.append(self.position)
+        self.drop_below(self.position)
+
+
+def rows_of(store, channel, manifest: TableManifest | None = None, columns=("sequence", "value"), now_ns=0):
+    """All rows of a table, as tuples of these columns."""
+    table = LakeTable(store, channel, UID)
+    manifest = manifest or table.manifest()
+    found = []
+    for file in manifest.files:
+        batches = read_file(
+            store,
+            table.path(file.name),
+            file,
+            file.first,
+            file.last + 1,
+            columns,
+            deleted=manifest.deleted,
+            now_ns=now_ns,
+        )
+        for batch in batches:
+            found += zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+    return found

@@ -1,0 +1,167 @@
+"""A tierer that dies at any write, two of them at once, and a broker that forgets what it may: the lake has each message once."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stan_lake.errors import LakeError
+from stan_lake.store import LocalStore
+from stan_lake.table import MANIFESTS, LakeTable
+from stan_lake.tierer import ChannelTierer, TierSettings
+
+from tests.kit.lake import UID, CrashError, CrashingStore, OneChannel, rows_of
+
+SETTINGS = TierSettings(name="lake", target_bytes=100, age_s=0, now=lambda: 10_000)
+"""A file has about five messages."""
+MOMENTS_MAX = 200
+
+
+async def tier(store, channel, **options):
+    tierer = ChannelTierer(LakeTable(store, channel.name, UID), channel, SETTINGS)
+    await tierer.begin(channel.info)
+    await tierer.step(channel.info, **options)
+    return tierer
+
+
+def check(store, channel):
+    """Every message is in the lake once, or in the broker still; the position is not ahead."""
+    manifest = LakeTable(store, channel.name, UID).manifest()
+    assert channel.position <= manifest.next
+    cold = rows_of(store, channel.name)
+    hot = sorted(at for at in channel.messages if at >= manifest.next)
+    assert [at for at, _ in cold] + hot == list(range(1, channel.last + 1))
+    assert all(value == b"%d" % at for at, value in cold)
+
+
+def left_over(store, channel):
+    """Files that no manifest lists, and manifests that are not whole."""
+    table = LakeTable(store, channel.name, UID)
+    manifest = table.manifest()
+    listed = {file.name for file in manifest.files} | {file.name for file in manifest.replaced}
+    inside = store.children(table.path(MANIFESTS)).objects
+    return set(store.children(table.path("").rstrip("/")).objects) - listed | {
+        name for name in inside if not name.endswith(".json")
+    }
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
+async def test_tierer_that_dies_at_any_write_loses_nothing_and_doubles_nothing(tmp_path, after):
+    for moment in range(1, MOMENTS_MAX):
+        channel = OneChannel()
+        store = CrashingStore(LocalStore(tmp_path / str(moment)))
+        store.dies_at, store.after = moment, after
+        died = 0
+        for _ in range(3):
+            channel.publish(12)
+            try:
+                await tier(store, channel)
+            except CrashError:
+                died += 1
+            check(store.inner, channel)
+        store.dies_at = 0
+        await tier(store, channel)
+        check(store.inner, channel)
+        assert channel.position == channel.last + 1
+        assert not left_over(store.inner, channel)
+        if not died:
+            return
+    pytest.fail("there are more moments than this")
+
+
+async def test_what_a_write_to_a_disk_leaves_that_is_cut_off_is_removed(tmp_path, monkeypatch):
+    store, channel = LocalStore(tmp_path), OneChannel()
+    channel.publish(5)
+
+    def cut_off(*_):
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stan_lake.store.os.link", cut_off)
+        patch.setattr("pathlib.Path.unlink", lambda *_, **__: None)
+        with pytest.raises(CrashError):
+            await tier(store, channel)
+    assert left_over(store, channel)
+    await tier(store, channel)
+    check(store, channel)
+    assert not left_over(store, channel)
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("publish"), st.integers(1, 20)),
+        st.tuples(st.just("begin"), st.integers(0, 1)),
+        st.tuples(st.just("step"), st.integers(0, 1)),
+        st.tuples(st.just("die"), st.integers(0, 1), st.integers(1, 6), st.booleans()),
+    ),
+    max_size=30,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=STEPS)
+def test_two_tierers_of_one_table_lose_nothing_and_double_nothing(tmp_path_factory, steps):
+    asyncio.run(two_tierers(tmp_path_factory.mktemp("lake"), steps))
+
+
+async def two_tierers(path, steps):
+    channel = OneChannel()
+    inner = LocalStore(path)
+    stores = [CrashingStore(inner) for _ in range(2)]
+    tierers = [None, None]
+    for what, *how in steps:
+        with contextlib.suppress(LakeError, CrashError):
+            match what:
+                case "publish":
+                    channel.publish(how[0])
+                case "begin":
+                    stores[how[0]].dies_at = 0
+                    tierers[how[0]] = None
+                    tierer = ChannelTierer(LakeTable(stores[how[0]], channel.name, UID), channel, SETTINGS)
+                    await tierer.begin(channel.info)
+                    tierers[how[0]] = tierer
+                case "step" if tierers[how[0]] is not None:
+                    tierer, tierers[how[0]] = tierers[how[0]], None  # after a failure it is not used again
+                    await tierer.step(channel.info)
+                    tierers[how[0]] = tierer
+                case "die":
+                    store = stores[how[0]]
+                    store.dies_at, store.after = store.moments + how[1], how[2]
+        check(inner, channel)
+    await tier(inner, channel)
+    check(inner, channel)
+    assert channel.position == channel.last + 1
+    assert not left_over(inner, channel)
+
+
+async def test_one_that_was_overtaken_by_many_commits_commits_nothing(tmp_path):
+    """Also where the manifests that it would collide with have been removed."""
+    store = LocalStore(tmp_path)
+    table = LakeTable(store, "orders", UID)
+    old = table.take_over()
+    new = table.take_over()
+    for _ in range(50):
+        new = table.commit(new)
+    with pytest.raises(LakeError, match="another tierer"):
+        table.commit(old)
+    assert table.manifest() == new
+
+
+async def test_files_that_were_replaced_stay_for_a_while(tmp_path):
+    store, channel = LocalStore(tmp_path), OneChannel()
+    channel.publish(4)
+    tierer = await tier(store, channel)
+    table = LakeTable(store, "orders", UID)
+    (old,) = tierer.manifest.files
+    table.commit(replace(tierer.manifest, deleted=((2, 3),)))
+    assert rows_of(store, "orders") == [(1, b"1"), (4, b"4")]  # not read, though they are in the file
+    tierer = await tier(store, channel)
+    assert [file.rows for file in tierer.manifest.files] == [2]
+    assert not tierer.manifest.deleted
+    assert rows_of(store, "orders") == [(1, b"1"), (4, b"4")]
+    assert store.get(table.path(old.name))
+    table.drop_replaced(tierer.manifest, 10_000 + 3600)
+    with pytest.raises(FileNotFoundError):
+        store.get(table.path(old.name))
