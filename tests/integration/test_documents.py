@@ -65,6 +65,7 @@ ELSEWHERE = (
     Elsewhere("README.md", "python3 -m venv", "installs from the network", "tests/deploy/test_image_steps.py"),
     Elsewhere("docs/tracing.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere("docs/security.md", ".venv/bin/pip", "installs from the network", "tests/deploy/test_image_steps.py"),
+    Elsewhere("docs/lake.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere("docs/spark.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere(
         "docs/spark.md",
@@ -137,7 +138,7 @@ ELSEWHERE = (
 )
 SPARK = {"docs/spark.md"}
 """Pages whose programs run under Spark."""
-LASTING = ("stan top", "stan events")
+LASTING = ("stan top", "stan events", "stan lake run /data/lake orders 'orders.>'")
 """Commands that go on until somebody ends them."""
 LASTING_PROGRAMS = ("direct.admin.events()",)
 CODES = {"stan check": {0, 1, 2}, "stan doctor": {0, 1}}
@@ -147,7 +148,7 @@ AGAIN = ("stan node", "stan group", "stan cluster grow")
 SIGNS = (READY, "Starting in standby mode")
 """What a server says when it is there."""
 WRONG_USAGE = 2
-PLACES = ("/var/lib/nats-streaming", "/var/lib/stan", "/backups", "/run/secrets")
+PLACES = ("/var/lib/nats-streaming", "/var/lib/stan", "/backups", "/run/secrets", "/data/lake")
 VARIABLES = {"NODE": "a", "ALICE": "secret", "STAN_PASSWORD": "secret"}
 PORTS = ("4222", "6222", "8222", "8223")
 

@@ -23,7 +23,7 @@ from stan.cli.support.common import (
     stop_on_signals,
 )
 from stan.cli.support.options import View, injected
-from stan.cli.support.output import Table, clean, show
+from stan.cli.support.output import Table, clean, done, show
 from stan.cli.support.session import session
 from stan.types import SECOND, MiB
 from stan.units import counted, format_size, format_time
@@ -82,6 +82,10 @@ async def _run(target: Target, lake: str, patterns: list[str], settings: dict[st
     stop_on_signals(stop)
     async with session(target) as direct:
         tiering = in_lake(lambda: _tiering(store, direct, settings))
+        if not once:
+            done(
+                f"Moving messages of {', '.join(patterns)} to {lake}; the position in the broker is {settings['name']}."
+            )
         while not stop.is_set():
             well = False
             try:
