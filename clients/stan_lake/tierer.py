@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 from stan_client import from_sequence
-from stan_client.requests import ChannelInfo
+from stan_client.requests.requests import ChannelInfo
 
 from stan_lake.columns import SCHEMA, batch_of, bounds, parquet
 from stan_lake.errors import LakeError

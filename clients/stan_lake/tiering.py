@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from stan_client import StanClientError
-from stan_client.direct import Direct
-from stan_client.requests import ChannelInfo
+from stan_client.reading.direct import Direct
+from stan_client.requests.requests import ChannelInfo
 
 from stan_lake.errors import LakeError, TakenOverError
 from stan_lake.store import Store
