@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from stan.protocol.kernel.rows import behind
 from stan.protocol.kernel.wire_py import varint
 from stan.protocol.proto.extension_pb2 import FetchResponse, Run
 
@@ -43,14 +44,9 @@ def cut(batch: FetchedBatch, first: int, last: int, messages_max: int, bytes_max
         return batch._replace(count=0, records=b"")
     if count == batch.count and len(batch.records) <= bytes_max:
         return batch
-    begin = _behind(batch.records, 0, skipped)
-    end, taken = begin, 0
-    while taken < count:
-        behind = _behind(batch.records, end, 1)
-        if behind - begin > bytes_max:
-            break
-        end = behind
-        taken += 1
+    size = len(batch.records)
+    _, begin = behind(batch.records, 0, skipped, size)
+    taken, end = behind(batch.records, begin, count, min(bytes_max, size))
     return FetchedBatch(batch.first + skipped, taken, batch.timestamp, memoryview(batch.records)[begin:end])
 
 
@@ -102,15 +98,3 @@ def messages(records: bytes, runs: Iterable[Run]) -> Iterator[bytes]:
             if at > end:
                 raise ValueError("record cut off")
             yield records[start:at]
-
-
-def _behind(records: Records, at: int, count: int) -> int:
-    """The place behind *count* messages, the first of which is at *at*. Raises ValueError: cut off."""
-    end = len(records)
-    length_at = _LENGTH.unpack_from
-    for _ in range(count):
-        start = at + LENGTH_PREFIX
-        at = start + length_at(records, at)[0] if start <= end else start
-        if at > end:
-            raise ValueError("record cut off")
-    return at

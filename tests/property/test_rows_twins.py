@@ -1,6 +1,7 @@
 """The rows kernel's twins agree byte for byte, and both with protobuf, whatever arrives."""
 
 from array import array
+from hashlib import blake2b
 from types import ModuleType
 
 import pytest
@@ -258,3 +259,49 @@ def test_id_set_grows_and_forgets_none(twin):
 def test_the_chosen_twin_is_of_the_same_version():
     assert rows.NAME in ("python", "compiled")
     assert all(module.KERNEL_VERSION == rows_py.KERNEL_VERSION for module in MODULES)
+
+
+@needs_compiled
+@relaxed
+@given(
+    st.lists(small | st.binary(min_size=120, max_size=140) | st.binary(min_size=250, max_size=260), max_size=6),
+    *(st.binary(max_size=17), st.binary(max_size=17), st.integers(-1, 7), st.integers(-1, 7)),
+)
+def test_twins_make_the_same_ids_of_values(values, salt, person, first, count):
+    found = same("digests", *column(values), first, count, salt=salt, person=person)
+
+    if found is not ValueError:
+        assert len(found) == rows_py.ID_BYTES * count
+
+
+@both
+def test_ids_of_values_are_those_of_blake2b(twin):
+    values = [b"", b"a", bytes(127), bytes(128), bytes(129), b"x" * 256, b"y" * 1000]
+
+    found = twin.digests(*column([b"before", *values]), 1, len(values), salt=b"salt", person=b"person")
+
+    assert found == b"".join(
+        blake2b(value, digest_size=16, salt=b"salt", person=b"person").digest() for value in values
+    )
+
+
+@needs_compiled
+@relaxed
+@given(some_rows(), st.integers(-1, 400), st.integers(-1, 9), st.integers(-1, 400))
+def test_twins_walk_over_the_same_records(told, at, count, most):
+    same("behind", told[0], at, count, most)
+
+
+@both
+def test_walk_over_records_ends_at_the_number_the_bytes_or_the_end(twin):
+    records = prefixed([b"one", b"", b"three"])
+
+    assert twin.behind(records, 0, 3, 100) == (3, len(records))
+    assert twin.behind(records, 0, 2, 100) == (2, 11)
+    assert twin.behind(records, 7, 3, 4) == (1, 11)
+    assert twin.behind(memoryview(records), 0, 3, 6) == (0, 0)
+    assert twin.behind(records, len(records), 0, 0) == (0, len(records))
+    with pytest.raises(ValueError, match="record cut off"):
+        twin.behind(records, 11, 2, 100)
+    with pytest.raises(ValueError, match="no such place"):
+        twin.behind(records, len(records) + 1, 0, 0)

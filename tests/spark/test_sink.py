@@ -21,6 +21,7 @@ from pyspark_stan.writing.sink_options import sink_options
 from stan_client.errors import RequestTimeoutError, ServerError
 
 from tests.spark.fake_client import FakeClient
+from tests.spark.filling import column
 
 SERVERS = {"servers": "nats://127.0.0.1:4222"}
 VALUE = StructType().add("value", BinaryType())
@@ -414,14 +415,15 @@ def test_idempotent_keys_are_part_of_the_row(client, task):
 
 def test_content_ids_are_the_same_in_any_order_and_in_any_cut():
     rows = [b"a", b"b", b"a", b"c", b"a", b"b"]
-    whole = ContentIds(Identity("app", 1), 0).of("c", rows)
+    whole = ContentIds(Identity("app", 1), 0).of("c", (*column(rows), 0), len(rows))
     cut = ContentIds(Identity("app", 1), 0)
-    parts = cut.of("c", rows[3:]) + cut.of("c", rows[:3])
+    places, data = column(rows)
+    parts = cut.of("c", (places, data, 3), 3) + cut.of("c", (places, data, 0), 3)
 
     as_set = {whole[at : at + 16] for at in range(0, 96, 16)}
     assert len(as_set) == 6
     assert as_set == {parts[at : at + 16] for at in range(0, 96, 16)}
-    assert not as_set & {ContentIds(Identity("app", 2), 0).of("c", [row]) for row in rows}
+    assert not as_set & {ContentIds(Identity("app", 2), 0).of("c", (*column([row]), 0), 1) for row in rows}
 
 
 # --- transactional ----------------------------------------------------------------------------------------------------
@@ -480,10 +482,12 @@ def test_a_batch_that_another_query_has_written_under_one_name_is_an_error(clien
 
 
 def test_content_ids_of_two_queries_under_one_name_differ():
-    rows, identity = [b"1", b"2"], Identity("app", 1)
-    of = [ContentIds(identity, 0, query).of("c", rows) for query in ("q1", "q2", "")]
+    rows, identity = (*column([b"1", b"2"]), 0), Identity("app", 1)
+    of = [ContentIds(identity, 0, query).of("c", rows, 2) for query in ("q1", "q2", "")]
+    own = Identity("q1/c", 1)
+
     assert len(set(of)) == 3
-    assert ContentIds(Identity("q1/c", 1), 0, "q1").of("c", rows) == ContentIds(Identity("q1/c", 1), 0).of("c", rows)
+    assert ContentIds(own, 0, "q1").of("c", rows, 2) == ContentIds(own, 0).of("c", rows, 2)
 
 
 def test_an_old_driver_is_fenced_off(client, task, caplog):

@@ -6,7 +6,7 @@ txnVersion.
 """
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ from pyspark import TaskContext
 from stan_client.errors import StanClientError
 
 from pyspark_stan.writing.sink_options import SinkOptions
-from stan.protocol.kernel.rows import ID_BYTES, IdSet
+from stan.protocol.kernel.rows import ID_BYTES, Buffer, IdSet, digests
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"
@@ -150,9 +150,13 @@ def only_save(identity: Identity, run: str | None) -> Iterator[None]:
 # --- ids of rows ---------------------------------------------------------------------------------------------------------------
 
 
-def ids_of_column(values: Iterable[bytes]) -> bytes:
-    """Return the ids of rows that have an id column: ID_BYTES for each of *values*."""
-    return b"".join([blake2b(value, digest_size=ID_BYTES).digest() for value in values])
+Column = tuple[Buffer, Buffer, int]
+"""Offsets and data of a column of bytes, as Arrow has them, and the place of its first row."""
+
+
+def ids_of_column(values: Column, count: int) -> bytes:
+    """Return the ids of *count* rows that have an id column: ID_BYTES for each of *values*."""
+    return digests(*values, count)
 
 
 class ContentIds:
@@ -172,16 +176,20 @@ class ContentIds:
         self._seen = IdSet()
         self._repeats: Counter[bytes] = Counter()
 
-    def of(self, channel: str, contents: Iterable[bytes]) -> bytes:
-        """Return the ids of rows of *channel*: ID_BYTES for each of *contents*."""
+    def of(self, channel: str, contents: Column, count: int) -> bytes:
+        """Return the ids of *count* rows of *channel*: ID_BYTES for each of *contents*."""
         salt, person = self._salt, blake2b(channel.encode(), digest_size=blake2b.PERSON_SIZE).digest()
-        found = [blake2b(each, digest_size=ID_BYTES, salt=salt, person=person).digest() for each in contents]
-        new = self._seen.add(b"".join(found))
+        found = digests(*contents, count, salt=salt, person=person)
+        new = self._seen.add(found)
         row = new.find(0)
+        if row < 0:
+            return found
+        ids = bytearray(found)
         while row >= 0:
-            first = found[row]
+            place = slice(ID_BYTES * row, ID_BYTES * (row + 1))
+            first = found[place]
             self._repeats[first] += 1
             again = b"%b%d" % (first, self._repeats[first])
-            found[row] = blake2b(again, digest_size=ID_BYTES, salt=salt, person=person).digest()
+            ids[place] = blake2b(again, digest_size=ID_BYTES, salt=salt, person=person).digest()
             row = new.find(0, row + 1)
-        return b"".join(found)
+        return bytes(ids)

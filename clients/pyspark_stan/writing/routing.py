@@ -2,7 +2,7 @@
 
 Promises that the rows of one channel keep their order, that no request exceeds the limits, and that every row is in a request,
 counted as left out, or the reason of an error. Works on Arrow columns; Python handles single rows only if they are faulty, have
-headers, or need ids.
+headers, or need ids of more than their values.
 """
 
 from bisect import bisect_right
@@ -281,20 +281,20 @@ class Router:
         return pile.take()
 
     def _ids_of(self, channel: str, lot: _Lot) -> bytes:
+        count = len(lot.value)
         if lot.ids is not None:
-            return ids_of_column(lot.ids.to_pylist())
+            return ids_of_column((*_buffers(lot.ids), lot.ids.offset), count)
         if self._ids is None:
             return b""
-        values = lot.value.to_pylist()
+        contents = lot.value
         if lot.reply is not None or lot.headers is not None or lot.key is not None:
-            replies = lot.reply.to_pylist() if lot.reply is not None else [None] * len(values)
-            headers = lot.headers if lot.headers is not None else [()] * len(values)
-            keys = [(key,) for key in lot.key.to_pylist()] if lot.key is not None else [()] * len(values)
-            values = [
-                b"%d %b%r" % (len(value), value, (reply, head, *key))
-                for value, reply, head, key in zip(values, replies, headers, keys, strict=True)
-            ]
-        return self._ids.of(channel, values)
+            replies = lot.reply.to_pylist() if lot.reply is not None else [None] * count
+            headers = lot.headers if lot.headers is not None else [()] * count
+            keys = [(key,) for key in lot.key.to_pylist()] if lot.key is not None else [()] * count
+            each = zip(lot.value.to_pylist(), replies, headers, keys, strict=True)
+            told = [b"%d %b%r" % (len(value), value, (reply, head, *key)) for value, reply, head, key in each]
+            contents = pa.array(told, pa.binary())
+        return self._ids.of(channel, (*_buffers(contents), contents.offset), count)
 
 
 def _weights(lot: _Lot, offsets: pa.Buffer, *, with_ids: bool) -> Callable[[int], int]:

@@ -17,8 +17,10 @@ __all__ = [
     "Columns",
     "Headers",
     "IdSet",
+    "behind",
     "check_rows",
     "columns",
+    "digests",
     "pack_rows",
     "pick_ids",
     "pick_rows",
@@ -27,11 +29,13 @@ __all__ = [
 NAME, _module = choose("_stan_rows_kernel", rows_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.kernel.rows_py import IdSet, check_rows, columns, pack_rows, pick_ids, pick_rows
+    from stan.protocol.kernel.rows_py import IdSet, behind, check_rows, columns, digests, pack_rows, pick_ids, pick_rows
 else:
     IdSet = _module.IdSet
+    behind = _module.behind
     check_rows = _module.check_rows
     columns = _module.columns
+    digests = _module.digests
     pack_rows = _module.pack_rows
     pick_ids = _module.pick_ids
     pick_rows = _module.pick_rows

@@ -9,7 +9,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from stan.protocol.kernel.wire_c cimport (
     Field, Span, behind_text, get_u32, is_header, long_text_size, next_field, put, put_long_text, put_text, put_u32,
@@ -19,7 +19,7 @@ from stan.protocol.kernel.wire_c cimport (
 from stan import limits
 from stan.protocol.kernel.rows_py import Columns, encode_headers
 
-KERNEL_VERSION = 2
+KERNEL_VERSION = 3
 
 cdef enum:
     ID_SIZE = 16
@@ -221,6 +221,27 @@ def pick_rows(bytes rows not None, bytes mask not None):
     return picked
 
 
+def behind(records, Py_ssize_t at, Py_ssize_t count, Py_ssize_t bytes_max):
+    """See rows_py.behind."""
+    cdef _View view = _View(records)
+    if at < 0 or at > view.size:
+        raise ValueError("no such place")
+    cdef const uint8_t* begin = view.at + at
+    cdef const uint8_t* place = begin
+    cdef const uint8_t* end = view.at + view.size
+    cdef const uint8_t* stop
+    cdef Py_ssize_t taken = 0
+    while taken < count:
+        stop = _row_end(place, end)
+        if stop == NULL:
+            raise ValueError("record cut off")
+        if stop - begin > bytes_max:
+            break
+        place = stop
+        taken += 1
+    return taken, place - view.at
+
+
 # --- out of records ----------------------------------------------------------------------------------------------
 
 
@@ -386,6 +407,114 @@ cdef tuple _pair(Span content):
 
 
 # --- ids ---------------------------------------------------------------------------------------------------------
+
+
+cdef enum:
+    BLAKE_BLOCK = 128
+    BLAKE_TEXT = 16  # salt, and person
+
+cdef uint64_t[8] BLAKE_START = [
+    0x6A09E667F3BCC908, 0xBB67AE8584CAA73B, 0x3C6EF372FE94F82B, 0xA54FF53A5F1D36F1,
+    0x510E527FADE682D1, 0x9B05688C2B3E6C1F, 0x1F83D9ABFB41BD6B, 0x5BE0CD19137E2179,
+]
+cdef uint8_t[12][16] BLAKE_ORDER = [
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+    [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
+    [11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4],
+    [7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8],
+    [9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13],
+    [2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9],
+    [12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11],
+    [13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10],
+    [6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5],
+    [10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0],
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+    [14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3],
+]
+
+
+cdef inline uint64_t _get_u64(const uint8_t* at) noexcept:
+    return get_u32(at) | <uint64_t> get_u32(at + 4) << 32
+
+
+cdef inline uint64_t _turned(uint64_t value, int bits) noexcept:
+    return value >> bits | value << (64 - bits)
+
+
+cdef inline void _mix(uint64_t* a, uint64_t* b, uint64_t* c, uint64_t* d, uint64_t x, uint64_t y) noexcept:
+    a[0] += b[0] + x
+    d[0] = _turned(d[0] ^ a[0], 32)
+    c[0] += d[0]
+    b[0] = _turned(b[0] ^ c[0], 24)
+    a[0] += b[0] + y
+    d[0] = _turned(d[0] ^ a[0], 16)
+    c[0] += d[0]
+    b[0] = _turned(b[0] ^ c[0], 63)
+
+
+cdef void _take_block(uint64_t* state, const uint8_t* block, uint64_t taken, bint last) noexcept:
+    """One block of BLAKE2b, up to byte *taken* of the input."""
+    cdef uint64_t[16] words
+    cdef uint64_t[16] v
+    cdef const uint8_t* order
+    cdef int at, turn
+    for at in range(16):
+        words[at] = _get_u64(block + 8 * at)
+    for at in range(8):
+        v[at] = state[at]
+        v[8 + at] = BLAKE_START[at]
+    v[12] ^= taken
+    if last:
+        v[14] = ~v[14]
+    for turn in range(12):
+        order = BLAKE_ORDER[turn]
+        _mix(&v[0], &v[4], &v[8], &v[12], words[order[0]], words[order[1]])
+        _mix(&v[1], &v[5], &v[9], &v[13], words[order[2]], words[order[3]])
+        _mix(&v[2], &v[6], &v[10], &v[14], words[order[4]], words[order[5]])
+        _mix(&v[3], &v[7], &v[11], &v[15], words[order[6]], words[order[7]])
+        _mix(&v[0], &v[5], &v[10], &v[15], words[order[8]], words[order[9]])
+        _mix(&v[1], &v[6], &v[11], &v[12], words[order[10]], words[order[11]])
+        _mix(&v[2], &v[7], &v[8], &v[13], words[order[12]], words[order[13]])
+        _mix(&v[3], &v[4], &v[9], &v[14], words[order[14]], words[order[15]])
+    for at in range(8):
+        state[at] ^= v[at] ^ v[8 + at]
+
+
+def digests(offsets, data, Py_ssize_t first, Py_ssize_t count, *, bytes salt=b"", bytes person=b""):
+    """See rows_py.digests."""
+    cdef _Column column = _Column(offsets, data, first, count)
+    if max(len(salt), len(person)) > BLAKE_TEXT:
+        raise ValueError("salt and person have 16 bytes at most")
+    cdef bytes texts = salt.ljust(BLAKE_TEXT, b"\0") + person.ljust(BLAKE_TEXT, b"\0")
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, ID_SIZE * count)
+    cdef uint8_t* out = <uint8_t*> PyBytes_AS_STRING(found)
+    cdef uint64_t[8] begin
+    cdef uint64_t[8] state
+    cdef uint8_t[BLAKE_BLOCK] block
+    cdef Py_ssize_t row, at, left
+    cdef Span value
+    for at in range(8):
+        begin[at] = BLAKE_START[at]
+    begin[0] ^= 0x01010000 ^ ID_SIZE  # one leaf, no key
+    for at in range(4):
+        begin[4 + at] ^= _get_u64(_start(texts) + 8 * at)
+    for row in range(count):
+        value = column.value(row)
+        memcpy(state, begin, sizeof(begin))
+        at = 0
+        while value.size - at > BLAKE_BLOCK:
+            _take_block(state, value.at + at, at + BLAKE_BLOCK, False)
+            at += BLAKE_BLOCK
+        left = value.size - at
+        if left == BLAKE_BLOCK:
+            _take_block(state, value.at + at, value.size, True)
+        else:
+            memset(block, 0, BLAKE_BLOCK)
+            if left > 0:
+                memcpy(block, value.at + at, left)
+            _take_block(state, block, value.size, True)
+        out = _put_u64(_put_u64(out, state[0]), state[1])
+    return found
 
 
 cdef inline uint64_t _hash(const uint8_t* at) noexcept:

@@ -8,6 +8,7 @@ offsets and the bytes of all values, one behind the other. Written to be read: t
 
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
+from hashlib import blake2b
 from struct import Struct
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from stan.protocol.kernel.wire_py import (
     text,
 )
 
-KERNEL_VERSION = 2
+KERNEL_VERSION = 3
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 ID_BYTES = 16
@@ -144,7 +145,7 @@ def check_rows(rows: bytes, count: int) -> int:
     return -1 if at == len(rows) and row == count else row
 
 
-def _row_end(rows: bytes, at: int) -> int:
+def _row_end(rows: Buffer, at: int) -> int:
     """Where the row at *at* ends; -1 if it is cut off."""
     if at + 4 > len(rows):
         return -1
@@ -189,6 +190,26 @@ def pick_rows(rows: bytes, mask: bytes) -> bytes:
     if at != len(rows):
         raise ValueError("more rows than the mask tells")
     return b"".join(parts)
+
+
+def behind(records: Buffer, at: int, count: int, bytes_max: int) -> tuple[int, int]:
+    """How many of the next *count* records from place *at* on are within *bytes_max*, and the place behind them.
+
+    Records are whatever has a u32 little-endian length before it. Raises ValueError: one that was looked at is cut off, or there
+    is no such place.
+    """
+    view = memoryview(records)
+    if not 0 <= at <= len(view):
+        raise ValueError("no such place")
+    begin, taken = at, 0
+    while taken < count:
+        stop = _row_end(view, at)
+        if stop < 0:
+            raise ValueError("record cut off")
+        if stop - begin > bytes_max:
+            break
+        at, taken = stop, taken + 1
+    return taken, at
 
 
 # --- out of records ----------------------------------------------------------------------------------------------
@@ -284,6 +305,31 @@ def _offsets(values: list[bytes]) -> bytes:
 
 
 # --- ids ---------------------------------------------------------------------------------------------------------
+
+
+def digests(offsets: Buffer, data: Buffer, first: int, count: int, *, salt: bytes = b"", person: bytes = b"") -> bytes:
+    """An id of each value of a column, made of its bytes: BLAKE2b of ID_BYTES.
+
+    Args:
+        offsets: as of `pack_rows`.
+        data: as of `pack_rows`.
+        first: as of `pack_rows`.
+        count: of values.
+        salt: 16 bytes at most, which the ids depend on.
+        person: the same once more.
+
+    Raises:
+        ValueError: as of `pack_rows`; or *salt* or *person* is too long.
+
+    Source: RFC 7693 and the BLAKE2 specification, 2.8 (salt and personalization).
+    """
+    places, view = _places(offsets, data, first, count), memoryview(data).cast("B")
+    if max(len(salt), len(person)) > blake2b.SALT_SIZE:
+        raise ValueError("salt and person have 16 bytes at most")
+    return b"".join(
+        blake2b(view[places[row] : places[row + 1]], digest_size=ID_BYTES, salt=salt, person=person).digest()
+        for row in range(count)
+    )
 
 
 class IdSet:
