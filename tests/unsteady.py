@@ -7,7 +7,6 @@ What follows `--` goes to pytest.
 
 import argparse
 import asyncio
-import os
 import shutil
 import signal
 import sys
@@ -16,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.lanes import ROOT, end, failed_ones
+from tests.lanes import ROOT, end, environment, failed_ones
 
 HOG = "import os\nparent = os.getppid()\nwhile os.getppid() == parent: sum(range(100_000))"
 """Ends when the one who has started it has ended."""
@@ -32,7 +31,7 @@ async def run_once(command: list[str], directory: Path) -> tuple[int, tuple[str,
             cwd=ROOT,
             stdout=output,
             stderr=asyncio.subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": str(temporary)},
+            env=environment(temporary, directory.parent / "bytecode"),
         )
         try:
             code = await process.wait()
