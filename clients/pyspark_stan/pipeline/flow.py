@@ -13,10 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
 from pyspark_stan import foreach_batch, register
+from pyspark_stan.payloads.types import quoted
 from pyspark_stan.pipeline.config import Pipeline, Sink
 from pyspark_stan.pipeline.payload import MALFORMED, METADATA, Payload
 from pyspark_stan.pipeline.queries import Query
-from pyspark_stan.pipeline.types import quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -84,7 +84,7 @@ def _parsed(payload: Payload) -> "Column":
     """Return a struct column of the payload's columns and MALFORMED; MALFORMED is null if the message could be decoded. The
     struct itself may be null for a message that could not."""
     if payload.format == "avro":
-        from pyspark_stan.pipeline.avro_column import avro_column  # noqa: PLC0415 - needs fastavro
+        from pyspark_stan.payloads.avro_column import avro_column  # noqa: PLC0415 - needs fastavro
 
         return avro_column(F.col("value"), payload.avro, ddl(payload.columns))
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pyspark_stan.pipeline.avro import AvroSchemaError, avro_columns
+from pyspark_stan.payloads.avro import AvroSchemaError, avro_columns
+from pyspark_stan.payloads.types import TypeTextError, check_type
 from pyspark_stan.pipeline.tables import TomlTable
-from pyspark_stan.pipeline.types import TypeTextError, check_type
 
 METADATA: Final = {"_channel": "string", "_sequence": "bigint", "_timestamp": "timestamp"}
 """Columns of every row, and their types: the message's channel and sequence, and when the broker stored it."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from io import BytesIO
 from typing import Any, Final
 
-from pyspark_stan.pipeline.types import quoted
+from pyspark_stan.payloads.types import quoted
 
 _PRIMITIVE: Final = {
     "boolean": "boolean",

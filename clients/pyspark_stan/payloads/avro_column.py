@@ -9,7 +9,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
-from pyspark_stan.pipeline.avro import reader_of
+from pyspark_stan.payloads.avro import reader_of
 from pyspark_stan.pipeline.payload import MALFORMED
 
 
