@@ -105,7 +105,18 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("blocking", "client", "dead_letters", "tracing", "typed"),
     ),
     "pyspark_stan": (
-        *("java", "options", "schema", "transport", "reading", "writing", "datasource", "pipeline", "examples"),
+        *(
+            "java",
+            "payloads",
+            "options",
+            "schema",
+            "transport",
+            "reading",
+            "writing",
+            "datasource",
+            "pipeline",
+            "examples",
+        ),
     ),
 }
 """Inside a layer: its packages and modules, lowest first. A module imports from its own package and from those before."""
@@ -178,7 +189,7 @@ THIRD_PARTY = {
     "cryptography": ("stan.log", "stan.migration.crypto"),
     "zstandard": ("stan.protocol.compression",),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
-    "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client"),
+    "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client", "pyspark_stan.payloads"),
     "jsonschema_rs": ("stan.protocol.schemas.json_data",),
     "opentelemetry": ("stan.edge.tracing.export", "stan_client.tracing"),
     "_stan_kernel": ("stan.protocol.kernel.server",),

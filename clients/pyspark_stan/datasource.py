@@ -20,12 +20,17 @@ class StanDataSource(DataSource):
         """Return the name of the format."""
         return "stan"
 
-    def schema(self) -> "StructType":
-        """Return all columns of a read, `headers` and `key` only with includeHeaders and includeKey. Raises OptionsError."""
+    def schema(self) -> "StructType | str":
+        """Return all columns of a read, `headers` and `key` only with includeHeaders and includeKey; with the schema `auto` those
+        of the registered versions, for which the broker is asked. Raises OptionsError, and UnreachableError."""
         from pyspark_stan.options import source_options
         from pyspark_stan.schema import full_schema
 
         found = source_options(self.options)
+        if found.typed:
+            from pyspark_stan.reading.registry import typed_schema
+
+            return typed_schema(found)
         return full_schema(headers=found.headers, key=found.key)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":

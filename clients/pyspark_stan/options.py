@@ -211,6 +211,10 @@ small beside its work."""
 FETCH_BYTES: Final = 2 << 20
 
 
+Malformed = Literal["fail", "drop", "keep"]
+MALFORMED: Final[tuple[Malformed, ...]] = ("fail", "drop", "keep")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """The source's options, checked."""
@@ -236,6 +240,8 @@ class SourceOptions:
     consumer: str = option("consumerName", "")
     from_replica: bool = option("fromReplica", False)
     pushdown: bool = option("pushdown", False)
+    typed: bool  # columns by the schemas that are registered for the channels
+    malformed: Malformed  # what becomes of a message that is not what its schema says
 
 
 STREAM_ONLY: Final = (
@@ -282,7 +288,11 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
         start=start,
         end=end,
         retry_pause_s=take.number("fetch.retryIntervalMs", 200) / 1000,
+        typed=take.choice("schema", ("auto", "off"), "off") == "auto",
+        malformed=next(each for each in MALFORMED if each == take.choice("malformed", MALFORMED, "fail")),
     )
+    if take.given("malformed") and not found.typed:
+        take.complain("malformed: goes with schema 'auto'")
     if found.rows_per_trigger and found.rows_at_least > found.rows_per_trigger:
         take.complain("minOffsetsPerTrigger: more than maxOffsetsPerTrigger")
     if take.given("maxTriggerDelay") and not take.given("minOffsetsPerTrigger"):

@@ -10,11 +10,14 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
 from stan_client.errors import ConnectionClosedError
 from stan_client.reading.direct import Direct
 from stan_client.reading.fetching import Fetched
+
+if TYPE_CHECKING:
+    from stan.protocol.proto.admin_pb2 import SchemaStatus
 
 try:
     from uvloop import new_event_loop
@@ -85,6 +88,11 @@ class BlockingClient:
     # --- look --------------------------------------------------------------------------------------------------------
 
     info = _waited(Direct.info)
+
+    def schemas(self, channel: str = "") -> "list[SchemaStatus]":
+        """As AdminRequests.schemas: the registered versions in force for a *channel*, or all."""
+        return self._wait(self._direct.admin.schemas(channel))
+
     seq_at_time = _waited(Direct.seq_at_time)
 
     # --- read --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from pyspark_stan.payloads.avro import AvroSchemaError, avro_columns
-from pyspark_stan.payloads.types import TypeTextError, check_type
+from pyspark_stan.payloads.types import TypeTextError, parse_type
 from pyspark_stan.pipeline.config import PipelineConfigError, parse_pipeline, read_pipeline, summary
 from pyspark_stan.pipeline.lines import KeyLines
 
@@ -246,7 +246,7 @@ def test_a_function_is_looked_for_and_not_run(tmp_path, function, content, compl
     ],
 )
 def test_types_are_known(text):
-    check_type(text)
+    parse_type(text)
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_types_are_known(text):
 )  # fmt: skip
 def test_what_is_no_type_is_refused(text):
     with pytest.raises(TypeTextError):
-        check_type(text)
+        parse_type(text)
 
 
 AVRO = {

@@ -73,6 +73,33 @@ def test_the_users_columns_and_many_tasks(spark, broker, client, channel):
     assert tuple(total) == (20_000, 20_000 * 20_001 // 2, 19_999 * 20_000 // 2)
 
 
+def test_three_versions_of_a_schema_are_the_columns_of_one_query(client, loaded, channel, tmp_path):
+    kinds = (
+        {"id": "integer", "total": "integer"},
+        {"id": "integer", "total": "number"},
+        {"id": "integer", "note": "string"},
+    )
+    for version, fields in enumerate(kinds, 1):
+        text = {"type": "object", "properties": {name: {"type": kind} for name, kind in fields.items()}}
+        client._wait(client._direct.admin.add_schema(channel, json.dumps(text).encode(), compatibility=3))
+        value = {"id": version, "total": version / 2} if version < 3 else {"id": version, "note": "late"}
+        fill(client, channel, [json.dumps(value).encode()], headers=[[(b"stan-schema", b"%d" % version)]])
+    fill(client, channel, [b'{"id": "four"}'])
+    options = {"schema": "auto", "malformed": "keep"}
+    frame = loaded(channel, **options)
+    assert frame.columns == ["id", "total", "note", "_channel", "_sequence", "_timestamp", "_malformed"]
+    rows = frame.orderBy("_sequence").select("id", "total", "note", "_malformed").collect()
+    assert [tuple(row) for row in rows] == [
+        *[(1, 0.5, None, None), (2, 1.0, None, None), (3, None, "late", None), (None, None, None, b'{"id": "four"}')],
+    ]
+    batches = []
+    stream = loaded(channel, stream=True, startingOffsets="earliest", **options).where("id > 1")
+    run(stream.select("note"), tmp_path, batches.append)
+    assert sorted(row.note or "" for row in batches[0]) == ["", "late"]
+    with pytest.raises(PySparkException, match=f"message 4 of {channel} is not what its schema says: id: 'four'"):
+        loaded(channel, schema="auto").collect()
+
+
 def test_an_empty_table(loaded, spark, broker):
     frame = spark.read.format("stan").option("servers", broker.url).option("subscribePattern", "nothing").load()
     assert frame.count() == 0

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import StructType
 
 from pyspark_stan.payloads.avro import reader_of
-from pyspark_stan.pipeline.payload import MALFORMED
+from pyspark_stan.payloads.schema import MALFORMED
 
 
 def avro_column(value: Column, schema: str, columns: str) -> Column:

@@ -1,10 +1,10 @@
-"""Checks the types of a payload's columns, in Spark's words (`bigint`, `array<string>`, `struct<a:int>`); pure.
+"""Types of columns, in Spark's words (`bigint`, `array<string>`, `struct<a:int>`): read, written, and two made one. Pure.
 
 Promises that Spark accepts every type that is accepted here, so that a file can be checked without Spark.
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 SIMPLE: Final = frozenset(
     (
@@ -12,24 +12,79 @@ SIMPLE: Final = frozenset(
         *("float", "real", "double", "date", "timestamp", "timestamp_ntz"),
     )
 )
-_TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:])")
+_SAME: Final = {"byte": "tinyint", "short": "smallint", "integer": "int", "long": "bigint", "real": "float"}
+_TOKEN: Final = re.compile(r"\s*(`(?:[^`]|``)+`|[A-Za-z_][A-Za-z0-9_]*|\d+|[<>(),:])")
+_NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _DECIMAL_DIGITS_MAX: Final = 38
+_WIDER: Final = ("tinyint", "smallint", "int", "bigint", "float", "double")
+"""Numbers; each type has, for our purpose, the values of those before it."""
 
 
 class TypeTextError(ValueError):
     """The text is not a type; the message goes on after the text, as in "the type 'x' has no meaning at ..."."""
 
 
-def check_type(text: str) -> None:
-    """Return if *text* is a type.
+class ColumnType(NamedTuple):
+    """A type: `parts` are the items of an array, the keys and values of a map, or the fields of a struct, whose `names` tell
+    which is which."""
+
+    name: str
+    parts: tuple["ColumnType", ...] = ()
+    names: tuple[str, ...] = ()
+
+    def fields(self) -> dict[str, "ColumnType"]:
+        """The fields of a struct."""
+        return dict(zip(self.names, self.parts, strict=True))
+
+    def __str__(self) -> str:
+        """In Spark's words, as a schema in Spark's DDL syntax has it."""
+        if self.name == "struct":
+            return f"struct<{','.join(f'{quoted(name)}:{part}' for name, part in self.fields().items())}>"
+        return f"{self.name}<{','.join(map(str, self.parts))}>" if self.parts else self.name
+
+
+TEXT: Final = ColumnType("string")
+
+
+def parse_type(text: str) -> ColumnType:
+    """Return the type that *text* tells.
 
     Raises:
-        TypeTextError: it is not; the message says where it goes wrong.
+        TypeTextError: it is none; the message says where it goes wrong.
     """
     words = _Words(text)
-    _type(words)
+    found = _type(words)
     if words.next:
         raise TypeTextError(f"does not end behind a type: {words.next!r} follows")
+    return found
+
+
+def struct(fields: dict[str, ColumnType]) -> ColumnType:
+    """Return a struct of *fields*."""
+    return ColumnType("struct", tuple(fields.values()), tuple(fields))
+
+
+def merged(one: ColumnType, other: ColumnType) -> ColumnType:
+    """Return a type that has the values of both: the wider number, a struct with the fields of both; else TEXT."""
+    if one == other:
+        return one
+    if one.name in _WIDER and other.name in _WIDER:
+        return ColumnType(max(one.name, other.name, key=_WIDER.index))
+    if one.name == other.name == "struct":
+        return struct(merged_fields(one.fields(), other.fields()))
+    if one.name == other.name and one.parts and other.parts:
+        return ColumnType(one.name, tuple(merged(*pair) for pair in zip(one.parts, other.parts, strict=True)))
+    return TEXT
+
+
+def merged_fields(one: dict[str, ColumnType], other: dict[str, ColumnType]) -> dict[str, ColumnType]:
+    """Return the fields of both, those of *one* first."""
+    return {**one, **{name: merged(one[name], kind) if name in one else kind for name, kind in other.items()}}
+
+
+def ddl(columns: dict[str, ColumnType]) -> str:
+    """Return *columns* as a schema in Spark's DDL syntax."""
+    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
 def quoted(name: str) -> str:
@@ -62,40 +117,45 @@ class _Words:
             raise TypeTextError(f"wants {wanted} instead of {self.next or 'its end'!r}")
         return self.step()
 
+    def name(self) -> str:
+        if self.next.startswith("`"):
+            return self.step()[1:-1].replace("``", "`")
+        if not _NAME.fullmatch(self.next):
+            raise TypeTextError(f"wants a field's name instead of {self.next or 'its end'!r}")
+        return self.step()
 
-def _type(words: _Words) -> None:
+
+def _type(words: _Words) -> ColumnType:
     name = words.step().lower()
-    if name == "array":
+    if name in ("array", "map"):
         words.expect("<")
-        _type(words)
+        parts = [_type(words)]
+        if name == "map":
+            words.expect(",")
+            parts.append(_type(words))
         words.expect(">")
-    elif name == "map":
+        return ColumnType(name, tuple(parts))
+    if name == "struct":
         words.expect("<")
-        _type(words)
-        words.expect(",")
-        _type(words)
-        words.expect(">")
-    elif name == "struct":
-        words.expect("<")
-        while True:
-            if not re.fullmatch(r"[A-Za-z_]\w*", words.next):
-                raise TypeTextError(f"wants a field's name instead of {words.next or 'its end'!r}")
-            words.step()
+        fields: dict[str, ColumnType] = {}
+        more = ","
+        while more == ",":
+            field = words.name()
             words.expect(":")
-            _type(words)
-            if words.expect(",", ">") == ">":
-                break
-    elif name == "decimal":
-        if words.next == "(":
-            _decimal(words)
-    elif name not in SIMPLE:
+            fields[field] = _type(words)
+            more = words.expect(",", ">")
+        return struct(fields)
+    if name == "decimal":
+        return ColumnType(_decimal(words) if words.next == "(" else "decimal(10,0)")
+    if name not in SIMPLE:
         known = ", ".join(sorted(SIMPLE))
         raise TypeTextError(
             f"has {name!r} in it, which is none; there are {known}, decimal(p,s), array<...>, map<...,...>, struct<name:...,...>"
         )
+    return ColumnType(_SAME.get(name, name))
 
 
-def _decimal(words: _Words) -> None:
+def _decimal(words: _Words) -> str:
     words.expect("(")
     digits, scale = words.step(), "0"
     if words.expect(",", ")") == ",":
@@ -103,3 +163,4 @@ def _decimal(words: _Words) -> None:
         words.expect(")")
     if not (digits.isdigit() and scale.isdigit() and int(scale) <= int(digits) <= _DECIMAL_DIGITS_MAX and int(digits)):
         raise TypeTextError(f"has a decimal({digits},{scale}), which cannot be")
+    return f"decimal({int(digits)},{int(scale)})"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from pyspark_stan.payloads.avro import AvroSchemaError, avro_columns
-from pyspark_stan.payloads.types import TypeTextError, check_type
+from pyspark_stan.payloads.types import TypeTextError, parse_type
 from pyspark_stan.pipeline.tables import TomlTable
 
 METADATA: Final = {"_channel": "string", "_sequence": "bigint", "_timestamp": "timestamp"}
@@ -68,7 +68,7 @@ def _json_columns(table: TomlTable) -> dict[str, str]:
         table.complain("schema", "has no columns")
     for name, kind in found.items():
         try:
-            check_type(kind)
+            parse_type(kind)
         except TypeTextError as error:
             columns.complain(name, f"the type {kind!r} {error}" if kind.strip() else "the type is empty")
     lowered = [name.lower() for name in found]

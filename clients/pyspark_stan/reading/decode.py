@@ -1,9 +1,11 @@
 """Decodes answers of the broker into Arrow record batches: the columns use the kernel's buffers, without Python code per message.
 
-Headers are the exception: they are made of Python objects, and only if the user asks for them.
+Headers are the exception: they are made of Python objects, and only if the user asks for them. Neither pa.array nor pa.scalar is
+used: both import pandas where it is installed, which takes a worker a third of a second.
 """
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
@@ -33,7 +35,7 @@ class Decoder:
         count = found.count
         parts = columns(found.records, count, headers=self._headers, keys=self._key)
         arrays = [
-            pa.repeat(pa.scalar(found.channel, field.type), count)
+            text_array([found.channel.encode()] * count, field.type)
             if field.name == "channel"
             else _ARRAYS[field.name](parts, count, field.type)
             for field in self._schema
@@ -67,17 +69,28 @@ def _null_if_empty(offsets: bytes, values: bytes, count: int, kind: pa.DataType)
     if not values:
         return pa.nulls(count, kind)
     found = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(offsets), pa.py_buffer(values)])
-    return pa.compute.if_else(pa.compute.equal(pa.compute.binary_length(found), 0), pa.scalar(None, kind), found)
+    return pa.compute.if_else(pa.compute.binary_length(found).cast(pa.bool_()), found, pa.nulls(count, kind))
 
 
 def _headers(parts: Columns, _count: int, kind: pa.DataType) -> pa.Array:
     rows = parts.headers or []
-    keys = [key.decode("utf-8", "replace") for pairs in rows for key, _ in pairs]
+    keys = [key.decode("utf-8", "replace").encode() for pairs in rows for key, _ in pairs]
     values = [value for pairs in rows for _, value in pairs]
-    offsets = pa.array(accumulate(map(len, rows), initial=0), pa.int32())
-    fields = [pa.array(keys, pa.string()), pa.array(values, pa.binary())]
+    fields = [text_array(keys, pa.string()), text_array(values, pa.binary())]
     pairs = pa.StructArray.from_arrays(fields, fields=list(kind.value_type))
-    return pa.ListArray.from_arrays(offsets, pairs, type=kind)
+    return pa.ListArray.from_arrays(numbers(accumulate(map(len, rows), initial=0)), pairs, type=kind)
+
+
+def text_array(values: list[bytes], kind: pa.DataType | None = None) -> pa.Array:
+    """Return an array of texts in UTF-8, or of another *kind* that is stored as texts are."""
+    offsets = pa.py_buffer(array("i", accumulate(map(len, values), initial=0)))
+    return pa.Array.from_buffers(kind or pa.string(), len(values), [None, offsets, pa.py_buffer(b"".join(values))])
+
+
+def numbers(values: Iterable[int]) -> pa.Array:
+    """Return an array of 32-bit numbers."""
+    found = array("i", values)
+    return pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)])
 
 
 _ARRAYS: Final[dict[str, Callable[[Columns, int, pa.DataType], pa.Array]]] = {

@@ -20,8 +20,7 @@ from pyspark.sql.datasource import (
 
 from pyspark_stan.options import ReadBound, SourceOptions, source_options
 from pyspark_stan.reading.offsets import Range, Resolver
-from pyspark_stan.reading.source import StanBatchReader
-from pyspark_stan.schema import check_schema
+from pyspark_stan.reading.source import ReadColumns, StanBatchReader, columns_read
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -39,16 +38,17 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 def batch_reader(options: Mapping[str, str], schema: "StructType") -> StanBatchReader:
     """Return the reader of `spark.read`, with filter pushdown if the options say so. Raises OptionsError."""
-    check_schema(schema)
     found = source_options(options, "batch")
-    return StanPushdownBatchReader(found, schema) if found.pushdown else StanBatchReader(found, schema)
+    columns = columns_read(found, schema)
+    return StanPushdownBatchReader(found, columns) if found.pushdown else StanBatchReader(found, columns)
 
 
 class StanPushdownBatchReader(StanBatchReader):
     """A batch reader that narrows its ranges by Spark's filters."""
 
-    def __init__(self, options: "SourceOptions", schema: "StructType") -> None:
-        super().__init__(options, schema)
+    def __init__(self, options: "SourceOptions", columns: ReadColumns) -> None:
+        super().__init__(options, columns)
+        self._prefix = "_" if options.typed else ""  # of the columns that are no payload's
         self._channels: set[str] | None = None  # None: all
         self._sequences = [0, 1 << 63]  # the first, and the one after the last
         self._micros = [0, 1 << 63]  # the same for timestamps, in Unix µs
@@ -56,14 +56,15 @@ class StanPushdownBatchReader(StanBatchReader):
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         """Note the filters that narrow the ranges; all are returned to Spark, which applies them too."""
         for found in filters:
-            column: tuple[str, ...] = getattr(found, "attribute", ())
+            of: tuple[str, ...] = getattr(found, "attribute", ())
+            column = of[0].removeprefix(self._prefix) if len(of) == 1 and of[0].startswith(self._prefix) else ""
             value: Any = getattr(found, "value", None)
-            if column == ("channel",) and isinstance(found, EqualTo | In):
+            if column == "channel" and isinstance(found, EqualTo | In):
                 names = set(value if isinstance(found, In) else [value])
                 self._channels = names if self._channels is None else self._channels & names
-            elif column == ("sequence",) and type(found) in _BOUNDS:
+            elif column == "sequence" and type(found) in _BOUNDS:
                 _narrow(self._sequences, found, value)
-            elif column == ("timestamp",) and type(found) in _BOUNDS:
+            elif column == "timestamp" and type(found) in _BOUNDS:
                 _narrow(self._micros, found, _micros_of(value))
         return filters
 

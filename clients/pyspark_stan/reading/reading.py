@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Final
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, ServerError
 
 from pyspark_stan.options import SourceOptions
-from pyspark_stan.reading.decode import Decoder
 from pyspark_stan.reading.offsets import DataLossError
 from pyspark_stan.transport import PASSING, UnreachableError, client_of, forget
 from stan.errors import UNKNOWN_CHANNEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from pyspark_stan.reading.decode import Decoder
+    from pyspark_stan.reading.typed_decode import TypedDecoder
+
+    AnyDecoder = Decoder | TypedDecoder
 
     import pyarrow as pa
     from stan_client import Fetched
@@ -39,7 +43,7 @@ def note_loss(text: str, *, fail: bool) -> None:
     log.warning("%s: skipped, as failOnDataLoss=false says", text)
 
 
-def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartition") -> "Iterator[pa.RecordBatch]":
+def read_partition(options: SourceOptions, decoder: "AnyDecoder", part: "StanPartition") -> "Iterator[pa.RecordBatch]":
     """Yield the messages of *part* as record batches.
 
     Raises:
@@ -50,7 +54,7 @@ def read_partition(options: SourceOptions, decoder: Decoder, part: "StanPartitio
         yield from _read_range(options, decoder, each)
 
 
-def _read_range(options: SourceOptions, decoder: Decoder, part: "Range") -> "Iterator[pa.RecordBatch]":
+def _read_range(options: SourceOptions, decoder: "AnyDecoder", part: "Range") -> "Iterator[pa.RecordBatch]":
     reader = _Reader(options, part)
     failures = 0
     while reader.next <= reader.last:

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
     from stan_client.blocking import BlockingClient
 
+    from pyspark_stan.reading.reading import AnyDecoder
+    from pyspark_stan.reading.registry import Registered
+
 log: Final = logging.getLogger("pyspark_stan")
 
 IDLE_WAIT_S: Final = 0.05
@@ -45,8 +48,8 @@ Infos = Mapping[str, ChannelInfo]
 
 def stream_reader(options: Mapping[str, str], schema: "StructType") -> "StanStreamReader":
     """Return the reader of `spark.readStream`. Raises OptionsError."""
-    check_schema(schema)
-    return StanStreamReader(source_options(options, "stream"), schema)
+    found = source_options(options, "stream")
+    return StanStreamReader(found, columns_read(found, schema))
 
 
 class _Channels:
@@ -94,21 +97,53 @@ class _Channels:
         return patiently(self._options.connection, self._options.retries, self._options.retry_pause_s, call)
 
 
-def _read(options: SourceOptions, schema: "StructType", partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+class ReadColumns(NamedTuple):
+    """What a read returns."""
+
+    schema: "StructType"
+    registered: "tuple[Registered, ...]" = ()  # schemas of the channels, if the columns are theirs
+
+
+def columns_read(options: SourceOptions, schema: "StructType") -> ReadColumns:
+    """Return the columns of a read, for which the broker is asked if they are those of registered schemas.
+
+    Raises:
+        OptionsError: *schema* has columns that there are not. Others as of `patiently`.
+    """
+    if not options.typed:
+        check_schema(schema)
+        return ReadColumns(schema)
+    from pyspark_stan.reading.registry import check_typed, registered_for  # noqa: PLC0415 - of typed reads only
+
+    registered = registered_for(options)
+    check_typed(options, registered, schema)
+    return ReadColumns(schema, tuple(registered))
+
+
+def _read(options: SourceOptions, columns: ReadColumns, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
     if not isinstance(partition, StanPartition):
         return iter(())  # Spark's placeholder where there is no partition at all
-    from pyspark_stan.reading.decode import Decoder  # noqa: PLC0415 - only tasks need it
-    from pyspark_stan.reading.reading import read_partition  # noqa: PLC0415
+    from pyspark_stan.reading.reading import read_partition  # noqa: PLC0415 - only tasks need it
 
-    return read_partition(options, Decoder(schema), partition)
+    return read_partition(options, _decoder(options, columns), partition)
+
+
+def _decoder(options: SourceOptions, columns: ReadColumns) -> "AnyDecoder":
+    if columns.registered:
+        from pyspark_stan.reading.typed_decode import TypedDecoder  # noqa: PLC0415
+
+        return TypedDecoder(columns.schema, columns.registered, options)
+    from pyspark_stan.reading.decode import Decoder  # noqa: PLC0415
+
+    return Decoder(columns.schema)
 
 
 class StanBatchReader(DataSourceReader):
     """Reads channels once, up to an end that is determined when the query is planned."""
 
-    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+    def __init__(self, options: SourceOptions, columns: ReadColumns) -> None:
         self._options = options
-        self._schema = schema
+        self._columns = columns
 
     def partitions(self) -> Sequence[StanPartition]:
         """Return partitions of the messages that the broker has now. Raises OptionsError; others as of `patiently`."""
@@ -123,7 +158,7 @@ class StanBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
-        return _read(self._options, self._schema, partition)
+        return _read(self._options, self._columns, partition)
 
     def _ranges(self, infos: Infos, resolver: Resolver) -> list[Range]:
         options = self._options
@@ -140,9 +175,9 @@ class StanBatchReader(DataSourceReader):
 class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads channels for ever or, with the trigger availableNow, the messages that existed at the start."""
 
-    def __init__(self, options: SourceOptions, schema: "StructType") -> None:
+    def __init__(self, options: SourceOptions, columns: ReadColumns) -> None:
         self._options = options
-        self._schema = schema
+        self._columns = columns
         self._channels = _Channels(options)
         self._initial: Offset | None = None
         self._frozen: dict[str, ChannelInfo] | None = None  # with availableNow: the channels at the start
@@ -294,7 +329,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
-        return _read(self._options, self._schema, partition)
+        return _read(self._options, self._columns, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Handle Spark's notice that all batches before *end* are finished: report the position, if the consumer has a name."""

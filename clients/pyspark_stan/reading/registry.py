@@ -1,0 +1,141 @@
+"""The schemas that are registered for the channels of a read, and the columns which all of their versions have together."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pyspark_stan.options import OptionsError, SourceOptions
+from pyspark_stan.payloads.schema import MALFORMED, Format, PayloadSchema
+from pyspark_stan.payloads.types import ColumnType, ddl, merged_fields, parse_type
+from pyspark_stan.transport import patiently
+from stan.patterns import matches, overlap
+from stan.protocol.schemas.kinds import SchemaKind
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+    from stan_client.blocking import BlockingClient
+
+_FORMATS: Final[dict[int, Format]] = {SchemaKind.JSON: "json", SchemaKind.AVRO: "avro", SchemaKind.PROTOBUF: "protobuf"}
+
+
+class Registered(NamedTuple):
+    """The versions of the schema of one pattern of channels, by their numbers."""
+
+    pattern: str
+    versions: Mapping[int, PayloadSchema]
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest version, by which messages without a version are written."""
+        return max(self.versions)
+
+
+def registered_for(options: SourceOptions) -> list[Registered]:
+    """Ask the broker for the schemas of the channels that *options* read.
+
+    Raises:
+        OptionsError: a channel, or the whole pattern, has none. Others as of `patiently`.
+    """
+    statuses: list[Any] = []
+    complaints = []
+    for channel in options.channels or ("",):
+        found = patiently(
+            options.connection,
+            options.retries,
+            options.retry_pause_s,
+            lambda client, channel=channel: client.schemas(channel),  # type: ignore[misc]
+        )
+        if options.pattern:
+            found = [each for each in found if overlap(each.pattern.decode(), options.asked)]
+        if not found:
+            complaints.append(f"schema: none is registered for {channel or options.asked}")
+        statuses += found
+    if complaints:
+        raise OptionsError(complaints)
+    return grouped(statuses)
+
+
+def registered_of(client: "BlockingClient", channel: str) -> Registered | None:
+    """Return what is registered for *channel* now; None: nothing is."""
+    return next(iter(grouped(client.schemas(channel))), None)
+
+
+def grouped(statuses: Iterable[Any]) -> list[Registered]:
+    """Return the versions by their patterns; *statuses* are the broker's."""
+    found: dict[str, dict[int, PayloadSchema]] = {}
+    for each in statuses:
+        versions = found.setdefault(each.pattern.decode(), {})
+        versions[each.schema_version] = PayloadSchema(_FORMATS[each.kind], each.text, each.message.decode())
+    return [Registered(pattern, versions) for pattern, versions in sorted(found.items())]
+
+
+def for_channel(schemas: Iterable[Registered], channel: str) -> Registered | None:
+    """Return the schema whose pattern covers *channel*: at most one does."""
+    return next((each for each in schemas if matches(each.pattern, channel)), None)
+
+
+def typed_columns(options: SourceOptions, schemas: Iterable[Registered]) -> dict[str, ColumnType]:
+    """Return the columns of a typed read: those of all versions, then those about the message.
+
+    Raises:
+        OptionsError: a version has no columns, or a name is there twice for Spark.
+    """
+    complaints = []
+    found: dict[str, ColumnType] = {}
+    for each in schemas:
+        for number, schema in sorted(each.versions.items()):
+            try:
+                found = merged_fields(found, schema.columns())
+            except ValueError as error:
+                complaints.append(f"schema: version {number} of {each.pattern}: {error}")
+    about = _about(options)
+    lowered = [name.lower() for name in (*found, *about)]
+    complaints += [
+        f"schema: {name} is there twice, for Spark, in the registered versions and the columns {', '.join(about)}"
+        for name in found
+        if lowered.count(name.lower()) > 1
+    ]
+    if complaints:
+        raise OptionsError(complaints)
+    return {**found, **about}
+
+
+def check_typed(options: SourceOptions, schemas: Iterable[Registered], schema: "StructType") -> None:
+    """Refuse columns that a typed read does not have; it may have some of them only.
+
+    Raises:
+        OptionsError: has all mistakes in *schema*; others as of typed_columns.
+    """
+    known = typed_columns(options, schemas)
+    complaints = []
+    for field in schema:
+        kind = known.get(field.name)
+        said = field.dataType.simpleString()
+        if kind is None:
+            complaints.append(f"schema: no column {field.name}; there are {', '.join(known)}")
+        elif parse_type(said) != kind:
+            complaints.append(f"schema: {field.name} is {kind}, not {said}")
+    if complaints:
+        raise OptionsError(complaints)
+
+
+def _about(options: SourceOptions) -> dict[str, ColumnType]:
+    asked = {"_headers": options.headers, "_key": options.key, MALFORMED: options.malformed == "keep"}
+    return {name: kind for name, kind in ABOUT.items() if asked.get(name, True)}
+
+
+ABOUT: Final = {
+    "_channel": ColumnType("string"),
+    "_sequence": ColumnType("bigint"),
+    "_timestamp": ColumnType("timestamp"),
+    "_headers": ColumnType(
+        "array", (ColumnType("struct", (ColumnType("string"), ColumnType("binary")), ("key", "value")),)
+    ),
+    "_key": ColumnType("binary"),
+    MALFORMED: ColumnType("binary"),
+}
+"""Columns about the message, beside those of its payload."""
+
+
+def typed_schema(options: SourceOptions) -> str:
+    """Return the columns of a typed read as a schema in Spark's DDL syntax. Errors as of registered_for and typed_columns."""
+    return ddl(typed_columns(options, registered_for(options)))
