@@ -181,6 +181,10 @@ TOO_MANY_EXPIRING = (
 )
 UNKNOWN_MESSAGE = "stan: the channel has no message of this sequence"
 CHANNEL_DELETING = "stan: channel is being deleted"
+HAS_PARTS = "stan: a channel with parts is used by its parts, each with sequences of its own: {} to {}"
+A_PART = "stan: channel {} is a part of channel {}, and comes and goes with it"
+PART_NAME = "stan: only the parts of channel {} are called like this"
+OTHER_PART = "stan: the key of the message belongs to another part than {}: publish to channel {}"
 TOO_MANY_CLIENTS = "stan: maximum number of clients reached"
 TOO_MANY_REQUESTS = "stan: too many requests, try again later"
 TOO_MANY_CHANNELS = "too many channels"

@@ -52,7 +52,17 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.protocol": (
         *("proto", "channels", "frames", "secure", "features", "placement", "messages", "entries"),
         "dead_letters",
-        *("retries", "kernel", "compression", "schemas", "compaction", "requests", "user_subjects", "fetches"),
+        *(
+            "retries",
+            "kernel",
+            "compression",
+            "parted",
+            "schemas",
+            "compaction",
+            "requests",
+            "user_subjects",
+            "fetches",
+        ),
     ),
     "stan.core": (
         *("base", "state", "leader", "context", "requests", "publishing", "clients"),

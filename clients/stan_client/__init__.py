@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from stan_client.reading.group_consumer import GroupBatch, GroupConsumer
     from stan_client.reading.table import Table
     from stan_client.requests.admin import Admin, which
-    from stan_client.requests.requests import BatchAck, ChannelInfo, Committed, Cursor
+    from stan_client.requests.requests import BatchAck, ChannelInfo, Committed, Cursor, part_names
     from stan_client.subscribing.subscription import Subscription
 
 __all__ = [
@@ -135,6 +135,7 @@ __all__ = [
     "last_received",
     "new_only",
     "newest",
+    "part_names",
     "which",
 ]
 
@@ -149,7 +150,7 @@ _WHERE = {
     **dict.fromkeys(("NewMessage", "Published"), "messages.new_message"),
     **dict.fromkeys(("Start", "ago", "everything", "from_sequence", "from_time"), "positions"),
     **dict.fromkeys(("last_received", "new_only", "newest"), "positions"),
-    **dict.fromkeys(("BatchAck", "ChannelInfo", "Committed", "Cursor"), "requests.requests"),
+    **dict.fromkeys(("BatchAck", "ChannelInfo", "Committed", "Cursor", "part_names"), "requests.requests"),
     "Direct": "reading.direct",
     "Fetched": "reading.fetching",
     "Message": "messages.messages",

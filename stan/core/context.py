@@ -391,6 +391,13 @@ class BrokerContext:
         info = self.meta.channels.get(channel)
         return info.group if info is not None else self.home(channel)
 
+    def groups_of(self, channel: bytes) -> tuple[GroupId, ...]:
+        """The groups that publishes to a channel are for: that of the channel, or those of its parts."""
+        parted = self.meta.channels.parted.by_name
+        if not parted or channel not in parted:
+            return (self.group_number(channel),)
+        return tuple(map(self.group_number, parted[channel].names()))
+
     def home(self, channel: bytes) -> GroupId:
         """The group in which a channel is made that does not exist: that of the channel that it is placed by, or the one to which
         that is pinned, else by the hash of its name."""

@@ -41,6 +41,15 @@ GROUP_IDS_MAX = 4 * WINDOW_IDS_MAX
 """Ids that one group remembers; they take some 50 bytes of memory each."""
 
 # --- policies of delivery --------------------------------------------------------------------------------------------
+PARTS_MAX = 256
+"""Parts of one channel."""
+PARTED_MAX = 256
+"""Channels that have parts."""
+KEY_PATH_BYTES_MAX = 256
+KEY_PATH_NAMES_MAX = 8
+"""Of the path at which JSON data has the key of a message."""
+KEY_DATA_BYTES_MAX = 256 * KiB
+"""Longest data in which a key is looked for; that of a longer message is its client id."""
 PINS_MAX = 1_000
 """Channels that are pinned to a group; the metadata keeps them all in one row."""
 MOVES_MAX = 16

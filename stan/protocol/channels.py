@@ -1,5 +1,6 @@
 """Channel names: what is a name, and what NATS subjects are made of them (STAN-SPEC 1, 4.2). Pure."""
 
+import re
 from dataclasses import dataclass
 
 from stan.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX
@@ -11,6 +12,8 @@ OWN_INBOXES = b"_INBOX._STAN."
 REPLIES = ("_INBOX.", "_STAN.acks.")
 """Prefixes of the reply subjects of publishes, in all existing clients."""
 _ACKS = b"_STAN.acks."
+_PART_MARK = b".~"
+_PART = re.compile(rb"(.+)\.~(0|[1-9][0-9]{0,5})", re.DOTALL)
 _RESERVED = tuple(prefix.encode() for prefix in RESERVED)
 
 
@@ -94,6 +97,24 @@ def fetch_subjects(cluster_id: str) -> tuple[str, str]:
 def extension_subject(cluster_id: str) -> str:
     """The common prefix of the subjects of the extension's requests, which the original does not have."""
     return f"_STAN.x.{cluster_id}"
+
+
+def part_name(channel: bytes, number: int) -> bytes:
+    """The name of a part of a channel that has parts (stan.protocol.parted)."""
+    return b"%b%b%d" % (channel, _PART_MARK, number)
+
+
+def whole_and_part(name: bytes) -> tuple[bytes, int] | None:
+    """The channel of which *name* is a part, and the number of the part, if it is called like one; else None. Whether there is
+    such a channel is not looked at."""
+    found = _PART.fullmatch(name) if _PART_MARK in name else None
+    return None if found is None else (found[1], int(found[2]))
+
+
+def whole_of(name: bytes) -> bytes:
+    """The channel of which *name* is a part, if it is called like one; else *name* itself."""
+    found = whole_and_part(name)
+    return name if found is None else found[0]
 
 
 def publication(subject: bytes, payload: bytes, reply: bytes = b"") -> bytes:

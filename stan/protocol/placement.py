@@ -7,6 +7,7 @@ to n + 1 moves only 1 / (n + 1) of the names. The result is written into the reg
 from hashlib import blake2b
 
 from stan.invariant import invariant
+from stan.protocol.channels import whole_and_part
 from stan.types import GroupId
 
 _MASK = (1 << 64) - 1
@@ -24,6 +25,7 @@ def jump_hash(key: int, buckets: int) -> int:
 
 
 def channel_group(name: bytes, groups: int) -> GroupId:
-    """Group 1..groups of channel *name*."""
+    """Group 1..groups of channel *name*. The parts of a channel are in one group after the other, so that none has many more."""
+    name, number = whole_and_part(name) or (name, 0)
     key = int.from_bytes(blake2b(name, digest_size=8).digest(), "little")
-    return GroupId(1 + jump_hash(key, groups))
+    return GroupId(1 + (jump_hash(key, groups) + number) % groups)

@@ -380,6 +380,15 @@ class CoreHarness:
         """(sequence, redelivered count) of the messages an inbox got since the last call."""
         return [(m.sequence, m.redelivery_count) for m in (s.message for s in self.hear(inbox))]
 
+    def stored(self, name="foo", group=1):
+        """Data of every message of a channel, in order."""
+        uid = self.broker.context.meta.channels[name.encode()].uid
+        out = []
+        for base, count, _, records in self.indexes[group, uid].batches:
+            frames = kernel.frames(records, base, base, base + count - 1, b"x", 0)
+            out += [said.message.data for said in _split(frames)]
+        return out
+
 
 class Link:
     """A connection that is up and takes nothing."""
@@ -508,15 +517,6 @@ class Node(CoreHarness):
         """Bodies of the CHANGE entries in a group's log, progress as "progress"."""
         changes = [pb.GroupChange.FromString(body) for _, kind, body in self.logs[group] if kind == Kind.CHANGE]
         return [change.WhichOneof("change") or "progress" for change in changes]
-
-    def stored(self, name="foo", group=1):
-        """Data of every message of a channel, in order."""
-        uid = self.broker.context.meta.channels[name.encode()].uid
-        out = []
-        for base, count, _, records in self.indexes[group, uid].batches:
-            frames = kernel.frames(records, base, base, base + count - 1, b"x", 0)
-            out += [said.message.data for said in _split(frames)]
-        return out
 
     # --- frames -------------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ class FakeAdmin:
         self.all_schemas: list[pb.SchemaStatus] = []
         self.complaints: list[str] = []
         self.all_pins: list[pb.PinStatus] = []
+        self.all_parts: list[pb.PartedStatus] = []
         self.all_delayed: list[pb.DelayedMessage] = []
         self.all_nodes = Nodes(
             [pb.NodeStatus(groups=[pb.GroupStatus(group=number, role="leader") for number in (0, 1)])], []
@@ -72,6 +73,19 @@ class FakeAdmin:
         self._fail()
         self.asked.append(("pin_channel", channel, group))
         return pb.ChangeResponse(changed=1)
+
+    async def create_parts(self, channel: str, parts: int, *, key: str = "") -> pb.ChangeResponse:
+        self._fail()
+        self.asked.append(("create_parts", channel, parts, key))
+        return pb.ChangeResponse(changed=parts)
+
+    async def delete_parts(self, channel: str) -> pb.ChangeResponse:
+        self._fail()
+        self.asked.append(("delete_parts", channel))
+        return pb.ChangeResponse(changed=1)
+
+    async def parts(self, channel: str = "") -> list[pb.PartedStatus]:
+        return [one for one in self.all_parts if channel in ("", one.channel.decode())]
 
     async def schemas(self, _channel: str = "", *, pattern: str = "", **_: Any) -> list[pb.SchemaStatus]:
         self._fail()

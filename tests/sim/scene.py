@@ -17,6 +17,11 @@ NOTICED = 6 * SECOND
 """A client that dies, or that a fault cuts off, is given up by then."""
 
 
+def reader_of(channel):
+    """The client that reads a channel in the end."""
+    return "reader-" + re.sub(r"[^\w-]", "_", channel)
+
+
 class Scene:
     """One run."""
 
@@ -147,14 +152,14 @@ class Scene:
     def read_all(self):
         """Somebody reads every channel from its beginning."""
         for channel in self.channels:
-            reader = Subscriber(self, f"reader-{channel}", channel, f"reader-{channel}", "plain", in_flight=100)
+            reader = Subscriber(self, reader_of(channel), channel, reader_of(channel), "plain", in_flight=100)
             self.add(reader)
             reader.start()
         end = self.loop.now + 30 * SECOND
         while self.loop.now < end and not all(self._has_read(channel) for channel in self.channels):
             self.loop.run_until(self.loop.now + SECOND // 4)
         for channel in self.channels:
-            self.history.final[channel] = self._read_by(f"reader-{channel}")
+            self.history.final[channel] = self._read_by(reader_of(channel))
 
     def _read_by(self, reader):
         return [(d.sequence, d.value) for d in self.history.deliveries if d.sub.member == reader]
@@ -162,7 +167,7 @@ class Scene:
     def _has_read(self, channel):
         """Only if it is known how much there is."""
         last = max(self.history.surely_there(channel), default=0)
-        read = self._read_by(f"reader-{channel}")
+        read = self._read_by(reader_of(channel))
         return last > 0 and bool(read) and read[-1][0] >= last
 
     def digest_events(self):

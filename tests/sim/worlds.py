@@ -45,6 +45,8 @@ WORLDS = {
     "compaction": ("tests.sim.compaction_worlds", "NodeCompaction"),
     "cluster-compaction": ("tests.sim.compaction_worlds", "ClusterCompaction"),
     "consumer-groups": ("tests.sim.consumer_group_worlds", "ClusterConsumerGroup"),
+    "partitioned": ("tests.sim.parted_worlds", "NodeParted"),
+    "cluster-partitioned": ("tests.sim.parted_worlds", "ClusterParted"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
     "damage": ("tests.sim.damage_worlds", "NodeDamage"),
     "cluster-damage": ("tests.sim.damage_worlds", "ClusterDamage"),

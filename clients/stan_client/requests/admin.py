@@ -20,10 +20,12 @@ from google.protobuf.message import DecodeError, Message
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan_client.requests.requester import Requester
-from stan_client.requests.requests import raw
+from stan_client.requests.requests import part_names, raw
 
 NODES_PATIENCE_S: Final = 3.0
 """Wait for the answers of all nodes that should be there."""
+LEADERS_LOOK_AGAIN_S: Final = 0.05
+"""Pause before the leaders of new parts are asked again if they know them."""
 EVENTS_MAX: Final = 1000
 """Events that wait to be taken; older ones are dropped."""
 
@@ -133,6 +135,11 @@ class Admin:
         """The channels that are pinned to a group, by name."""
         request = pb.PinsRequest(version=1, max=page)
         return await self._listed("admin.pins", request, pb.PinsResponse, "pins", "channel")
+
+    async def parts(self, channel: str = "", *, page: int = 0) -> list[pb.PartedStatus]:
+        """The channels that have parts, by name; *channel*: only this one."""
+        request = pb.PartsRequest(channel=raw(channel), max=page)
+        return await self._listed("parts", request, pb.PartsResponse, "channels", "channel")
 
     async def schemas(
         self,
@@ -264,6 +271,22 @@ class Admin:
     async def create_channel(self, channel: str) -> pb.ChangeResponse:
         """Make a channel, if there is none yet."""
         return await self.change("create_channel", pb.CreateChannelRequest(version=1, channel=raw(channel)))
+
+    async def create_parts(self, channel: str, parts: int, *, key: str = "") -> pb.ChangeResponse:
+        """Make a channel with so many parts, if it is not there; *key*: where JSON data has the key of a message that comes
+        without one, `$.customer`. Returns when the leaders of all parts know it."""
+        request = pb.CreatePartsRequest(version=1, channel=raw(channel), parts=parts, key=raw(key))
+        answer = await self.change("create_parts", request)
+        names = {raw(name) for name in part_names(channel, parts)}
+        while names - {one.name for one in await self.channels(f"{channel}.*")}:
+            if not await self.parts(channel):
+                break  # deleted meanwhile
+            await asyncio.sleep(LEADERS_LOOK_AGAIN_S)
+        return answer
+
+    async def delete_parts(self, channel: str) -> pb.ChangeResponse:
+        """Remove a channel that has parts, with all of them; answered once that is decided."""
+        return await self.change("delete_parts", pb.DeletePartsRequest(version=1, channel=raw(channel)))
 
     async def delete_channel(self, channel: str, *, uid: int = 0) -> pb.ChangeResponse:
         """Remove a channel with its messages and subscriptions; only if it is still that one, with *uid*."""

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from stan.protocol.channels import part_name
 from stan.protocol.proto import extension_pb2 as pb
 from stan_client.requests.requester import Requester, covered, together
 from stan_client.transport.session import text_of
@@ -319,6 +320,11 @@ class RequestMethods:
             of_name = found.setdefault(text_of(cursor.name), {})
             of_name[text_of(cursor.channel)] = Cursor(cursor.sequence, cursor.last_sequence)
         return found
+
+
+def part_names(channel: str, parts: int) -> list[str]:
+    """The names of the parts of a channel that has so many."""
+    return [text_of(part_name(raw(channel), number)) for number in range(parts)]
 
 
 def raw(name: str) -> bytes:

@@ -9,6 +9,7 @@ from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.commands.channel_messages import get
+from stan.cli.commands.channel_parts import create, deleted_with_parts, parts
 from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
@@ -171,19 +172,6 @@ async def status_of(direct: stan_client.Direct, channel: str) -> pb.ChannelStatu
 # --- changes ----------------------------------------------------------------------------------------------------------------
 
 
-@app.command("create")
-@injected
-def create(channel: Channel, *, target: Target) -> None:
-    """Make a channel, empty; one that is there stays as it is."""
-    checked_channel(channel)
-
-    async def main(direct: stan_client.Direct) -> None:
-        answer = await direct.admin.create_channel(channel)
-        done(f"Channel {channel} is {'made' if answer.changed else 'there already'}.")
-
-    on_cluster(target, main)
-
-
 @app.command("pin")
 @injected
 def pin(
@@ -318,6 +306,8 @@ def delete(channel: Channel, *, target: Target, confirmation: Confirmation) -> N
     """Remove a channel with its messages, durables and queue groups."""
 
     async def main(direct: stan_client.Direct) -> None:
+        if await deleted_with_parts(direct, channel, confirmation):
+            return
         status = await status_of(direct, channel)
         cursors = await direct.admin.subscriptions(channel)
         readers = ", ".join(full_name(one) for one in cursors[:10] if one.kind != pb.PLAIN)
@@ -415,5 +405,7 @@ def _edited(**given: str) -> pb.Limits:
     return pb.Limits(**found)
 
 
+app.command("create")(create)
+app.command("parts")(parts)
 app.command("get")(get)
 app.command("verify")(verify)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from stan import limits
-from stan.core.context import BrokerContext
+from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.channel_lookup import ChannelLookup
@@ -21,7 +21,7 @@ from stan.core.state.group import GroupResult
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import below_newest, deleted_from
-from stan.errors import CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE
+from stan.errors import A_PART, CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE, go_quote
 from stan.protocol.channels import is_channel_name
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
@@ -160,6 +160,10 @@ class ChannelChanges:
             return
         if info is None or uid not in (0, info.uid):
             accepted.answer()
+            return
+        whole = self.context.meta.channels.parted.whole(name)
+        if whole != name:
+            accepted.refuse(A_PART.format(go_quote(text(name)), go_quote(text(whole))))
             return
         channel = self.channels.by_uid.get(info.uid)
         if (

@@ -173,6 +173,10 @@ class BrokerView:
         """The group of a channel."""
         return self._context.group_number(channel)
 
+    def groups_of(self, channel: bytes) -> tuple[GroupId, ...]:
+        """The groups that publishes to a channel are for: that of the channel, or those of its parts."""
+        return self._context.groups_of(channel)
+
     @property
     def faulty(self) -> Mapping[GroupId, str]:
         """Groups that are frozen until a restart because the program failed in them, and why."""

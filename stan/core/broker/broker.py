@@ -193,9 +193,15 @@ class Broker:
         """How far the log of a group has got with its channels that are compacted."""
         self.parts.timed.compacting.compacted(number, done)
 
+    def routed(self, batches: Iterable[Publishes]) -> Iterable[Publishes]:
+        """Publishes as they are to be handled: for a channel with parts those for each part."""
+        return self.parts.routing.routed(batches) if self.context.meta.channels.parted.by_name else batches
+
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
         publishes = self.parts.publishing.publishes
+        if self.context.meta.channels.parted.by_name:
+            batches = self.parts.routing.routed(batches)
         for batch in batches:
             try:
                 publishes(batch)

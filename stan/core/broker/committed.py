@@ -48,6 +48,9 @@ class CommittedEntries:
             self.parts.channels.unregistered(applied.deleted.uid)
             self.parts.channel_changes.unregistered(applied.deleted)
             self.parts.long_poll.unregistered(applied.deleted)
+        if applied.parted:
+            self.context.placement_changed()
+            self.parts.channels.parted_changed(applied.parted)
         if applied.created or applied.deleted is not None:
             self.parts.consumer_groups.channels_changed(applied)
         if applied.pins_changed or applied.pool_changed:

@@ -23,6 +23,7 @@ from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
+from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.publishing.staging import Staging
@@ -41,6 +42,7 @@ class BrokerParts:
     arrival_order: ArrivalOrder
     channels: LiveChannels
     publishing: Publishing
+    routing: PartRouting
     batching: Batching
     staging: Staging
     committing: Committing
@@ -85,6 +87,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         arrival_order=arrival_order,
         channels=channels,
         publishing=publishing,
+        routing=PartRouting(context),
         batching=Batching(context, channels, publishing),
         staging=Staging(context, channels, publishing),
         committing=Committing(context, channels, publishing),

@@ -35,6 +35,7 @@ def handlers(parts: BrokerParts) -> Mapping[str, Handler]:
         "finish": parts.staging.finish,
         "last_committed": parts.staging.last_committed,
         "consumer_group": parts.consumer_groups.heard,
+        "parts": parts.admin_members.parted.listed,
         "schemas": parts.admin_members.schemas.listed,
         **parts.channel_queries.handlers(),
         **{f"admin.{name}": handler for part in of_operators for name, handler in part.handlers().items()},

@@ -74,7 +74,7 @@ class PermissionAuthorizer:
             return False
         user = user_of(client.heartbeat_inbox)
         proven = self.with_users or sender[2] or not client.conn_id  # a client id alone is public
-        if proven and self.permissions.allows(user, client.client_id, Right.PUBLISH, channel):
+        if proven and self.permissions.allows(user, client.client_id, Right.PUBLISH, self._whole(channel)):
             return True
         self.refusal(user, client.client_id, Right.PUBLISH, channel)
         return False
@@ -105,10 +105,16 @@ class PermissionAuthorizer:
         """True if a subscription from before the start of this server may continue."""
         rights = (Right.SUBSCRIBE, Right.DURABLE) if durable else (Right.SUBSCRIBE,)
         user = user_of(client.heartbeat_inbox)
-        return all(self.permissions.allows(user, client.client_id, right, channel) for right in rights)
+        whole = self._whole(channel)
+        return all(self.permissions.allows(user, client.client_id, right, whole) for right in rights)
+
+    def _whole(self, channel: bytes) -> bytes:
+        """The channel whose rights count: of a part the one that it belongs to."""
+        return self.context.meta.channels.parted.whole(channel)
 
     def _refusal_of(self, user: str, client_id: bytes, rights: Iterable[Right], channel: bytes) -> str:
-        wrong = (right for right in rights if not self.permissions.allows(user, client_id, right, channel))
+        whole = self._whole(channel)
+        wrong = (right for right in rights if not self.permissions.allows(user, client_id, right, whole))
         return next((self.refusal(user, client_id, right, channel) for right in wrong), "")
 
     # --- requests ---------------------------------------------------------------------------------------------------------
@@ -211,7 +217,7 @@ class PermissionAuthorizer:
         return all(self._allows(user, kind, channel) for channel in reached)
 
     def _allows(self, user: str, kind: RequestKind, channel: bytes) -> bool:
-        return any(self.permissions.allows(user, b"", right, channel) for right in kind.rights)
+        return any(self.permissions.allows(user, b"", right, self._whole(channel)) for right in kind.rights)
 
     def _has_to_answer(self, kind: RequestKind, channel: bytes) -> bool:
         """True if this node has to answer that the request is refused for *channel*."""

@@ -95,7 +95,7 @@ class Subscribing:
     ) -> None:
         if not group.leads or group.leadership_epoch != epoch:
             return  # the next leader handles it
-        error = self._refusal(request) if new else NO_METADATA
+        error = (self._refusal(request) or self.channels.parts_refusal(request.subject)) if new else NO_METADATA
         if self.context.access.authorizer is not None and not error:
             error = self.context.access.authorizer.subscription_refusal(request, reply)
         if error:

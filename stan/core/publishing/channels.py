@@ -19,14 +19,16 @@ from stan.errors import (
     CHANNEL_RESTORING,
     DELAY_TARGET_DELAYED,
     DELAY_TARGET_ELSEWHERE,
+    HAS_PARTS,
     NO_DELAY_TARGET,
+    PART_NAME,
     TOO_MANY_CHANNELS,
     TOO_MANY_DELAYED,
     case_conflict,
     go_quote,
 )
 from stan.policies import OFF
-from stan.protocol.channels import folded
+from stan.protocol.channels import folded, whole_of
 from stan.protocol.frames import Publishes
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, Nanos, Sequence
@@ -158,11 +160,13 @@ class LiveChannels:
             if known[ChannelUid(uid)].group == number:
                 self.unregister(ChannelUid(uid))
         self.retain(channels)
+        self._drop_parts(channels)
 
     def take(self, infos: Iterable[ChannelInfo]) -> None:
         """Channels of a group that this node leads have come to it, or stay in it: they go on here."""
         channels = [self.add(info) for info in infos]
         self.retain(channels)
+        self._drop_parts(channels)
 
     def leave(self, info: ChannelInfo) -> LiveChannel | None:
         """A channel goes to another group: forget it. Returns what was known of it."""
@@ -240,14 +244,46 @@ class LiveChannels:
 
     def _refusal(self, name: bytes) -> str:
         meta = self.context.meta
+        if name in meta.channels.parted.by_name:
+            return self.parts_refusal(name)
+        if (reserved := meta.channels.parted.reserves(name)) and folded(name) != folded(reserved):
+            return PART_NAME.format(go_quote(text(reserved)))
+        if reserved:
+            return case_conflict(text(name), text(reserved))
         lower = folded(name)
-        other = meta.by_lower.get(lower) or next((o for o in self.opening if o != name and folded(o) == lower), None)
+        other = meta.channels.by_lower.get(lower) or next(
+            (o for o in self.opening if o != name and folded(o) == lower), None
+        )
         if other is not None:
             return case_conflict(text(name), text(other))
         maximum = self.context.config.limits.channels
         if maximum and len(meta.channels) + len(self.opening.keys() - {name}) >= maximum:
             return TOO_MANY_CHANNELS
         return ""
+
+    def parts_refusal(self, name: bytes) -> str:
+        """Why a channel is not there that is asked for by its own name: it has parts; "" if it has none."""
+        parted = self.context.meta.channels.parted.by_name.get(name)
+        if parted is None:
+            return ""
+        first, *_, last = (go_quote(text(part)) for part in parted.names())
+        return HAS_PARTS.format(first, last)
+
+    def parted_changed(self, name: bytes) -> None:
+        """A channel has got parts, so that it is not made itself, or its parts are to be deleted."""
+        for asked in [one for one in self.opening if self.context.meta.channels.parted.reserves(one)]:
+            self._opened(asked, None, self._refusal(asked))
+        found = self.context.meta.channels.parted.by_name.get(name)
+        if found is not None and found.row.dropping:
+            self._drop_parts([channel for part in found.names() if (channel := self.by_name.get(part)) is not None])
+
+    def _drop_parts(self, channels: Iterable[LiveChannel]) -> None:
+        """Delete those of *channels* that are parts of channels which are being deleted."""
+        parted = self.context.meta.channels.parted.by_part
+        for channel in channels:
+            found = parted.get(channel.info.name)
+            if found is not None and found[0].row.dropping and not channel.deleting:
+                self.delete(channel)
 
     def _created(self, name: bytes, result: object, error: str) -> None:
         if name in self.opening:  # not registered
@@ -421,7 +457,9 @@ class LiveChannels:
         return True
 
     def _limits_of(self, info: ChannelInfo) -> ChannelLimits:
-        configured = self.context.config.limits.for_channel(text(info.name))
+        configured = self.context.config.limits.for_channel(text(whole_of(info.name)))
+        if info.name in self.context.meta.channels.parted.by_part:
+            configured = replace(configured, inactivity_ns=0)
         found = self.context.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
         policy = self.context.policies.of(info.name, b"")
         if policy.ttl:
@@ -443,7 +481,7 @@ class LiveChannels:
         if asked == OFF and later == OFF:
             self.schemas.pop(info.uid, None)
         else:
-            self.schemas[info.uid] = (asked, info.name) if asked != OFF else (later, target)
+            self.schemas[info.uid] = (asked, whole_of(info.name)) if asked != OFF else (later, target)
 
     def delay_refusal(self, channel: LiveChannel, count: int) -> str:
         """Why *count* messages more cannot be delayed in a channel; "" if they can, or if it has no delay."""
@@ -529,8 +567,14 @@ class LiveChannels:
             self.context.note("ERR", f"Unable to delete channel {go_quote(text(channel.info.name))}: {error}")
             channel.deleting = False
             self.watch_idle(channel)
+            again = self.context.clock.now + limits.FORWARD_INTERVAL
+            self.context.timers.at(again, lambda _now: self._drop_parts(self._led(channel)))
             return
         self.unregister(channel.info.uid)
+
+    def _led(self, channel: LiveChannel) -> list[LiveChannel]:
+        """A channel, if this node leads it still."""
+        return [channel] if self.by_uid.get(channel.info.uid) is channel else []
 
     def unregister(self, uid: ChannelUid) -> None:
         """Remove a channel that its group has dropped from the registry; `unregistered` is called once that is applied."""

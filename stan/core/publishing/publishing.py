@@ -364,8 +364,8 @@ class Publishing:
         self.blocked_bytes[group] -= len(batch.bodies)
         if channel is not None:
             self._take_into(channel, batch)
-        elif error == NO_METADATA:
-            self._refuse_for_now(batch.acks, error)
+        elif error == NO_METADATA or batch.channel in self.context.meta.channels.parted.by_name:
+            self._refuse_for_now(batch.acks, error)  # it has got parts meanwhile, whose leaders may have taken it
         else:
             self._refuse(batch.acks, error)
 

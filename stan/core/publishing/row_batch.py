@@ -96,9 +96,12 @@ def _fault(rows: bytes, count: int, cluster_level: int) -> str:
     return ""
 
 
+_ABOUT_PARTS = tuple(error.partition("{")[0] for error in (errors.HAS_PARTS, errors.PART_NAME))
+
+
 def can_open_later(error: str) -> bool:
     """True if *error*, with which `LiveChannels.open` failed, may pass."""
-    return error != errors.TOO_MANY_CHANNELS and not error.startswith(errors.CASE_CONFLICT)
+    return error != errors.TOO_MANY_CHANNELS and not error.startswith((errors.CASE_CONFLICT, *_ABOUT_PARTS))
 
 
 def sealed_size(channel: bytes, size: int, count: int) -> int:

@@ -155,6 +155,14 @@ _ROWS: Final = (
         (Right.SUBSCRIBE, Right.PUBLISH, *_LOOK),
         INVALID_QUESTION,
     ),
+    RequestKind(
+        "parts",
+        admin.PartsRequest,
+        admin.PartsResponse,
+        Scope.METADATA,
+        (Right.SUBSCRIBE, Right.PUBLISH, *_LOOK),
+        INVALID_QUESTION,
+    ),
     RequestKind("cursors", extension.CursorsRequest, extension.CursorsResponse, Scope.LEADERS, _READ, INVALID_QUESTION),
     RequestKind(
         "batch",
@@ -219,6 +227,8 @@ _ROWS: Final = (
     _changing("raise_level", admin.RaiseLevelRequest, Scope.METADATA, event=False),
     _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA),
     _changing("pin_channel", admin.PinChannelRequest, Scope.METADATA),
+    _changing("create_parts", admin.CreatePartsRequest, Scope.METADATA),
+    _changing("delete_parts", admin.DeletePartsRequest, Scope.METADATA),
     _changing("add_schema", admin.AddSchemaRequest, Scope.METADATA),
     _changing("remove_schema", admin.RemoveSchemaRequest, Scope.METADATA),
     _changing("grow_pool", admin.GrowPoolRequest, Scope.METADATA),

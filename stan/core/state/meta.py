@@ -9,13 +9,15 @@ from typing import NamedTuple
 
 from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups
+from stan.core.state.parted import UNKNOWN_PARTED, PartedChannels
+from stan.core.state.parted import refusal as parted_refusal
 from stan.core.state.policies import TOO_MANY, with_policy
 from stan.core.state.pool import POOL_CHANGED, with_growth, with_open_pool
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
-from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS
+from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS, go_quote
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
 from stan.policies import LEVEL_TOO_LOW, level_refusal
-from stan.protocol.channels import folded
+from stan.protocol.channels import folded, part_name
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
 
@@ -84,6 +86,7 @@ class ClusterChanges:
     schemas_changed: bool = False
     pool_changed: bool = False  # names of channels are hashed over more groups now
     pause_changed: bool = False  # channels no longer move by themselves, or do again
+    parted: bytes = b""  # a channel that has got parts, or whose parts are to be deleted
 
 
 @dataclass(slots=True)
@@ -119,6 +122,15 @@ class DirtyMeta:
     info: bool = False
 
 
+class ChannelsByName(dict[bytes, ChannelInfo]):
+    """Channels by name; the names of channels by their lower case; and which channels have parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_lower: dict[bytes, bytes] = {}
+        self.parted = PartedChannels()
+
+
 class ChannelsByUid(dict[ChannelUid, ChannelInfo]):
     """Channels by uid, and those of them that are being moved between groups."""
 
@@ -138,9 +150,8 @@ class MetaMachine:
     info: pb.ClusterInfo | None = None
     clients: dict[bytes, Client] = field(default_factory=dict)
     by_conn: dict[bytes, Client] = field(default_factory=dict)
-    channels: dict[bytes, ChannelInfo] = field(default_factory=dict)
+    channels: ChannelsByName = field(default_factory=ChannelsByName)
     by_uid: ChannelsByUid = field(default_factory=ChannelsByUid)
-    by_lower: dict[bytes, bytes] = field(default_factory=dict)
     pins: dict[bytes, GroupId] = field(default_factory=dict)  # as `info` has them: the group of channels by name
     next_uid: int = 1
     applied: int = 0  # RaftIndex of the newest applied entry
@@ -161,10 +172,8 @@ class MetaMachine:
                 result = self._connect(change.connect, index)
             case "disconnect":
                 result = self._disconnect(change.disconnect)
-            case "create_channels":
-                result = self._create(change.create_channels)
-            case "delete_channel":
-                result = self._delete(ChannelUid(change.delete_channel.uid))
+            case "create_channels" | "delete_channel" | "create_parted" | "drop_parted" as kind:
+                result = self._register(kind, change)
             case "heartbeat":
                 result = self._heartbeat(change.heartbeat)
             case "consumer_group":
@@ -409,10 +418,23 @@ class MetaMachine:
         if self.by_conn.get(old.conn_id) is old:
             del self.by_conn[old.conn_id]
 
+    def _register(self, kind: str, change: pb.MetaChange) -> MetaResult:
+        """Apply a change of which channels there are."""
+        match kind:
+            case "create_channels":
+                return self._create(change.create_channels)
+            case "create_parted":
+                return self._create_parted(change.create_parted)
+            case "drop_parted":
+                return self._drop_parted(change.drop_parted.name)
+        return self._delete(ChannelUid(change.delete_channel.uid))
+
     def _create(self, create: pb.CreateChannels) -> MetaResult:
         result = MetaResult()
         for row in create.channels:
-            if row.name in self.channels or folded(row.name) in self.by_lower:
+            if row.name in self.channels or folded(row.name) in self.channels.by_lower:
+                continue
+            if self.channels.parted.reserves(row.name):
                 continue
             if create.channels_max and len(self.channels) >= create.channels_max:
                 result.error = TOO_MANY_CHANNELS
@@ -424,15 +446,35 @@ class MetaMachine:
             result.created.append(self.load_channel(row, dirty=True))
         return result
 
+    def _create_parted(self, create: pb.CreateParted) -> MetaResult:
+        """Make a channel with its parts, or nothing of it."""
+        error = parted_refusal(create, self.channels.parted, self.channels.by_lower, self.level)
+        if error:
+            return MetaResult(error=error)
+        self.channels.parted.take(pb.PartedChannel(name=create.name, parts=len(create.groups), key=create.key))
+        result = MetaResult(parted=create.name)
+        for number, group in enumerate(create.groups):
+            name = part_name(create.name, number)
+            row = pb.Channel(name=name, uid=self.next_uid, group=self.pins.get(name, group))
+            result.created.append(self.load_channel(row, dirty=True))
+        return result
+
+    def _drop_parted(self, name: bytes) -> MetaResult:
+        if name not in self.channels.parted.by_name:
+            return MetaResult(error=UNKNOWN_PARTED.format(go_quote(name.decode("utf-8", "surrogateescape"))))
+        self.channels.parted.drop(name)
+        return MetaResult(parted=name)
+
     def _delete(self, uid: ChannelUid) -> MetaResult:
         info = self.by_uid.pop(uid, None)
         if info is None:
             return MetaResult()
         del self.channels[info.name]
-        del self.by_lower[folded(info.name)]
+        del self.channels.by_lower[folded(info.name)]
         self.dirty.channels.add(uid)
         self.moving.discard(uid)
         self.consumer_groups.drop_channel(uid)
+        self.channels.parted.lose(info.name, self.channels)
         return MetaResult(deleted=info)
 
     # --- rows -----------------------------------------------------------------------------------------------------
@@ -465,7 +507,7 @@ class MetaMachine:
             self.moving.add(info.uid)
         self.channels[info.name] = info
         self.by_uid[info.uid] = info
-        self.by_lower[folded(info.name)] = info.name
+        self.channels.by_lower[folded(info.name)] = info.name
         self.next_uid = max(self.next_uid, info.uid + 1)
         if dirty:
             self.dirty.channels.add(info.uid)
@@ -505,7 +547,11 @@ class MetaMachine:
             [(client_id, self.client_row(client_id)) for client_id in sorted(self.dirty.clients)],
             [(uid, self.channel_row(ChannelUid(uid))) for uid in self.dirty.channels],
             self.next_uid,
-            [*self.consumer_groups.take_changed_rows(), *self.schemas.take_changed_rows()],
+            [
+                *self.consumer_groups.take_changed_rows(),
+                *self.schemas.take_changed_rows(),
+                *self.channels.parted.take_changed_rows(),
+            ],
         )
         self.dirty.info, self.dirty.clients, self.dirty.channels = False, set(), set()
         return rows
@@ -517,6 +563,7 @@ class MetaMachine:
         self.dirty.channels.update(self.by_uid)
         self.consumer_groups.dirty.update(self.consumer_groups.by_name)
         self.schemas.touch_all()
+        self.channels.parted.touch_all()
 
     def snapshot(self, snapshot: pb.Snapshot) -> None:
         """Write the whole state into *snapshot*, in an order that depends on the state alone."""
@@ -527,6 +574,7 @@ class MetaMachine:
         snapshot.next_id = self.next_uid
         self.consumer_groups.snapshot(snapshot)
         self.schemas.snapshot(snapshot)
+        self.channels.parted.snapshot(snapshot)
 
     def restore(self, snapshot: pb.Snapshot) -> None:
         """Load the state of *snapshot*; call on a new machine."""
@@ -542,4 +590,6 @@ class MetaMachine:
                 self.consumer_groups.load(row.key, row.state)
             elif row.kind == Schemas.KIND:
                 self.schemas.load(row.key, row.state)
+            elif row.kind == PartedChannels.KIND:
+                self.channels.parted.load(row.state)
         self.applied = snapshot.applied_index

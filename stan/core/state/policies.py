@@ -11,6 +11,7 @@ from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
 from stan.policies import OPTIONS, PolicyRule, at_level, in_order, options_of, set_options
+from stan.protocol.channels import whole_of
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
@@ -118,8 +119,8 @@ class Policies:
         return None if found == DEFAULT else shown_policy(found)
 
     def concerning(self, channel: bytes, name: bytes) -> list[PolicyRule]:
-        """The policies that `of` merges, in this order."""
-        where, who = channel.decode("utf-8", "surrogateescape"), name.decode("utf-8", "surrogateescape")
+        """The policies that `of` merges, in this order; of a part of a channel those of the channel."""
+        where, who = whole_of(channel).decode("utf-8", "surrogateescape"), name.decode("utf-8", "surrogateescape")
         return [rule for rule in self.rules if rule.concerns(where, who)]
 
     def _merged(self, channel: bytes, name: bytes) -> DeliveryPolicy:

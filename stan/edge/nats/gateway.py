@@ -287,7 +287,7 @@ class Gateway:
             return
         view = self.broker.view
         scope, keyed, led = self.scope, True, frozenset((*view.acked(group), group + ACK_GROUPS))
-        take = GroupFilter(group, view.group_number) if channels is None else ChosenChannels(channels)
+        take = GroupFilter(group, view.groups_of) if channels is None else ChosenChannels(channels)
         steps: list[Publishes | Acks | Verdicts | Frame] = []
         forgotten, recent = self.replay_buffer.forgotten(group), Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
         unknown = view.unknown_until(group)
@@ -304,7 +304,11 @@ class Gateway:
                     steps.append(Verdicts(scan.verdicts))
                 if arrived_at <= forgotten:
                     continue
-                steps += [one for one in scan.publishes if arrived_at > unknown.get(one.channel, 0)]
+                steps += [
+                    one
+                    for one in self.broker.routed(scan.publishes)
+                    if arrived_at > unknown.get(one.channel, 0) and take[one.channel]
+                ]
                 if arrived_at > recent:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                     if channels is not None:

@@ -7,6 +7,7 @@ channels by partitions each handle their own.
 from collections.abc import Callable
 
 from stan.core.boundary.view import BrokerView
+from stan.protocol.channels import whole_of
 from stan.protocol.user_subjects import rules
 from stan.remembered import Remembered
 from stan.types import GroupId
@@ -41,35 +42,35 @@ class ScanScope:
 
 
 class ChannelFilter(Remembered[bytes, bool]):
-    """By channel: True if this node leads the channel's group and takes publishes. `clear` when a leadership begins or ends; the
-    broker clears it when channels may be in other groups."""
+    """By channel: True if this node leads the channel's group, or that of a part, and takes publishes. `clear` when a leadership
+    begins or ends; the broker clears it when channels may be in other groups."""
 
     def __init__(self, view: BrokerView) -> None:
         super().__init__()
         self._view = view
 
     def __missing__(self, channel: bytes) -> bool:
-        return self.remember(channel, self._view.leads(self._view.group_number(channel)), len(channel))
+        return self.remember(channel, any(map(self._view.leads, self._view.groups_of(channel))), len(channel))
 
 
 class GroupFilter(dict[bytes, bool]):
-    """By channel: True if the channel belongs to the given group."""
+    """By channel: True if the channel belongs to the given group, or a part of it does."""
 
-    def __init__(self, group: GroupId, number_of: Callable[[bytes], GroupId]) -> None:
+    def __init__(self, group: GroupId, groups_of: Callable[[bytes], tuple[GroupId, ...]]) -> None:
         super().__init__()
         self._group = group
-        self._number_of = number_of
+        self._groups_of = groups_of
 
     def __missing__(self, channel: bytes) -> bool:
-        found = self[channel] = self._number_of(channel) == self._group
+        found = self[channel] = self._group in self._groups_of(channel)
         return found
 
 
 class ChosenChannels(dict[bytes, bool]):
-    """By channel: True if it is one of those that were chosen."""
+    """By channel: True if it is one of those that were chosen, or one of them may be a part of it."""
 
     def __init__(self, channels: frozenset[bytes]) -> None:
-        super().__init__(dict.fromkeys(channels, True))
+        super().__init__(dict.fromkeys((*channels, *map(whole_of, channels)), True))
 
     def __missing__(self, channel: bytes) -> bool:
         return self.setdefault(channel, False)

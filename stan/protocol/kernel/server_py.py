@@ -488,8 +488,11 @@ def _slot_of(record: bytes) -> int:
                 key = record[start:stop]
     except ValueError:
         return NO_SLOT
-    if not key:
-        return NO_SLOT
+    return slot_of_key(key) if key else NO_SLOT
+
+
+def slot_of_key(key: bytes) -> int:
+    """The slot of a key, as `slots` tells it of a message with that key; off the hot path."""
     hashed = _FNV_BASIS
     for byte in key:
         hashed = (hashed ^ byte) * _FNV_PRIME & 0xFFFFFFFF
@@ -868,3 +871,38 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
         kept.times.append((_time(publishes.times.dues, at), _time(publishes.times.ttls, at)))
     kept.payload_bytes = publishes.payload_bytes
     return kept.publishes(), b"".join(refused)
+
+
+def divide(publishes: Publishes, numbers: Seq[int]) -> dict[int, Publishes]:
+    """The messages of a batch by a number that each has, every group in the order of the batch; only for batches that are
+    divided among the parts of a channel.
+
+    Args:
+        publishes: left as it is. Each group is called after its channel, and has its share of payload_bytes.
+        numbers: one for each message.
+    """
+    groups: dict[int, _Group] = {}
+    acks = _ack_frames(publishes.acks)
+    owners = publishes.owners or bytes(2 * publishes.count)
+    replied = publishes.replied or b"\1" * publishes.count
+    messages = zip(numbers, _OWNER.iter_unpack(owners), replied, _records(publishes.bodies), strict=True)
+    for at, (number_of, (owner,), answer, (start, end)) in enumerate(messages):
+        group = groups.get(number_of)
+        if group is None:
+            group = groups[number_of] = _Group(publishes.channel, publishes.user)
+        if answer:
+            ack_start, ack_end, _, payload = next(acks)
+            group.acks.append(publishes.acks[ack_start:ack_end])
+            group.numbered |= publishes.numbered and _has_room(payload)
+        group.count += 1
+        group.bodies.append(publishes.bodies[start - 4 : end])
+        place = group.publishers.setdefault(publishes.publishers[owner], len(group.publishers))
+        group.owners.append(_OWNER.pack(place))
+        group.replied.append(b"\1" if answer else b"\0")
+        if publishes.keys:
+            group.keys.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
+        group.times.append((_time(publishes.times.dues, at), _time(publishes.times.ttls, at)))
+        group.payload_bytes += end - start
+    for group in groups.values():
+        group.payload_bytes = publishes.payload_bytes * group.payload_bytes // max(len(publishes.bodies), 1)
+    return {number_of: group.publishes() for number_of, group in groups.items()}

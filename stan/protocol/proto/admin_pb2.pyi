@@ -1084,6 +1084,60 @@ class PauseMovesRequest(_message.Message):
     paused: bool
     def __init__(self, version: _Optional[int] = ..., paused: bool = ...) -> None: ...
 
+class CreatePartsRequest(_message.Message):
+    __slots__ = ("version", "channel", "parts", "key")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    parts: int
+    key: bytes
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., parts: _Optional[int] = ..., key: _Optional[bytes] = ...) -> None: ...
+
+class DeletePartsRequest(_message.Message):
+    __slots__ = ("version", "channel")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ...) -> None: ...
+
+class PartsRequest(_message.Message):
+    __slots__ = ("channel", "after", "max")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    after: bytes
+    max: int
+    def __init__(self, channel: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
+
+class PartsResponse(_message.Message):
+    __slots__ = ("error", "retry", "channels", "more")
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    error: bytes
+    retry: bool
+    channels: _containers.RepeatedCompositeFieldContainer[PartedStatus]
+    more: bool
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., channels: _Optional[_Iterable[_Union[PartedStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
+
+class PartedStatus(_message.Message):
+    __slots__ = ("channel", "parts", "key", "deleting")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DELETING_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    parts: int
+    key: bytes
+    deleting: bool
+    def __init__(self, channel: _Optional[bytes] = ..., parts: _Optional[int] = ..., key: _Optional[bytes] = ..., deleting: bool = ...) -> None: ...
+
 class PinsRequest(_message.Message):
     __slots__ = ("version", "after", "max")
     VERSION_FIELD_NUMBER: _ClassVar[int]

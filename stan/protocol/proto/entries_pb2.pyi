@@ -139,7 +139,7 @@ class Subscription(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., cursor_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., pending: _Optional[_Iterable[int]] = ..., last_sent: _Optional[int] = ..., reply: _Optional[bytes] = ..., joined: _Optional[int] = ..., counts: _Optional[_Iterable[int]] = ..., replica: _Optional[bytes] = ..., served_by: _Optional[bytes] = ..., served_since: _Optional[int] = ..., server_instance: _Optional[int] = ..., ack_group: _Optional[int] = ...) -> None: ...
 
 class MetaChange(_message.Message):
-    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "move_question")
+    __slots__ = ("connect", "disconnect", "create_channels", "delete_channel", "cluster_info", "heartbeat", "nodes", "raise_level", "consumer_group", "set_policy", "pin_channel", "schema", "grow_pool", "open_pool", "begin_move", "end_move", "pause_moves", "move_question", "create_parted", "drop_parted")
     CONNECT_FIELD_NUMBER: _ClassVar[int]
     DISCONNECT_FIELD_NUMBER: _ClassVar[int]
     CREATE_CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,8 @@ class MetaChange(_message.Message):
     END_MOVE_FIELD_NUMBER: _ClassVar[int]
     PAUSE_MOVES_FIELD_NUMBER: _ClassVar[int]
     MOVE_QUESTION_FIELD_NUMBER: _ClassVar[int]
+    CREATE_PARTED_FIELD_NUMBER: _ClassVar[int]
+    DROP_PARTED_FIELD_NUMBER: _ClassVar[int]
     connect: Connect
     disconnect: Disconnect
     create_channels: CreateChannels
@@ -176,7 +178,9 @@ class MetaChange(_message.Message):
     end_move: EndMove
     pause_moves: bool
     move_question: MoveQuestion
-    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., move_question: _Optional[_Union[MoveQuestion, _Mapping]] = ...) -> None: ...
+    create_parted: CreateParted
+    drop_parted: DropParted
+    def __init__(self, connect: _Optional[_Union[Connect, _Mapping]] = ..., disconnect: _Optional[_Union[Disconnect, _Mapping]] = ..., create_channels: _Optional[_Union[CreateChannels, _Mapping]] = ..., delete_channel: _Optional[_Union[DeleteChannel, _Mapping]] = ..., cluster_info: _Optional[_Union[ClusterInfo, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., nodes: _Optional[_Union[Nodes, _Mapping]] = ..., raise_level: _Optional[int] = ..., consumer_group: _Optional[_Union[ConsumerGroupChange, _Mapping]] = ..., set_policy: _Optional[_Union[Policy, _Mapping]] = ..., pin_channel: _Optional[_Union[Pin, _Mapping]] = ..., schema: _Optional[_Union[SchemaChange, _Mapping]] = ..., grow_pool: _Optional[_Union[GrowPool, _Mapping]] = ..., open_pool: _Optional[int] = ..., begin_move: _Optional[_Union[BeginMove, _Mapping]] = ..., end_move: _Optional[_Union[EndMove, _Mapping]] = ..., pause_moves: bool = ..., move_question: _Optional[_Union[MoveQuestion, _Mapping]] = ..., create_parted: _Optional[_Union[CreateParted, _Mapping]] = ..., drop_parted: _Optional[_Union[DropParted, _Mapping]] = ...) -> None: ...
 
 class ClusterInfo(_message.Message):
     __slots__ = ("cluster_id", "raft_groups", "nuid", "nodes", "level", "policies", "pins", "pool", "moves_paused")
@@ -405,6 +409,36 @@ class Pauses(_message.Message):
     PAUSES_FIELD_NUMBER: _ClassVar[int]
     pauses: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, pauses: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class PartedChannel(_message.Message):
+    __slots__ = ("name", "parts", "key", "dropping")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    DROPPING_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    parts: int
+    key: bytes
+    dropping: bool
+    def __init__(self, name: _Optional[bytes] = ..., parts: _Optional[int] = ..., key: _Optional[bytes] = ..., dropping: bool = ...) -> None: ...
+
+class CreateParted(_message.Message):
+    __slots__ = ("name", "key", "groups", "channels_max")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
+    CHANNELS_MAX_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    key: bytes
+    groups: _containers.RepeatedScalarFieldContainer[int]
+    channels_max: int
+    def __init__(self, name: _Optional[bytes] = ..., key: _Optional[bytes] = ..., groups: _Optional[_Iterable[int]] = ..., channels_max: _Optional[int] = ...) -> None: ...
+
+class DropParted(_message.Message):
+    __slots__ = ("name",)
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    name: bytes
+    def __init__(self, name: _Optional[bytes] = ...) -> None: ...
 
 class Nodes(_message.Message):
     __slots__ = ("names", "version", "changed", "labels")

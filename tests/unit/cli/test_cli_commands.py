@@ -277,6 +277,21 @@ def test_channels_are_pinned_and_pins_listed(servers):
     assert json.loads(stan("channel", "pins", "--json").stdout)["pins"][0]["group"] == 3
 
 
+def test_channels_are_made_with_parts_and_deleted_with_them(servers):
+    assert "No channel has parts" in stan("channel", "parts").stdout
+    assert "with 4 parts, sales.~0 to sales.~3, is made" in stan("channel", "create", "sales", "--parts", "4").stdout
+    stan("channel", "create", "clicks", "--parts", "2", "--key", "$.user.id")
+    for wrong in (("--parts", "1"), ("--key", "$.a"), ("--parts", "3", "--key", "a"), ("--parts", "257")):
+        assert stan("channel", "create", "orders", *wrong).exit_code == 2, wrong
+    assert servers.admin.asked == [("create_parts", "sales", 4, ""), ("create_parts", "clicks", 2, "$.user.id")]
+    servers.admin.all_parts = [pb.PartedStatus(channel=b"sales", parts=4, key=b"$.id")]
+    assert "$.id" in stan("channel", "parts").stdout
+    assert json.loads(stan("channel", "parts", "--json").stdout)["channels"][0]["parts"] == 4
+    asked = stan("channel", "delete", "sales", "--yes")
+    assert "deleted, with its parts" in asked.stdout
+    assert servers.admin.asked[-1] == ("delete_parts", "sales")
+
+
 def test_the_pool_of_groups_grows(servers):
     servers.admin.all_nodes = told = cluster()
     told.missing.clear()

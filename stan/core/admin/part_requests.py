@@ -1,0 +1,81 @@
+"""Requests about channels with parts, answered by the leader of the metadata: make one, delete one, list them."""
+
+from stan import errors, limits
+from stan.core.context import BrokerContext, text
+from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
+from stan.core.state.parted import HAS_OTHER_PARTS, NOT_THAT_MANY_PARTS, UNKNOWN_PARTED, refusal
+from stan.errors import go_quote
+from stan.protocol.channels import part_name
+from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto import entries_pb2 as entries
+
+
+class PartRequests:
+    """Handles requests about channels with parts."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request of operators, by name."""
+        return {"create_parts": self._create, "delete_parts": self._delete}
+
+    def _create(self, accepted: AcceptedRequest) -> None:
+        request: pb.CreatePartsRequest = accepted.request
+        meta, name = self.context.meta, go_quote(text(request.channel))
+        known = meta.channels.parted.by_name.get(request.channel)
+        if meta.info is None:
+            accepted.busy()
+        elif known is not None and known.row.dropping:
+            accepted.refuse(errors.CHANNEL_DELETING, retry=True)
+        elif known is not None and (known.parts, known.row.key) != (request.parts, request.key):
+            accepted.refuse(HAS_OTHER_PARTS.format(name, known.parts))
+        elif known is not None:
+            accepted.answer(changed=0)
+        elif request.parts > limits.PARTS_MAX:
+            accepted.refuse(NOT_THAT_MANY_PARTS)
+        else:
+            create = self._change(request)
+            error = refusal(create, meta.channels.parted, meta.channels.by_lower, meta.level)
+            if error:
+                accepted.refuse(error)
+            else:
+                accepted.change_meta(lambda _result: {"changed": request.parts}, create_parted=create)
+
+    def _change(self, request: pb.CreatePartsRequest) -> entries.CreateParted:
+        return entries.CreateParted(
+            name=request.channel,
+            key=request.key,
+            groups=[self.context.home(part_name(request.channel, number)) for number in range(request.parts)],
+            channels_max=self.context.config.limits.channels,
+        )
+
+    def _delete(self, accepted: AcceptedRequest) -> None:
+        channel = accepted.request.channel
+        known = self.context.meta.channels.parted.by_name.get(channel)
+        if self.context.meta.info is None:
+            accepted.busy()
+        elif known is None:
+            accepted.refuse(UNKNOWN_PARTED.format(go_quote(text(channel))))
+        elif known.row.dropping:
+            accepted.answer(changed=0)
+        else:
+            accepted.change_meta(lambda _result: {"changed": known.parts}, drop_parted=entries.DropParted(name=channel))
+
+    def listed(self, accepted: AcceptedRequest) -> None:
+        """A PartsRequest."""
+        request: pb.PartsRequest = accepted.request
+        by_name, response = self.context.meta.channels.parted.by_name, pb.PartsResponse()
+        names = [name for name in sorted(by_name) if name > request.after and request.channel in (b"", name)]
+        room = self.context.nats.payload_bytes_max - HEAD_ROOM
+        for name in names[: min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)]:
+            found = by_name[name]
+            shown = pb.PartedStatus(channel=name, parts=found.parts, key=found.row.key, deleting=found.row.dropping)
+            room -= shown.ByteSize() + ITEM_ROOM
+            if room < 0 and response.channels:
+                break
+            response.channels.append(shown)
+        response.more = len(response.channels) < len(names)
+        accepted.answer_with(response)

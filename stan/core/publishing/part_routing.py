@@ -1,0 +1,92 @@
+"""Publishes to a channel that has parts become publishes to its parts, in every node and before anything else is done with them.
+
+    orders: 7 messages ─► by key (else by what JSON data says, else by client id) ─► orders.~0: 4, orders.~3: 3
+
+Where a message belongs is decided by the registry alone, so all nodes decide alike, whoever leads and whenever they replay; from
+here on a part is a channel like others. What is published to a part itself has to belong there.
+"""
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from stan.core.base.batch_split import owner_of, split
+from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.state.parted import Parted
+from stan.errors import OTHER_PART, go_quote
+from stan.protocol.channels import part_name
+from stan.protocol.frames import Publishes
+from stan.protocol.kernel import server as kernel
+from stan.protocol.parted import key_in, part_of
+from stan.protocol.proto import wire_pb2 as wire
+from stan.remembered import Remembered
+
+LENGTH_BYTES = 4
+"""Before each body of `Publishes.bodies`."""
+
+
+class PartRouting:
+    """Divides publishes among the parts of channels."""
+
+    def __init__(self, context: BrokerContext) -> None:
+        self.context = context
+        self._slots: Remembered[bytes, int] = Remembered()  # of client ids
+
+    def routed(self, batches: Iterable[Publishes]) -> list[Publishes]:
+        """What of *batches* is to be taken, by part. Called only where a channel has parts."""
+        found: list[Publishes] = []
+        for batch in batches:
+            try:
+                found += self._routed(batch)
+            except Exception as error:  # noqa: BLE001 - the border of the metadata, which say what has parts
+                self.context.fail(META_GROUP, error)
+        return found
+
+    def _routed(self, batch: Publishes) -> list[Publishes]:
+        parted = self.context.meta.channels.parted
+        whole = parted.by_name.get(batch.channel)
+        if whole is not None:
+            numbers = self.parts_of(whole, batch)
+            first = numbers[0]
+            if numbers.count(first) == batch.count:
+                return [replace(batch, channel=part_name(whole.name, first))]
+            divided = kernel.divide(batch, numbers)
+            return [replace(divided[number], channel=part_name(whole.name, number)) for number in sorted(divided)]
+        part = parted.by_part.get(batch.channel)
+        return [batch] if part is None else self._fitting(batch, *part)
+
+    def _fitting(self, batch: Publishes, whole: Parted, number: int) -> list[Publishes]:
+        """What of a batch for a part belongs there; the rest is refused."""
+        numbers = self.parts_of(whole, batch)
+        fitting, acks = split(batch, [one == number for one in numbers])
+        if acks and self.context.leads(self.context.group_number(batch.channel)):
+            error = OTHER_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
+            self.context.outgoing.pub_acks.append(kernel.refuse(acks, error.encode()))
+        return [] if fitting is None else [fitting]
+
+    def parts_of(self, whole: Parted, batch: Publishes) -> Sequence[int]:
+        """The part of each message."""
+        slots, ends = kernel.slots(batch.bodies)
+        found = array("H", slots)
+        if kernel.NO_SLOT not in found:
+            return [slot % whole.parts for slot in found]
+        by_publisher = [self._slot_of(client_id) % whole.parts for client_id, _ in batch.publishers]
+        if not whole.path and len(by_publisher) == 1 and found.count(kernel.NO_SLOT) == batch.count:
+            return by_publisher * batch.count
+        numbers, start = [], LENGTH_BYTES
+        for at, (slot, end) in enumerate(zip(found, array("I", ends), strict=True)):
+            if slot != kernel.NO_SLOT:
+                numbers.append(slot % whole.parts)
+            else:
+                key = key_in(wire.MsgProto.FromString(batch.bodies[start:end]).data, whole.path) if whole.path else b""
+                numbers.append(part_of(key, whole.parts) if key else by_publisher[owner_of(batch, at)])
+            start = end + LENGTH_BYTES
+        return numbers
+
+    def _slot_of(self, client_id: bytes) -> int:
+        found = self._slots.get(client_id)
+        return (
+            self._slots.remember(client_id, part_of(client_id, kernel.SLOTS), len(client_id))
+            if found is None
+            else found
+        )

@@ -1,0 +1,140 @@
+"""Partitioned channels in the replicated metadata: which channels have parts, and where a message says to which it belongs.
+
+    create_parted: the channel and all of its parts, in one entry ─► … ─► drop_parted: its parts are deleted ─► the last is gone
+
+Fed by committed entries alone. Promises: while a channel has parts, there is no channel of its own name, in any case, and none
+that is called like a part of it but its parts. Pure.
+"""
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from stan import level, limits
+from stan.errors import TOO_MANY_CHANNELS, go_quote
+from stan.protocol.channels import folded, part_name, whole_of
+from stan.protocol.parted import can_have_parts, key_path
+from stan.protocol.proto import entries_pb2 as pb
+
+PARTS_NEED_LEVEL = (
+    f"stan: channels with parts need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
+    "stan node level --raise"
+)
+TOO_MANY_PARTED = f"stan: {limits.PARTED_MAX} channels have parts already"
+NOT_THAT_MANY_PARTS = f"stan: a channel has 2 to {limits.PARTS_MAX} parts"
+NO_PARTS_POSSIBLE = "stan: a channel of this name can have no parts"
+NO_KEY_PATH = "stan: the key in JSON data is told as $.name or $.name.name"
+CHANNEL_THERE = "stan: channel {} is there already: a channel gets its parts when it is made"
+HAS_OTHER_PARTS = "stan: channel {} has {} parts, and its key otherwise"
+UNKNOWN_PARTED = "stan: channel {} has no parts"
+
+
+@dataclass(frozen=True, slots=True)
+class Parted:
+    """One channel that has parts."""
+
+    name: bytes
+    parts: int
+    path: tuple[str, ...]  # where JSON data has the key of a message that comes without one
+    row: pb.PartedChannel
+
+    def names(self) -> list[bytes]:
+        """The names of its parts."""
+        return [part_name(self.name, number) for number in range(self.parts)]
+
+
+@dataclass(slots=True)
+class PartedChannels:
+    """All channels that have parts."""
+
+    KIND: ClassVar[str] = "parted"
+    by_name: dict[bytes, Parted] = field(default_factory=dict)
+    by_part: dict[bytes, tuple[Parted, int]] = field(default_factory=dict)
+    by_lower: dict[bytes, bytes] = field(default_factory=dict)  # names in lower case
+    dirty: set[bytes] = field(default_factory=set)
+
+    def whole(self, name: bytes) -> bytes:
+        """The channel that a part belongs to; *name* itself if it is no part."""
+        found = self.by_part.get(name)
+        return name if found is None else found[0].name
+
+    def reserves(self, name: bytes) -> bytes:
+        """The channel with parts because of which no other channel may be called *name*; b"": there is none."""
+        if not self.by_name or name in self.by_part:
+            return b""
+        lower = folded(name)
+        return self.by_lower.get(lower) or self.by_lower.get(whole_of(lower)) or b""
+
+    def take(self, row: pb.PartedChannel) -> None:
+        """Take in one row, in place of the one of the same channel."""
+        made = Parted(row.name, row.parts, key_path(row.key) or (), row)
+        self.by_name[row.name] = made
+        self.by_lower[folded(row.name)] = row.name
+        self.by_part |= {name: (made, number) for number, name in enumerate(made.names())}
+        self.dirty.add(row.name)
+
+    def drop(self, name: bytes) -> None:
+        """All parts of a channel are to be deleted."""
+        row = pb.PartedChannel()
+        row.CopyFrom(self.by_name[name].row)
+        row.dropping = True
+        self.take(row)
+
+    def lose(self, part: bytes, channels: Container[bytes]) -> None:
+        """A channel was removed from the registry, which has *channels* left; with its last part a channel is gone."""
+        found = self.by_part.get(part)
+        if found is None or any(name in channels for name in found[0].names()):
+            return
+        gone, _ = found
+        for name in gone.names():
+            del self.by_part[name]
+        del self.by_name[gone.name], self.by_lower[folded(gone.name)]
+        self.dirty.add(gone.name)
+
+    # --- rows -----------------------------------------------------------------------------------------------------
+
+    def take_changed_rows(self) -> list[tuple[str, bytes, bytes | None]]:
+        """Return kind, key and row of what has changed since the last call; None: the channel is gone."""
+        dirty, self.dirty = sorted(self.dirty), set()
+        return [
+            (self.KIND, name, found.row.SerializeToString() if (found := self.by_name.get(name)) else None)
+            for name in dirty
+        ]
+
+    def touch_all(self) -> None:
+        """All rows are to be written again."""
+        self.dirty |= self.by_name.keys()
+
+    def snapshot(self, snapshot: pb.Snapshot) -> None:
+        """Write all rows into *snapshot*, in an order that depends on the state alone."""
+        for name in sorted(self.by_name):
+            snapshot.parts.add(kind=self.KIND, key=name, state=self.by_name[name].row.SerializeToString())
+
+    def load(self, state: bytes) -> None:
+        """Take in one row of the state."""
+        row = pb.PartedChannel.FromString(state)
+        self.take(row)
+        self.dirty.discard(row.name)
+
+
+def refusal(create: pb.CreateParted, parted: PartedChannels, channels: Mapping[bytes, bytes], at_level: int) -> str:
+    """Why a channel cannot be made with its parts; "" if it can. *channels*: names of all channels, by their lower case."""
+    number = len(create.groups)
+    names = [create.name, *(part_name(create.name, at) for at in range(number))]
+    there = next((channels[lower] for name in names if (lower := folded(name)) in channels), None)
+    other = parted.by_lower.get(folded(create.name))
+    checks = (
+        (at_level < level.SCALE, PARTS_NEED_LEVEL),
+        (not 1 < number <= limits.PARTS_MAX, NOT_THAT_MANY_PARTS),
+        (not can_have_parts(create.name), NO_PARTS_POSSIBLE),
+        (key_path(create.key) is None, NO_KEY_PATH),
+        (other is not None, CHANNEL_THERE.format(_shown(other or b""))),
+        (there is not None, CHANNEL_THERE.format(_shown(there or b""))),
+        (len(parted.by_name) >= limits.PARTED_MAX, TOO_MANY_PARTED),
+        (bool(create.channels_max) and len(channels) + number > create.channels_max, TOO_MANY_CHANNELS),
+    )
+    return next((error for wrong, error in checks if wrong), "")
+
+
+def _shown(name: bytes) -> str:
+    return go_quote(name.decode("utf-8", "surrogateescape"))

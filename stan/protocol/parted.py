@@ -1,0 +1,67 @@
+"""Partitioned channels: what their parts are called, and to which part a message belongs. Pure.
+
+A channel with N parts is N ordinary channels, `<channel>.~0` to `<channel>.~<N-1>`. The part of a key is its slot, as in a
+key-ordered queue group, modulo N. So when N doubles, the keys of part p are in p or in p + N then, and of no part else come any.
+"""
+
+import json
+import re
+from typing import Any, Final
+
+from stan.limits import (
+    CHANNEL_NAME_BYTES_MAX,
+    KEY_BYTES_MAX,
+    KEY_DATA_BYTES_MAX,
+    KEY_PATH_BYTES_MAX,
+    KEY_PATH_NAMES_MAX,
+)
+from stan.protocol.channels import is_channel_name, part_name, whole_of
+from stan.protocol.kernel.server_py import slot_of_key
+
+_ROOM: Final = len(part_name(b"", 999_999))
+_PATH: Final = re.compile(r"\$(?:\.[^\s.$*\[\]'\"]+)+")
+
+
+def can_have_parts(channel: bytes) -> bool:
+    """True if a channel of this name can have parts: the names of the parts are none too long, and it is no part itself."""
+    return is_channel_name(channel) and len(channel) <= CHANNEL_NAME_BYTES_MAX - _ROOM and whole_of(channel) == channel
+
+
+def part_of(key: bytes, parts: int) -> int:
+    """The part to which a key belongs, of a channel with so many parts."""
+    return slot_of_key(key) % parts
+
+
+def key_path(path: bytes) -> tuple[str, ...] | None:
+    """The names in `$.a.b`, where JSON data has the key of a message; () for b"": nowhere. None: that is no such path."""
+    if not path:
+        return ()
+    try:
+        shown = path.decode()
+    except UnicodeDecodeError:
+        return None
+    names = tuple(shown.split(".")[1:])
+    fits = len(path) <= KEY_PATH_BYTES_MAX and len(names) <= KEY_PATH_NAMES_MAX
+    return names if fits and _PATH.fullmatch(shown) else None
+
+
+def key_in(data: bytes, path: tuple[str, ...]) -> bytes:
+    """The key of a message by its JSON data: the text or whole number at *path*; b"" if there is none, if the data is no JSON,
+    or longer than is looked at."""
+    if not path or len(data) > KEY_DATA_BYTES_MAX or not data.lstrip().startswith(b"{"):
+        return b""
+    try:
+        found: Any = json.loads(data)
+    except (ValueError, RecursionError):
+        return b""
+    for name in path:
+        if not isinstance(found, dict):
+            return b""
+        found = found.get(name)
+    if isinstance(found, bool) or not isinstance(found, str | int):
+        return b""
+    try:
+        key = str(found).encode("utf-8", "surrogatepass")
+    except ValueError:  # a number of more digits than Python writes
+        return b""
+    return key if len(key) <= KEY_BYTES_MAX else b""

@@ -1,0 +1,64 @@
+"""Channels with parts on a real cluster: publishers know nothing of the parts, which are read; a leader of a part is killed."""
+
+import asyncio
+from collections import defaultdict
+
+import pytest
+import stan_client
+from stan_client.reading.direct import Direct
+
+from stan.protocol.parted import part_of
+from tests.kit.cluster import StanCluster
+from tests.kit.server import NatsServer
+
+PARTS, KEYS, MESSAGES = 4, 17, 400
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
+        yield cluster
+
+
+async def published(client, number):
+    """Publish one message until it is acknowledged."""
+    while True:
+        try:
+            return await client.publish("orders", b"%d" % number, key=f"k{number % KEYS}")
+        except stan_client.PublishAckTimeoutError:
+            pass
+
+
+async def test_the_parts_have_each_message_in_the_order_of_its_key_over_a_killed_leader(cluster) -> None:
+    async with (
+        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
+        await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url, ack_timeout_s=5) as client,
+    ):
+        assert (await direct.admin.create_parts("orders", PARTS)).changed == PARTS
+        where = {one.name.decode(): one.group for one in await direct.admin.channels("orders.*")}
+        assert len(set(where.values())) == PARTS
+        for number in range(MESSAGES):
+            if number == MESSAGES // 2:
+                killed = await asyncio.to_thread(cluster.leader, where["orders.~1"])
+                await asyncio.to_thread(cluster.kill9, killed)
+                await asyncio.to_thread(cluster.start, killed)
+            await published(client, number)
+        seen = defaultdict(list)
+        for part, channel in enumerate(stan_client.part_names("orders", PARTS)):
+            async for message in direct.read(channel):
+                number = int(message.data)
+                assert part_of(message.key, PARTS) == part
+                if number not in seen[message.key]:  # published again: its ack was lost
+                    seen[message.key].append(number)
+        assert {int(key[1:]): numbers for key, numbers in seen.items()} == {
+            at: list(range(at, MESSAGES, KEYS)) for at in range(KEYS)
+        }
+        with pytest.raises(stan_client.ServerError, match=r'"orders\.~0" to "orders\.~3"'):
+            await client.subscribe("orders")
+        async with await client.subscribe("orders.~2", durable="d", start=stan_client.everything()) as subscription:
+            assert (await subscription.next(timeout_s=20)).sequence == 1
+        assert (await direct.admin.delete_parts("orders")).changed == PARTS
+        async with asyncio.timeout(60):
+            while await direct.admin.parts("orders"):  # each answer takes its time
+                pass
+        assert await direct.admin.channels() == []

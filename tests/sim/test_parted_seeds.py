@@ -1,0 +1,48 @@
+"""Simulated channels with parts, alone and in a cluster: each message is stored once, in the part of its key, over crashes, cuts
+and changes of leaders."""
+
+import os
+
+import pytest
+
+from stan.core.publishing.part_routing import PartRouting
+from tests.sim.parted_worlds import ClusterParted, NodeParted
+
+SEEDS = int(os.environ.get("STAN_PARTED_SEEDS", "3"))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(NodeParted, "partitioned"), (ClusterParted, "cluster-partitioned")])
+def test_each_message_is_in_the_part_of_its_key(kind, name):
+    stored = 0
+    for seed in range(SEEDS):
+        world = kind(seed)
+        assert world.run() == [], f"replay with: python -m tests.sim --world {name} --seed {seed}"
+        stored += sum(len(read) > 5 for read in world.history.final.values())
+
+    assert stored > SEEDS, "several parts have messages"
+
+
+def test_a_broker_that_divides_by_chance_is_found_out(monkeypatch):
+    parts_of = PartRouting.parts_of
+
+    def by_chance(routing, whole, batch):
+        if batch.channel != whole.name:
+            return parts_of(routing, whole, batch)
+        return [(batch.count + at) % whole.parts for at in range(batch.count)]
+
+    monkeypatch.setattr(PartRouting, "parts_of", by_chance)
+
+    assert any("check" in text for seed in range(2) for text in NodeParted(seed).run())
+
+
+def test_nodes_that_divide_differently_are_found_out(monkeypatch):
+    """What the leader of one part skips, and that of another one does not take either, is never stored; or it is stored twice."""
+    parts_of = PartRouting.parts_of
+
+    def crooked(routing, whole, batch):
+        shift = batch.channel == whole.name and routing.context.reports.events.node in ("n0", "n1")
+        return [(number + shift) % whole.parts for number in parts_of(routing, whole, batch)]
+
+    monkeypatch.setattr(PartRouting, "parts_of", crooked)
+
+    assert any("check" in text for seed in range(4) for text in ClusterParted(seed).run())

@@ -1,0 +1,299 @@
+"""Channels with parts: the state machine, the requests, and where what is published to them is stored."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from stan import errors, level, limits
+from stan.config import StoreLimits
+from stan.core.state.meta import MetaMachine
+from stan.core.state.parted import (
+    CHANNEL_THERE,
+    HAS_OTHER_PARTS,
+    NO_KEY_PATH,
+    NO_PARTS_POSSIBLE,
+    NOT_THAT_MANY_PARTS,
+    PARTS_NEED_LEVEL,
+    UNKNOWN_PARTED,
+)
+from stan.protocol.channels import part_name
+from stan.protocol.parted import part_of
+from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as pb
+from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame
+
+ADMIN = "_STAN.x.test-cluster.admin"
+GROUPS = 3
+MANY = replace(CLUSTERED, store=replace(CLUSTERED.store, raft_groups=GROUPS))
+KEYS = [b"key %d" % number for number in range(40)]
+
+
+@pytest.fixture
+def harness():
+    made = CoreHarness()
+    made.connect()
+    return made
+
+
+@pytest.fixture
+def node():
+    made = Node(config=MANY)
+    made.feed_client()
+    made.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
+    return made
+
+
+def create(harness, channel=b"orders", parts=4, key=b""):
+    request = admin.CreatePartsRequest(version=1, channel=channel, parts=parts, key=key)
+    answer = harness.ask(f"{ADMIN}.create_parts", request, admin.ChangeResponse)
+    return answer and (answer.error.decode(), answer.changed)
+
+
+def delete(harness, channel=b"orders"):
+    request = admin.DeletePartsRequest(version=1, channel=channel)
+    answer = harness.ask(f"{ADMIN}.delete_parts", request, admin.ChangeResponse)
+    harness.turn()
+    return answer.error.decode(), answer.changed
+
+
+def listed(harness, **asked):
+    answer = harness.ask("_STAN.x.test-cluster.parts", admin.PartsRequest(**asked), admin.PartsResponse)
+    return [(one.channel, one.parts, one.key, one.deleting) for one in answer.channels], answer.more
+
+
+def test_each_message_is_stored_in_the_part_of_its_key(harness) -> None:
+    assert create(harness) == ("", 4)
+    assert create(harness) == ("", 0)
+    data = [b"%b: %d" % (key, number) for number in range(3) for key in KEYS]
+    assert harness.publish("orders", *data, key_of=lambda one: one.partition(b":")[0]) == [""] * len(data)
+    for number in range(4):
+        wanted = [one for one in data if part_of(one.partition(b":")[0], 4) == number]
+        assert wanted
+        assert harness.stored(f"orders.~{number}") == wanted, "in the order in which they came"
+    assert b"orders" not in harness.broker.context.meta.channels
+
+
+def test_who_gives_no_key_publishes_to_the_part_of_his_client_id(harness) -> None:
+    create(harness)
+    harness.connect("you")
+    harness.publish("orders", b"1", b"2")
+    harness.publish("orders", b"3", client_id="you")
+    assert harness.stored(f"orders.~{part_of(b'me', 4)}")[:2] == [b"1", b"2"]
+    assert harness.stored(f"orders.~{part_of(b'you', 4)}")[-1:] == [b"3"]
+
+
+def test_the_key_is_read_from_json_where_it_is_told(harness) -> None:
+    create(harness, key=b"$.customer.id")
+    documents = [{"customer": {"id": f"c{n}"}, "n": n} for n in range(20)]
+    odd = [
+        b"[]",
+        b"{",
+        b'{"customer": 3}',
+        b'{"customer": {"id": null}}',
+        b'{"customer": {"id": true}}',
+        b'{"a":' * 50_000,
+        b'{"customer": {"id": "%b"}}' % (b"x" * (limits.KEY_BYTES_MAX + 1)),
+        b'{"customer": {"id": "c1"}, "more": "%b"}' % (b"x" * limits.KEY_DATA_BYTES_MAX),
+    ]
+    harness.publish("orders", *(json.dumps(one).encode() for one in documents), b'{"customer": {"id": 17}}', *odd)
+    stored = {number: harness.stored(f"orders.~{number}") for number in range(4)}
+    for one in documents:
+        assert json.dumps(one).encode() in stored[part_of(one["customer"]["id"].encode(), 4)]
+    assert b'{"customer": {"id": 17}}' in stored[part_of(b"17", 4)]
+    assert [one for one in stored[part_of(b"me", 4)] if one in odd] == odd, "by the client id"
+
+
+def test_a_key_of_the_message_counts_more_than_its_data(harness) -> None:
+    create(harness, key=b"$.id")
+    key = next(key for key in KEYS if part_of(key, 4) != part_of(b"x", 4))
+    harness.publish("orders", b'{"id": "x"}', key_of=lambda _data: key)
+    assert harness.stored(f"orders.~{part_of(key, 4)}") == [b'{"id": "x"}']
+
+
+def test_what_is_published_to_a_part_belongs_there(harness) -> None:
+    create(harness)
+    number = part_of(b"me", 4)
+    other = f"orders.~{(number + 1) % 4}"
+    assert harness.publish(f"orders.~{number}", b"x") == [""]
+    assert harness.publish(other, b"x") == [errors.OTHER_PART.format(f'"{other}"', '"orders"')]
+    assert harness.stored(other) == []
+
+
+def test_a_subscription_of_the_whole_is_told_the_parts(harness) -> None:
+    create(harness)
+    told = errors.HAS_PARTS.format('"orders.~0"', '"orders.~3"')
+    assert harness.subscribe("orders").error.decode() == told
+    assert harness.subscribe("orders", durable="d").error.decode() == told
+    request = admin.CreateChannelRequest(version=1, channel=b"orders")
+    answer = harness.ask(f"{ADMIN}.create_channel", request, admin.ChangeResponse)
+    assert (answer.error.decode(), answer.retry) == (told, False)
+    assert not harness.subscribe("orders.~2", durable="d").error
+
+
+def test_names_of_parts_belong_to_the_channel_with_parts(harness) -> None:
+    create(harness)
+    reserved = errors.PART_NAME.format('"orders"')
+    assert harness.publish("orders.~4", b"x") == [reserved]
+    assert harness.publish("Orders.~9", b"x") == [reserved]
+    assert harness.publish("ORDERS", b"x") == [errors.case_conflict("ORDERS", "orders")]
+    assert harness.publish("orders.new", b"x") == [""]
+    assert harness.publish("other.~4", b"x") == [""]
+
+
+@pytest.mark.parametrize(
+    ("asked", "error"),
+    [
+        ({"parts": 1}, NOT_THAT_MANY_PARTS),
+        ({"parts": limits.PARTS_MAX + 1}, NOT_THAT_MANY_PARTS),
+        ({"parts": 1 << 31}, NOT_THAT_MANY_PARTS),
+        ({"channel": b""}, NO_PARTS_POSSIBLE),
+        ({"channel": b"a.*"}, NO_PARTS_POSSIBLE),
+        ({"channel": b"a.~3"}, NO_PARTS_POSSIBLE),
+        ({"channel": b"x" * (limits.CHANNEL_NAME_BYTES_MAX - 3)}, NO_PARTS_POSSIBLE),
+        ({"key": b"customer"}, NO_KEY_PATH),
+        ({"key": b"$"}, NO_KEY_PATH),
+        ({"key": b"$.a[0]"}, NO_KEY_PATH),
+        ({"key": b"$.\xff"}, NO_KEY_PATH),
+        ({"key": b"$" + b".a" * (limits.KEY_PATH_NAMES_MAX + 1)}, NO_KEY_PATH),
+        ({"channel": b"foo"}, CHANNEL_THERE.format('"foo"')),
+        ({"channel": b"FOO"}, CHANNEL_THERE.format('"foo"')),
+        ({"channel": b"bar"}, CHANNEL_THERE.format('"bar.~1"')),
+        ({"channel": b"HAS"}, CHANNEL_THERE.format('"has"')),
+        ({"channel": b"has", "parts": 3}, HAS_OTHER_PARTS.format('"has"', 2)),
+        ({"channel": b"has", "parts": 2, "key": b"$.a"}, HAS_OTHER_PARTS.format('"has"', 2)),
+    ],
+)
+def test_what_cannot_be_made_is_refused_and_nothing_is_made(harness, asked, error) -> None:
+    for name in ("foo", "bar.~1"):
+        harness.publish(name, b"x")
+    assert create(harness, b"has", 2) == ("", 2)
+    before = listed(harness), sorted(harness.broker.context.meta.channels)
+    assert create(harness, **{"channel": b"orders", "parts": 4, **asked}) == (error, 0)
+    assert (listed(harness), sorted(harness.broker.context.meta.channels)) == before
+
+
+def test_below_its_level_no_channel_has_parts() -> None:
+    machine = MetaMachine()
+    machine.apply(pb.MetaChange(cluster_info=pb.ClusterInfo(level=level.SCALE - 1)), 1)
+    entry = pb.MetaChange(create_parted=pb.CreateParted(name=b"a", groups=[1, 1]))
+    assert machine.apply(entry, 2).error == PARTS_NEED_LEVEL
+    assert not machine.channels
+
+
+def test_the_most_channels_count_parts() -> None:
+    harness = CoreHarness()
+    harness.config = replace(harness.config, limits=replace(harness.config.limits, channels=3))
+    harness._boot()
+    assert create(harness, parts=4) == (errors.TOO_MANY_CHANNELS, 0)
+    assert create(harness, parts=3) == ("", 3)
+
+
+def test_a_channel_goes_with_its_parts_and_can_be_made_again(harness) -> None:
+    create(harness)
+    harness.publish("orders", b"x")
+    one = admin.DeleteChannelRequest(version=1, channel=b"orders.~1")
+    answer = harness.ask(f"{ADMIN}.delete_channel", one, admin.ChangeResponse)
+    assert answer.error.decode() == errors.A_PART.format('"orders.~1"', '"orders"')
+    assert delete(harness, b"other")[0] == UNKNOWN_PARTED.format('"other"')
+    assert delete(harness) == ("", 4)
+    assert listed(harness) == ([], False)
+    assert not harness.broker.context.meta.channels
+    assert create(harness, parts=2) == ("", 2)
+    assert harness.publish("orders", b"y") == [""]
+    assert harness.stored(f"orders.~{part_of(b'me', 2)}") == [b"y"]
+
+
+def test_parts_are_deleted_to_the_end_over_a_crash(harness) -> None:
+    create(harness)
+    harness.hold = True
+    harness.asks(f"{ADMIN}.delete_parts", admin.DeletePartsRequest(version=1, channel=b"orders"), "reply")
+    for _ in range(12):  # a crash behind each entry
+        harness.turn()
+        harness.restart()
+    harness.hold = False
+    harness.restart()
+    assert not harness.broker.context.meta.channels
+    assert not harness.broker.context.meta.channels.parted.by_name
+
+
+def test_a_part_is_not_deleted_because_nobody_uses_it() -> None:
+    harness = CoreHarness()
+    default = replace(harness.config.limits.default, inactivity_ns=10**9)
+    harness.config = replace(harness.config, limits=StoreLimits(default=default))
+    harness._boot()
+    harness.connect()
+    create(harness, parts=2)
+    harness.publish("foo", b"x")
+    harness.pass_time(5)
+    assert sorted(harness.broker.context.meta.channels) == [b"orders.~0", b"orders.~1"]
+
+
+def test_they_are_listed_page_by_page_and_kept_over_a_restart(harness) -> None:
+    create(harness, b"b", 2, b"$.id")
+    create(harness, b"a", 3)
+    for _ in range(2):
+        assert listed(harness) == ([(b"a", 3, b"", False), (b"b", 2, b"$.id", False)], False)
+        assert listed(harness, max=1) == ([(b"a", 3, b"", False)], True)
+        assert listed(harness, after=b"a") == ([(b"b", 2, b"$.id", False)], False)
+        assert listed(harness, channel=b"b") == ([(b"b", 2, b"$.id", False)], False)
+        harness.restart()
+    snapshot = pb.Snapshot()
+    harness.broker.context.meta.snapshot(snapshot)
+    restored, again = MetaMachine(), pb.Snapshot()
+    restored.restore(snapshot)
+    restored.snapshot(again)
+    assert snapshot == again
+    assert restored.channels.parted.by_part.keys() == {b"a.~0", b"a.~1", b"a.~2", b"b.~0", b"b.~1"}
+    kinds = [kind for kind, _, _ in restored.take_changed_rows().parts]
+    assert kinds == []
+    restored.touch_all()
+    assert [(kind, key) for kind, key, _ in restored.take_changed_rows().parts] == [("parted", b"a"), ("parted", b"b")]
+
+
+# --- in a cluster ---------------------------------------------------------------------------------------------------------
+
+
+def keyed(key, data=b"x", channel="orders"):
+    """The raw frame of a publish from a client of the name *key*, by which it is routed."""
+    return pub_frame(channel, b"guid of " + data + key, data, client_id=key.decode(), conn_id=f"conn-{key.decode()}")
+
+
+def test_a_node_takes_what_is_for_the_parts_that_it_leads(node) -> None:
+    for key in KEYS:
+        node.feed_client(key.decode())
+    node.lead(1)
+    node.hears(*(keyed(key, b"1") for key in KEYS))
+    assert node.pub_acks() == [""] * sum(part_of(key, 4) in (0, 3) for key in KEYS)
+    node.lead(2)  # takes what it has heard before
+    node.turn()
+    assert node.pub_acks() == [""] * sum(part_of(key, 4) == 1 for key in KEYS)
+    for number, group in enumerate((1, 2, None, 1)):
+        if group:
+            wanted = sum(part_of(key, 4) == number for key in KEYS)
+            assert node.stored(f"orders.~{number}", group) == [b"1"] * wanted
+    node.follow(1)
+    node.lead(1)
+    node.turn()
+    assert node.stored("orders.~0") == [b"1"] * sum(part_of(key, 4) == 0 for key in KEYS), "each once"
+
+
+def test_who_was_about_to_make_the_channel_itself_answers_nothing(node) -> None:
+    """The leaders of the parts may have stored what it refuses."""
+    home = node.broker.view.group_number(b"late")
+    node.lead(home)
+    assert node.publish("late", b"x") == []
+    node.feed_meta(create_parted=pb.CreateParted(name=b"late", groups=[home % GROUPS + 1] * 2))
+    node.pass_time(1)
+    assert node.pub_acks() == []
+    assert b"late" not in node.broker.context.meta.channels
+    assert not node.broker.parts.channels.opening
+
+
+def test_parts_spread_over_the_groups() -> None:
+    node = Node(config=MANY)
+    node.lead(0)
+    assert create(node, parts=6) == ("", 6)
+    groups = [node.broker.view.group_number(part_name(b"orders", number)) for number in range(6)]
+    assert groups[:3] == groups[3:]
+    assert sorted(groups[:3]) == [1, 2, 3]
