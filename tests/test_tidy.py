@@ -56,6 +56,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
             "retries",
             "kernel",
             "compression",
+            "staged",
             "parted",
             "schemas",
             "compaction",
@@ -69,7 +70,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("boundary", "admin", "broker"),
     ),
     "stan.log": (
-        *("types", "encryption", "index", "uncommitted", "tail", "channel_indexes", "compaction"),
+        *("types", "encryption", "references", "index", "uncommitted", "tail", "channel_indexes", "compaction"),
         *("memorylog", "files", "sql"),
     ),
     "stan.raft": (

@@ -11,10 +11,11 @@ from typing import Protocol
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.invariant import broken
 from stan.limits import CHANGES_BYTES_MAX
-from stan.log.index import BatchIndex, Removed, Tail
+from stan.log.index import GAP, BatchIndex, Removed, Tail
+from stan.log.references import StagedPlace
 from stan.log.types import BatchRef, BatchRow, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
-from stan.protocol.entries import Kind, decode_records
+from stan.protocol.entries import STAGING_UID, Kind, decode_records
 from stan.types import ChannelUid, RaftIndex, Sequence
 
 
@@ -49,6 +50,8 @@ class ChannelIndexes:
     def __init__(self, accounting: SpaceAccounting, overhead: int) -> None:
         self.by_uid = _Indexes(overhead)
         self._accounting = accounting
+        # By message of the hidden channel: the reference to it, as uid and base sequence. The message is kept with the reference.
+        self._referred: dict[int, tuple[ChannelUid, int]] = {}
         self._walked = RaftIndex(0)  # newest committed entry
         self._hole = RaftIndex(0)  # newest index that was missing on the way there
 
@@ -65,7 +68,9 @@ class ChannelIndexes:
         for row in rows:
             channel = self.by_uid[row.uid]
             tail = channel.tail
-            if channel.add(row, segment, raft_index=index, hole=self._hole):
+            if row.staged:
+                self._refer(channel, row, segment, index)
+            elif channel.add(row, segment, raft_index=index, hole=self._hole):
                 self._accounting.kept(segment, row)
                 if row.first_sequence > channel.floor:
                     self._trim(channel, row.first_sequence)
@@ -73,6 +78,31 @@ class ChannelIndexes:
                 self._accounting.refused(segment, row)
             if tail is not None:
                 self._let_go(channel, tail)
+
+    def _refer(self, channel: BatchIndex, row: BatchRow, segment: int, index: RaftIndex) -> None:
+        """Index a reference, and trim what it says is gone."""
+        hidden = self.by_uid[STAGING_UID]
+        place = hidden.alone(row.staged)
+        if place is None:  # nothing of the reference is kept any more, or the entry with the rows is lost
+            channel.add(row._replace(length=0, size=0), GAP, raft_index=index, hole=self._hole)
+        elif channel.add(row, segment, raft_index=index, hole=self._hole, staged=place):
+            hidden.held = self._referred
+            self._referred[row.staged] = row.uid, row.base_sequence
+            self._accounting.kept(segment, row)
+        if row.first_sequence > channel.floor:
+            self._trim(channel, row.first_sequence)
+
+    def _release(self, place: StagedPlace) -> None:
+        """Nothing refers to a message of the hidden channel any more."""
+        del self._referred[place.sequence]
+        if place.sequence < self.by_uid[STAGING_UID].floor:
+            self._accounting.removed(Removed.place(place.segment, place.position, place.length))
+
+    def referred(self, uid: int, base: int) -> StagedPlace | None:
+        """Where the messages of the batch at *base* lie, if it is a reference; may be asked in any thread."""
+        channel = self.by_uid.get(ChannelUid(uid))
+        staged = channel.staged if channel is not None else None
+        return staged.get(base) if staged else None
 
     def trim(self, uid: ChannelUid, first: Sequence) -> None:
         """Messages of the channel below *first* are gone; a lower *first* than before changes nothing."""
@@ -85,27 +115,44 @@ class ChannelIndexes:
             self._trim(channel, Sequence(channel.last_sequence + 1))
 
     def is_kept(self, row: BatchRow) -> bool:
-        """True if a committed batch still holds a kept message. In other threads the answer lags behind the event loop."""
+        """True if a committed batch still holds a kept message, or one that a kept batch refers to. In other threads the answer
+        lags behind the event loop."""
         channel = self.by_uid.get(row.uid)
-        return channel is not None and row.base_sequence + row.count > channel.floor
+        if channel is not None and row.base_sequence + row.count > channel.floor:
+            return True
+        # Asked second: the hidden channel's floor rises only when what is referred to has been noted.
+        return row.uid == STAGING_UID and row.base_sequence in self._referred
 
     def move(self, row: BatchRow, source: int, target: int) -> bool:
         """The batch went from one segment to *row*'s place in another; False if it is not kept any more."""
         channel = self.by_uid.get(row.uid)
-        return channel is not None and channel.move(row.base_sequence, source, target, row.position)
+        moved = channel is not None and channel.move(row.base_sequence, source, target, row.position)
+        if row.uid == STAGING_UID and (referred := self._referred.get(row.base_sequence)) is not None:
+            uid, base = referred
+            moved = self.by_uid[uid].move_staged(base, source, target, row.position) or moved
+        return moved
 
     def replace(
         self, uid: ChannelUid, source: int, target: int, span: tuple[Sequence, Sequence], rows: list[BatchRow]
     ) -> list[BatchRow]:
         """A channel's batches of one segment went to another one, some with fewer messages; see BatchIndex.replace."""
         channel = self.by_uid.get(uid)
-        return [] if channel is None else channel.replace(source, target, span, rows)
+        if channel is None:
+            return []
+        kept = channel.replace(source, target, span, rows)
+        if channel.staged:  # references that have become batches
+            still = {row.base_sequence for row in kept if row.staged}
+            for base in [base for base in channel.staged if span[0] <= base <= span[1] and base not in still]:
+                self._release(channel.staged.pop(base))
+        return kept
 
     def _trim(self, channel: BatchIndex, first: Sequence) -> None:
         tail = channel.tail
         removed = channel.trim(first)
         if removed is not None:
             self._accounting.removed(removed)
+            for place in removed.staged:
+                self._release(place)
         if tail is not None:
             self._let_go(channel, tail)
 

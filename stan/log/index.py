@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import NamedTuple, Self
 
 from stan.invariant import broken, invariant
+from stan.log.references import StagedPlace
 from stan.log.types import BatchRef, BatchRow
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
@@ -30,6 +31,7 @@ class Removed(NamedTuple):
     segments: "array[int]"
     positions: "array[int]"
     lengths: "array[int]"
+    staged: list[StagedPlace]  # where the messages of those lie that were references
 
     def by_segment(self) -> list[tuple[int, int, int]]:
         """(segment, batches, bytes of records) for each run of rows in one segment."""
@@ -43,9 +45,9 @@ class Removed(NamedTuple):
         return runs
 
     @classmethod
-    def place(cls, segment: int, position: int) -> Self:
-        """A batch without records."""
-        return cls(array("I", [segment]), array("I", [position]), array("I", [0]))
+    def place(cls, segment: int, position: int, length: int = 0) -> Self:
+        """One batch, by default without records."""
+        return cls(array("I", [segment]), array("I", [position]), array("I", [length]), [])
 
 
 class Tail(NamedTuple):
@@ -109,7 +111,9 @@ class BatchIndex:
         "_written",
         "first_sequence",
         "floor",
+        "held",
         "raft_index",
+        "staged",
         "tail",
         "uid",
     )
@@ -121,6 +125,10 @@ class BatchIndex:
         """Sequence of the oldest kept message; 0 if the channel never held a message, last + 1 if all were removed."""
         self.floor = Sequence(0)  # messages below are gone
         self.tail: Tail | None = None
+        self.staged: dict[int, StagedPlace] | None = None
+        """By base sequence: where the messages of batches lie that are references. Its row has the place of the reference."""
+        self.held: Container[int] = ()
+        """Base sequences of batches that others refer to: they are not told as removed."""
         self._beside = overhead - LENGTH_PREFIX  # bytes accounted per message beside its records
         self._written = Sequence(0)  # newest sequence of a batch; 0 before the first
         self._size = 0  # accounted bytes of all rows ever
@@ -131,14 +139,23 @@ class BatchIndex:
         return f"<BatchIndex {self.uid} first={self.first_sequence} last={self.last_sequence} bytes={self.bytes}>"
 
     # --- what the log changes --------------------------------------------------------------------------------------
-    def add(self, row: BatchRow, segment: int, *, raft_index: RaftIndex, hole: RaftIndex) -> bool:
+    def add(
+        self,
+        row: BatchRow,
+        segment: int,
+        *,
+        raft_index: RaftIndex,
+        hole: RaftIndex,
+        staged: StagedPlace | None = None,
+    ) -> bool:
         """Append a committed batch; False if trim() already removed all of it. One without records is kept like any other.
+        *staged*: where its messages lie if it is a reference.
 
         *hole* is the newest raft index before this one that the log does not have; sequences may be missing only if a
         batch of this channel can have been in it. A timestamp before its predecessor's counts as the predecessor's.
         """
         written = self._written
-        _, base, count, timestamp, _, position, length, size = row
+        _, base, count, timestamp, _, position, length, size, _ = row
         if base != written + 1 or count < 1:
             allowed = not written or (base > written and self.raft_index <= hole)
             invariant(
@@ -169,6 +186,10 @@ class BatchIndex:
         rows.append(base, timestamp, self._size, segment, position, length)
         if length:
             self._size += (size or length) + self._beside * count
+        if staged is not None:
+            if self.staged is None:
+                self.staged = {}
+            self.staged[base] = staged
         return True
 
     def trim(self, first: Sequence) -> Removed | None:
@@ -201,13 +222,37 @@ class BatchIndex:
                 keep += 1
         if keep == head:
             return None
-        removed = Removed(rows.segment[head:keep], rows.position[head:keep], rows.length[head:keep])
+        removed = Removed(rows.segment[head:keep], rows.position[head:keep], rows.length[head:keep], [])
+        if self.staged:
+            for base in rows.base[head:keep]:
+                if (place := self.staged.pop(base, None)) is not None:
+                    removed.staged.append(place)
+        elif self.held:
+            removed = self._without_held(removed, rows.base[head:keep])
         if keep == len(rows.base):
             self._rows = None
         else:
             rows.head = keep
             rows.compact()
         return removed
+
+    def _without_held(self, removed: Removed, bases: "array[int]") -> Removed:
+        """What of *removed* nobody refers to."""
+        free = [at for at, base in enumerate(bases) if base not in self.held]
+        segments, positions, lengths, staged = removed
+        return Removed(
+            array("I", map(segments.__getitem__, free)),
+            array("I", map(positions.__getitem__, free)),
+            array("I", map(lengths.__getitem__, free)),
+            staged,
+        )
+
+    def alone(self, sequence: Sequence) -> StagedPlace | None:
+        """The place of the batch that holds this message and no other; None if there is none, or it is not kept."""
+        found = self.refs(sequence, sequence, 0, 1)
+        if not found or found[0].base_sequence != sequence or found[0].count != 1:
+            return None
+        return StagedPlace(sequence, found[0].segment, found[0].position, found[0].length)
 
     def move(self, base: Sequence, source: int, target: int, position: int) -> bool:
         """The batch at *base* went from segment *source* to *target*; False if it is not kept any more."""
@@ -222,6 +267,14 @@ class BatchIndex:
             return False
         rows.segment[row] = target
         rows.position[row] = position
+        return True
+
+    def move_staged(self, base: int, source: int, target: int, position: int) -> bool:
+        """What the reference at *base* refers to went from segment *source* to *target*; False if that is not kept any more."""
+        place = self.staged.get(base) if self.staged else None
+        if self.staged is None or place is None or place.segment != source:
+            return False
+        self.staged[base] = place._replace(segment=target, position=position)
         return True
 
     def replace(self, source: int, target: int, span: tuple[int, int], rows: list[BatchRow]) -> list[BatchRow]:
@@ -352,8 +405,16 @@ class BatchIndex:
             if refs and room < 0:
                 break
             place = (base[row], count, rows.timestamp[row], rows.segment[row], rows.position[row], length)
-            refs.append(BatchRef._make((*place, size if size != length else 0)))
-        return refs
+            refs.append(BatchRef._make((*place, size if size != length else 0, 0)))
+        return refs if self.staged is None else [*map(self._placed, refs)]
+
+    def _placed(self, ref: BatchRef) -> BatchRef:
+        """The same batch, with the place of its messages if it is a reference."""
+        place = self.staged.get(ref.base_sequence) if self.staged else None
+        if place is None:
+            return ref
+        sequence, segment, position, length = place
+        return ref._replace(segment=segment, position=position, length=length, size=0, staged=sequence)
 
     def refs_before(self, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
         """Batches that begin at *last* or before, the newest first, cut off as by `refs`."""
@@ -382,7 +443,7 @@ class BatchIndex:
                     size if size != length else 0,
                 )
             )
-        return refs
+        return refs if self.staged is None else [*map(self._placed, refs)]
 
     def sequence_at(self, timestamp: WallNanos) -> Sequence:
         """First kept sequence at or after *timestamp*; last + 1 if none; 0 if the channel never held a message."""

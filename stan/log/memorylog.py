@@ -14,7 +14,7 @@ from stan.log.index import GAP, Removed
 from stan.log.tail import DecompressedBatches
 from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
 from stan.log.uncommitted import Placed, UncommittedEntries
-from stan.protocol.entries import BATCH_HEADER, Kind, RecordBatch, decode_batches
+from stan.protocol.entries import BATCH_HEADER, REFERENCE, Kind, RecordBatch, decode_batches
 from stan.types import RaftIndex, Term
 
 
@@ -84,8 +84,11 @@ class MemoryLog(Visible):
             invariant(entry.term >= term, "terms never go back", term=entry.term, last_term=term)
             segment = entry.index % GAP
             rows: list[BatchRow] = []
-            for uid, base, count, timestamp, first, records, at, size in _batches(entry):
-                rows.append(BatchRow(uid, base, count, timestamp, first, at, len(records), size))
+            for uid, base, count, timestamp, first, records, at, size, staged in _batches(entry):
+                length = len(records) if not staged else REFERENCE.size
+                rows.append(BatchRow(uid, base, count, timestamp, first, at, length, size, staged))
+                if staged:
+                    continue
                 alone = at == BATCH_HEADER.size and at + len(records) == len(entry.body)
                 # A view of one of several batches would keep the memory of all of them.
                 self._records[segment, at] = records if alone else bytes(records)
@@ -126,7 +129,7 @@ class MemoryLog(Visible):
         invariant(index >= self._committed, "L3: committed entries stay", index=index, committed=self._committed)
         for placed in self._uncommitted.truncate_after(index):
             for row in placed.rows:
-                del self._records[placed.segment, row.position]
+                self._records.pop((placed.segment, row.position), None)  # a reference has none
         self._decompressed.clear()
         while self._last_index > index:
             self._entries.pop()
@@ -159,7 +162,8 @@ class MemoryLog(Visible):
 
     def recent_kept(self, ref: BatchRef) -> bytes | memoryview | None:
         """As `recent`, but as they are kept."""
-        return self._records.get((ref.segment, ref.position))
+        found = self._records.get((ref.segment, ref.position))
+        return found if found is None or not ref.staged else ref.records(found)
 
     def kept(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: a batch became visible. Its records are in memory since it was appended."""

@@ -30,6 +30,8 @@ class TailCache:
         *sealed*: by how many bytes each batch is longer in the segment than in the body.
         """
         size = len(body)
+        if rows and rows[-1].staged:  # references hold no records
+            rows = [row for row in rows if not row.staged]
         if size > self._bytes_max or not rows:
             return
         records = self._records

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.core.base.ready import Index
 from stan.errors import NotNow
+from stan.protocol.staged import sealed
 from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
 
 
@@ -31,7 +32,9 @@ class Entry(NamedTuple):
 
 
 class BatchRef(NamedTuple):
-    """Where one channel's record batch lies; the messages are [base_sequence, base_sequence + count - 1]."""
+    """Where one channel's record batch lies; the messages are [base_sequence, base_sequence + count - 1].
+
+    If they lie where they were staged, place and length are those of the hidden channel's batch (stan.log.references)."""
 
     base_sequence: Sequence
     count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a place
@@ -40,19 +43,32 @@ class BatchRef(NamedTuple):
     position: int  # of the first byte of the records (not of the batch header) in the segment file
     length: int  # bytes of the records as they are kept
     size: int = 0  # bytes of the records if they are kept compressed; 0: they are not
+    staged: Sequence = Sequence(0)  # message of the hidden channel that holds them; 0: they are the channel's own
+
+    @property
+    def hidden(self) -> "BatchRef":
+        """The batch of the hidden channel that holds the messages; only if `staged`."""
+        return self._replace(base_sequence=self.staged, count=1, staged=Sequence(0))
+
+    def records(self, found: bytes | memoryview) -> bytes | memoryview:
+        """The records that readers get, from those *found* at the place; only if `staged`. Raises Damage."""
+        return sealed(found, self.base_sequence, self.timestamp)
 
 
 class BatchRow(NamedTuple):
-    """One record batch and its place in the segment file."""
+    """One record batch and its place in the segment file, or a reference to one and the reference's place."""
 
     uid: ChannelUid
     base_sequence: Sequence
     count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a row
     timestamp: WallNanos
     first_sequence: Sequence
-    position: int  # of the first byte of the records
-    length: int  # of the records, before they were sealed
-    size: int = 0  # as of BatchRef
+    position: int  # of the first byte of the records, or of the reference
+    length: int  # of the records, before they were sealed; of the reference
+    size: int = (
+        0  # bytes of the records that readers get, if they are made of these or of those referred to; 0: they are these
+    )
+    staged: Sequence = Sequence(0)  # message of the hidden channel to which it refers; 0: it is none
 
     @property
     def clear_length(self) -> int:

@@ -12,7 +12,12 @@ A batch without records (length 0) says that its sequences stay unused: a channe
 
 A batch of uid 0 (BESIDE_UID) is none; what it is tells `flags`, which is 0 in all others. 0: its records are an
 entries_pb2.Marks, which replicated groups put behind the others. 1: they are an entries_pb2.GroupChange, applied with the
-entry and after its batches. In all others the lowest 8 bits of flags are 0 in memory and between nodes; on a disk they may be the
+entry and after its batches. 2: they are references, each a batch of a channel whose messages stay where they were staged:
+
+    reference  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | staged u64 | size u32
+
+`staged` is the message of the hidden channel STAGING_UID that has the rows (stan.protocol.staged), `size` the bytes of the
+records that readers get. In all others the lowest 8 bits of flags are 0 in memory and between nodes; on a disk they may be the
 number of the cipher (stan.log.encryption) with which the records are sealed, ENCRYPTION_BYTES longer.
 
 All integers little-endian. `first_sequence` is the channel's oldest kept message once this batch is applied, so that limits by
@@ -21,6 +26,7 @@ standard library lacks; both twins of the kernel and a machine without a compile
 """
 
 import zlib
+from collections.abc import Iterable
 from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
@@ -46,7 +52,8 @@ STAGING_UID = ChannelUid(0xFFFF_FFFF)
 """Of the hidden channel of each group, whose messages are staged parts of transactions; never registered."""
 DEFERRED_UID = ChannelUid(0xFFFF_FFFE)
 """Of another hidden channel of each group, whose messages wait until they are due; never registered either."""
-FINGERPRINTS_FLAG, CHANGE_FLAG = 0, 1
+FINGERPRINTS_FLAG, CHANGE_FLAG, REFERENCES_FLAG = 0, 1, 2
+REFERENCE = Struct("<IQIqQQI")
 ENCRYPTION_BYTES = 40
 """By which records that are sealed on the disk are longer than their messages."""
 SIZE_SHIFT, CIPHER_MASK = 8, 0xFF
@@ -54,7 +61,7 @@ SIZE_SHIFT, CIPHER_MASK = 8, 0xFF
 
 
 class RecordBatch(NamedTuple):
-    """One channel's record batch inside a RECORDS body."""
+    """One channel's record batch inside a RECORDS body, or a reference to one: `staged` is not 0, and `records` are empty."""
 
     uid: ChannelUid
     base_sequence: Sequence
@@ -62,8 +69,23 @@ class RecordBatch(NamedTuple):
     timestamp: WallNanos
     first_sequence: Sequence
     records: memoryview
-    position: int  # of the first byte of `records` inside the body
-    size: int = 0  # bytes of the records that are made of `records`, which are compressed; 0: they are not
+    position: int  # of the first byte of `records`, or of the reference, inside the body
+    size: int = (
+        0  # bytes of the records that are made of `records`, which are compressed, or were staged; 0: as they are
+    )
+    staged: Sequence = Sequence(0)
+
+
+class Reference(NamedTuple):
+    """A batch of a channel whose messages stay where they were staged."""
+
+    uid: ChannelUid
+    base_sequence: Sequence
+    count: int  # type: ignore[assignment]
+    timestamp: WallNanos
+    first_sequence: Sequence
+    staged: Sequence  # message of the hidden channel
+    size: int  # bytes of the records that readers get
 
 
 RecordsBody = tuple[list[RecordBatch], memoryview | None, list[bytes]]
@@ -106,10 +128,27 @@ def decode_records(body: bytes, *, verify: bool = False) -> RecordsBody:
             batches.append(RecordBatch(uid, base, count, timestamp, first, records, start, size))
         elif flags == CHANGE_FLAG:
             changes.append(bytes(records))
+        elif flags == REFERENCES_FLAG:
+            batches += _referred(records, start)
         elif flags == FINGERPRINTS_FLAG and fingerprints is None:
             fingerprints = records
         at = start + length
     return batches, fingerprints, changes
+
+
+def decode_references(records: bytes | bytearray | memoryview) -> list[Reference]:
+    """The references in the records of a batch with REFERENCES_FLAG. Raises Damage."""
+    if len(records) % REFERENCE.size:
+        raise Damage(f"references of {REFERENCE.size} bytes in {len(records)}")
+    return [Reference._make(fields) for fields in REFERENCE.iter_unpack(records)]
+
+
+def _referred(records: memoryview, start: int) -> list[RecordBatch]:
+    """What a batch of references, which begins at *start*, tells."""
+    return [
+        RecordBatch(*one[:5], records[:0], start + at * REFERENCE.size, one.size, one.staged)
+        for at, one in enumerate(decode_references(records))
+    ]
 
 
 def decode_batches(body: bytes) -> list[RecordBatch]:
@@ -126,3 +165,9 @@ def encode_fingerprints(fingerprints: bytes) -> tuple[bytes, bytes]:
 def encode_change(change: bytes) -> tuple[bytes, bytes]:
     """Header and body of an encoded entries_pb2.GroupChange, a part of a RECORDS body behind all batches."""
     return BATCH_HEADER.pack(BESIDE_UID, 0, 0, 0, 0, len(change), zlib.crc32(change), CHANGE_FLAG), change
+
+
+def encode_references(references: Iterable[Reference]) -> tuple[bytes, bytes]:
+    """Header and body of references, a part of a RECORDS body behind all batches; from level SCALE on."""
+    records = b"".join(REFERENCE.pack(*one) for one in references)
+    return BATCH_HEADER.pack(BESIDE_UID, 0, 0, 0, 0, len(records), zlib.crc32(records), REFERENCES_FLAG), records

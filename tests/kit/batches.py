@@ -4,9 +4,10 @@ import zstandard
 
 from stan.log.types import Entry
 from stan.protocol.compression import kept
-from stan.protocol.entries import Kind, encode_batch
+from stan.protocol.entries import STAGING_UID, Kind, Reference, encode_batch, encode_references
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.staged import sealed, staged_body
 
 
 def records(uid, base, count, size=20):
@@ -61,6 +62,27 @@ def compressed_batch(uid, base, count, timestamp=0, size=20):
     """As `batch`, compressed."""
     rows = rows_of([(f"<{uid}:{base}>" * size)[:size].encode()] * count)
     return compressed(uid, base, count, timestamp or base * 10, rows)
+
+
+def staged_records(sequence, channel, rows, timestamp):
+    """The records of the hidden channel's message *sequence*, with rows for a channel."""
+    return kernel.seal(b"_STAN.staged", sequence, timestamp, [staged_body(channel, rows)])
+
+
+def staged_batch(sequence, channel, rows, timestamp=1, first=0):
+    """Header and records of a part of a transaction."""
+    records = staged_records(sequence, channel, rows, timestamp)
+    return b"".join(encode_batch(STAGING_UID, sequence, 1, timestamp, first, records))
+
+
+def references(*parts, uid, base, timestamp, first=0):
+    """References of a channel, one behind the other, to *parts*: each the records of a part, its sequence, and its count."""
+    made = []
+    for records, sequence, count in parts:
+        size = len(sealed(records, base, timestamp))
+        made.append(Reference(uid, base, count, timestamp, first, sequence, size))
+        base += count
+    return b"".join(encode_references(made))
 
 
 def entry(index, *batches, term=1):

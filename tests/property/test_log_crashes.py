@@ -11,8 +11,9 @@ from stan.errors import DiskFull
 from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
 from stan.protocol.compression import in_clear
-from stan.protocol.entries import Kind, decode_batches
-from tests.kit.batches import batch, change, compressed_batch, entry
+from stan.protocol.entries import STAGING_UID, Kind, decode_batches
+from stan.protocol.staged import sealed
+from tests.kit.batches import batch, change, compressed_batch, entry, references, rows_of, staged_batch
 from tests.kit.files import CrashingFiles, PowerCut
 
 STORE = b"0123456789abcdef"
@@ -21,6 +22,10 @@ ALL = 10**9
 UIDS = [1, 2, 3]
 SIZES = {1: 11, 2: 70, 3: 40}
 """Bytes of each message of a channel; the first is small, so that a segment that keeps only its messages is worth cleaning."""
+
+
+REFERRED, NAME = 9, b"referred"
+"""A channel whose messages all lie where they were staged."""
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -34,7 +39,7 @@ class LogMachine(RuleBasedStateMachine):
         self.synced = 0
         self.committed = 0
         self.released = 0
-        self.trims = dict.fromkeys(UIDS, 0)
+        self.trims = dict.fromkeys((*UIDS, REFERRED, STAGING_UID), 0)
         self.dropped = set()
         self.term = 1
         self.open()
@@ -68,7 +73,7 @@ class LogMachine(RuleBasedStateMachine):
         self.synced = last
         assert self.log.durable_index == last
         self.log.commit(self.committed)
-        for uid in UIDS:
+        for uid in self.trims:
             if uid in self.dropped:
                 self.log.drop(uid)
             else:
@@ -91,13 +96,18 @@ class LogMachine(RuleBasedStateMachine):
 
     def batches(self, uid, upto):
         """(base, count, timestamp, records) of a channel's batches in the entries up to an index."""
-        return [
-            (found.base_sequence, found.count, found.timestamp, bytes(in_clear(found)))
-            for one in self.written[:upto]
-            if one.kind == Kind.RECORDS
-            for found in decode_batches(one.body)
-            if found.uid == uid
-        ]
+        found, hidden = [], {}
+        for one in self.written[:upto]:
+            for part in decode_batches(one.body) if one.kind == Kind.RECORDS else ():
+                if part.staged:
+                    records = sealed(hidden[part.staged], part.base_sequence, part.timestamp)
+                else:
+                    records = bytes(in_clear(part))
+                if part.uid == STAGING_UID:
+                    hidden[part.base_sequence] = records
+                if part.uid == uid:
+                    found.append((part.base_sequence, part.count, part.timestamp, records))
+        return found
 
     def batch(self, uid, base, count, timestamp):
         return batch(uid, base, count, timestamp=timestamp, size=SIZES[uid])
@@ -172,10 +182,10 @@ class LogMachine(RuleBasedStateMachine):
             self.log.drop(uid)
 
     @rule(uid=st.sampled_from(UIDS), share=st.floats(0, 1))
-    def trim(self, uid, share):
+    def trim(self, uid, share, most=ALL):
         if uid in self.dropped:
             return
-        first = int((self.log.channel(uid).last_sequence + 1) * share)
+        first = min(most, int((self.log.channel(uid).last_sequence + 1) * share))
         self.trims[uid] = max(self.trims[uid], first)
         self.log.trim(uid, first)
 
@@ -252,7 +262,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def index_equals_the_list(self):
-        for uid in UIDS:
+        for uid in self.trims:
             channel = self.log.channel(uid)
             batches = [] if uid in self.dropped else self.batches(uid, self.committed)
             last = batches[-1][0] + batches[-1][1] - 1 if batches else 0
@@ -283,6 +293,95 @@ class CompressedLogMachine(LogMachine):
         return compressed_batch(uid, base, count, timestamp, 3 * SIZES[uid])
 
 
+class ReferenceLogMachine(LogMachine):
+    """The same, with rows that are staged in the hidden channel, and entries that refer to them."""
+
+    def free(self):
+        """Sequences of committed parts that no entry refers to, and of those that one which is not committed refers to."""
+        staged, taken, late = [], set(), []
+        for one in self.written:
+            for part in decode_batches(one.body) if one.kind == Kind.RECORDS else ():
+                if part.uid == STAGING_UID and one.index <= self.committed:
+                    staged.append(part.base_sequence)
+                if part.staged:
+                    taken.add(part.staged)
+                    late += [part.staged] * (one.index > self.committed)
+        floor = self.trims[STAGING_UID]
+        return [sequence for sequence in staged if sequence >= floor and sequence not in taken], late
+
+    def _append(self, one, seed, calls):
+        self.tried.setdefault(one.index, []).append(one)
+        log = self.log
+        self.run(lambda: log.append([one]), seed, calls)
+        if log is self.log:
+            self.written.append(one)
+
+    @rule(counts=st.lists(st.integers(1, 3), min_size=1, max_size=3), seed=LogMachine.seeds, calls=LogMachine.cuts)
+    def stage(self, counts, seed, calls):
+        index, at = len(self.written) + 1, len(self.batches(STAGING_UID, len(self.written))) + 1
+        parts = []
+        for sequence, count in enumerate(counts, at):
+            rows = rows_of([b"%d of %d" % (row, sequence) for row in range(count)])
+            parts.append(staged_batch(sequence, NAME, rows, index * 10, self.trims[STAGING_UID]))
+        self._append(entry(index, *parts, term=self.term), seed, calls)
+
+    @precondition(lambda self: REFERRED not in self.dropped and self.free()[0])
+    @rule(data=st.data(), seed=LogMachine.seeds, calls=LogMachine.cuts)
+    def refer(self, data, seed, calls):
+        free, _ = self.free()
+        chosen = data.draw(st.permutations(free))[: data.draw(st.integers(1, 3))]
+        hidden = {base: found for base, _, _, found in self.batches(STAGING_UID, len(self.written))}
+        before = self.batches(REFERRED, len(self.written))
+        base, index = sum(count for _, count, _, _ in before) + 1, len(self.written) + 1
+        parts = [(hidden[sequence], sequence, hidden[sequence].count(b" of ")) for sequence in chosen]
+        made = references(*parts, uid=REFERRED, base=base, timestamp=index * 10, first=self.trims[REFERRED])
+        self._append(entry(index, made, term=self.term), seed, calls)
+
+    @rule(share=st.floats(0, 1))
+    def unstage(self, share):
+        """The parts that nobody will ask for are gone from the hidden channel."""
+        self.trim(uid=STAGING_UID, share=share, most=min(self.free()[1], default=ALL))
+
+    @rule(share=st.floats(0, 1))
+    def trim_referred(self, share):
+        self.trim(uid=REFERRED, share=share)
+
+    @precondition(lambda self: REFERRED not in self.dropped)
+    @rule(
+        data=st.data(),
+        seed=LogMachine.seeds,
+        calls=LogMachine.cuts,
+        share=st.sampled_from([0, 0.5, 0.9]),
+        late=st.booleans(),
+    )
+    def clean_what_is_referred_to(self, data, seed, calls, share, late):
+        """Parts are staged beside other messages, some of them are committed, and nothing else is kept."""
+        self.stage(counts=[1, 2, 1], seed=seed, calls=None)
+        self.grow(order=UIDS, seed=seed, calls=None)
+        self.refer(data=data, seed=seed, calls=None)
+        self.grow(order=UIDS, seed=seed, calls=None)
+        for uid in UIDS:
+            self.trim(uid=uid, share=1)
+        self.unstage(share=1)
+        self.trim_referred(share=share)
+        self.release(share=1, seed=seed, calls=None)
+        for _ in range(2):
+            self.clean(seed=seed, calls=calls, late=late)
+
+    @precondition(lambda self: not self.dropped)
+    @rule()
+    def drop_referred(self):
+        if self.batches(REFERRED, self.committed):
+            self.drop(uid=REFERRED)
+
+
+class EncryptedReferenceLogMachine(ReferenceLogMachine):
+    """The same, encrypted from its first entry on."""
+
+    def cipher(self):
+        return Cipher(b"a key").of(STORE, 1, 1)
+
+
 class EncryptedLogMachine(LogMachine):
     """The same, encrypted from the second life on, with one cipher or the other."""
 
@@ -301,3 +400,7 @@ TestCompressedLogMachine = CompressedLogMachine.TestCase
 TestCompressedLogMachine.settings = TestLogMachine.settings
 TestEncryptedLogMachine = EncryptedLogMachine.TestCase
 TestEncryptedLogMachine.settings = TestLogMachine.settings
+TestReferenceLogMachine = ReferenceLogMachine.TestCase
+TestReferenceLogMachine.settings = TestLogMachine.settings
+TestEncryptedReferenceLogMachine = EncryptedReferenceLogMachine.TestCase
+TestEncryptedReferenceLogMachine.settings = TestLogMachine.settings

@@ -73,7 +73,7 @@ def batches_of(entries):
         (uid, base, bytes(records))
         for one in entries
         if one.kind == Kind.RECORDS
-        for uid, base, _, _, _, records, _ in decode_batches(one.body)
+        for uid, base, _, _, _, records, *_ in decode_batches(one.body)
     )
 
 

@@ -640,7 +640,7 @@ class Publishing:
             if uid not in machine.transactions.under_way and cursors.get(uid):
                 records = batch.records if not batch.size else self.compressing.records(number, batch)
                 group.dispatch.committed(uid, ReadResult(base, count, records))
-            elif batch.size:
+            elif batch.size and not batch.staged:
                 self.compressing.forget(number, uid, base)
 
 

@@ -89,7 +89,7 @@ class MessageTraces:
                 step = self.writing.pop((number, entry.index), None)
                 batches, _, changes = decode_records(entry.body)
                 for batch in batches:
-                    if batch.uid not in {STAGING_UID, DEFERRED_UID}:
+                    if batch.uid not in {STAGING_UID, DEFERRED_UID} and not batch.staged:
                         self._stored(batch, step, now, leads=leads)
             else:
                 changes = [entry.body] if entry.kind == Kind.CHANGE else []

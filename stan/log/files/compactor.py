@@ -12,9 +12,9 @@ at all.
 
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.errors import Damage
@@ -31,11 +31,25 @@ from stan.log.files.segment import (
     encode_entry_header,
     entry_at,
 )
-from stan.log.types import BatchRow, Entry
+from stan.log.references import reference_rows, with_rows
+from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
 from stan.protocol.compression import Compressor, parts_of, stored_rows
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG, SIZE_SHIFT, Kind, encode_batch
+from stan.protocol.entries import (
+    BATCH_HEADER,
+    BESIDE_UID,
+    CHANGE_FLAG,
+    REFERENCES_FLAG,
+    SIZE_SHIFT,
+    Kind,
+    Reference,
+    encode_batch,
+    encode_references,
+)
 from stan.protocol.kernel import server as kernel
 from stan.types import ChannelUid, RaftIndex, Sequence
+
+STALE_MAX: Final = 3
+"""Attempts to read a batch whose segment is rewritten meanwhile."""
 
 Spans = dict[ChannelUid, tuple[Sequence, Sequence]]
 """Of each compacted channel in a segment: the base sequences of its first and its last batch there."""
@@ -80,6 +94,7 @@ class Compactor:
     channels: ChannelIndexes
     pinned: Callable[[Segment], AbstractContextManager[int]]  # its descriptor
     cipher: LogCipher | None
+    read: Callable[[BatchRef], bytes]  # the records of a batch
     keys_max: int = COMPACTION_KEYS_MAX
     totals: CompactionTotals = field(default_factory=CompactionTotals)
     clean: dict[ChannelUid, Clean] = field(default_factory=dict)
@@ -203,6 +218,8 @@ class Compactor:
     ) -> EntryInSegment | None:
         """An entry without the messages that may go; None if nothing of it is kept. *changes*: those of the state are."""
         entry = self._opened(found.entry)
+        if any(row.staged for row in found.rows):
+            entry = with_rows(entry, keys.targets, self._referred)
         if entry.kind != Kind.RECORDS:
             return _at(entry, position) if changes and entry.kind == Kind.CHANGE else None
         parts: list[bytes | memoryview] = []
@@ -210,9 +227,9 @@ class Compactor:
         for header, records in _split(entry.body):
             uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
             if uid == BESIDE_UID:
-                if flags == CHANGE_FLAG and changes:
-                    parts += (header, records)
-                    kept = True
+                beside = self._beside(flags, header, records, changes=changes)
+                parts += beside
+                kept = kept or bool(beside)
                 continue
             size = flags >> SIZE_SHIFT
             row = BatchRow(uid, base, count, timestamp, first, 0, length, size)
@@ -240,6 +257,15 @@ class Compactor:
         made = entry._replace(body=b"".join(parts))
         return _at(made if self.encryptor is None else self.encryptor.encrypted(made), position)
 
+    def _beside(
+        self, flags: int, header: memoryview, records: memoryview, *, changes: bool
+    ) -> tuple[bytes | memoryview, ...]:
+        """What is kept of a part of an entry that is no batch: references of channels that are not in the pass, and *changes*."""
+        if flags == REFERENCES_FLAG:
+            rest = [row for row in reference_rows(records, 0) if self.channels.is_kept(row)]
+            return encode_references(Reference(*row[:5], row.staged, row.size) for row in rest) if rest else ()
+        return (header, records) if flags == CHANGE_FLAG and changes else ()
+
     def _entries(self, segment: Segment) -> Iterator[EntryInSegment]:
         """The entries of a segment. Raises Damage."""
         with self.pinned(segment) as descriptor:
@@ -255,12 +281,26 @@ class Compactor:
         has the same keys, the rows."""
         if not any(row.uid in targets for row in found.rows):
             return
-        for header, records in _split(self._opened(found.entry).body):
+        entry = self._opened(found.entry)
+        if any(row.staged for row in found.rows):
+            entry = with_rows(entry, targets, self._referred)
+        for header, records in _split(entry.body):
             uid, base, count, timestamp, first, length, _, flags = BATCH_HEADER.unpack(header)
             if uid in targets:
                 size = flags >> SIZE_SHIFT
                 row = BatchRow(uid, base, count, timestamp, first, 0, length, size)
                 yield row, stored_rows(records, size) if size else records
+
+    def _referred(self, reference: Reference) -> bytes | memoryview | None:
+        """The records of a reference; None if nothing of it is kept. Raises Damage."""
+        for _ in range(STALE_MAX):
+            place = self.channels.referred(reference.uid, reference.base_sequence)
+            if place is None:
+                return None
+            ref = BatchRef(*reference[1:4], *place[1:], 0, place.sequence)
+            with suppress(StaleRef):  # rewritten meanwhile
+                return ref.records(self.read(ref.hidden))
+        raise Damage(f"what the batch {reference.base_sequence} of channel {reference.uid} refers to is not there")
 
     def _opened(self, entry: Entry) -> Entry:
         """An entry in clear."""

@@ -68,7 +68,11 @@ class FileLog(Visible):
         self._channels = ChannelIndexes(self._segments, overhead)
         segments = self._segments
         self._compactor = Compactor(
-            files, self._channels, lambda segment: segments.descriptors.using(segment.number, segment.path), cipher
+            files,
+            self._channels,
+            lambda segment: segments.descriptors.using(segment.number, segment.path),
+            cipher,
+            segments.read,
         )
         self._cleaner = Cleaner(files, directory, segments, self._channels, self._compactor)
         self._uncommitted = UncommittedEntries(self._segments.placed(recovery.active.outlines), self.last_index)
@@ -245,6 +249,8 @@ class FileLog(Visible):
         cached = None if stored else self.recent(ref)
         if cached is not None:
             return bytes(cached)
+        if ref.staged:
+            return bytes(ref.records(self.read(ref.hidden, stored=stored)))
         try:
             kept = self._read(ref, stored=stored)
             return kept if not ref.size else self._decompressed.make(ref, kept, remember=not stored)
@@ -254,6 +260,8 @@ class FileLog(Visible):
 
     def read_kept(self, ref: BatchRef) -> bytes:
         """As `read`, but as they are kept: compressed if *ref* has a size."""
+        if ref.staged:
+            return self.read(ref)
         try:
             return self._read(ref, stored=False)
         except Damage as damage:
@@ -279,13 +287,17 @@ class FileLog(Visible):
             if records is None and not in_clear:  # to decompress takes longer than the event loop has
                 return None
             if records is None:
-                old.append(ref)
+                old.append(ref.hidden if ref.staged else ref)
             found.append(records)
         read = self._segments.read_cached(old)
         if read is None:
             return None
         rest = iter(read)
-        return [next(rest) if records is None else records for records in found]
+        there = [next(rest) if records is None else records for records in found]
+        try:
+            return [ref.records(data) if ref.staged else data for ref, data in zip(refs, there, strict=True)]
+        except Damage:
+            return None
 
     def sealed_from(self, index: RaftIndex) -> None:
         """From the entry at *index* on, batches in clear, or encrypted in the format of the first version, count as damage."""
@@ -306,7 +318,10 @@ class FileLog(Visible):
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory and in clear, else None. Never blocks."""
-        return self._decompressed.get(ref) if ref.size else self._tail.get(ref.segment, ref.position)
+        if ref.size:
+            return self._decompressed.get(ref)
+        found = self._tail.get(ref.segment, ref.position)
+        return ref.records(found) if ref.staged and found is not None else found
 
     def export(self, index: RaftIndex, directory: str) -> list[Extent]:
         """Hard-link the files that hold the committed entries up to *index* into *directory*, under their names in this log.

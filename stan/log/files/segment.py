@@ -19,6 +19,7 @@ from stan.errors import Damage
 from stan.invariant import broken
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
 from stan.log.files.disk import Files
+from stan.log.references import reference_rows
 from stan.log.types import BatchRow, Entry
 from stan.protocol.entries import (
     BATCH_HEADER,
@@ -26,6 +27,7 @@ from stan.protocol.entries import (
     CHANGE_FLAG,
     CIPHER_MASK,
     ENCRYPTION_BYTES,
+    REFERENCES_FLAG,
     SIZE_SHIFT,
     Kind,
 )
@@ -56,7 +58,7 @@ class CutOff(Damage):
 class EntryInSegment(NamedTuple):
     """One verified entry of a segment file."""
 
-    outline: list[bytes]  # its header and those of its batches, as the index file keeps them
+    outline: list[bytes]  # its header, those of its batches, and its references, as the index file keeps them
     entry: Entry
     rows: list[BatchRow]
     position: int  # of the entry's header
@@ -120,8 +122,11 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
             at += _BATCH_HEADER_SIZE
             if uid != BESIDE_UID:
                 kept = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
-                made = (uid, base, count, timestamp, first, start + at, kept, flags >> SIZE_SHIFT)
+                made = (uid, base, count, timestamp, first, start + at, kept, flags >> SIZE_SHIFT, 0)
                 rows.append(tuple.__new__(BatchRow, made))
+            elif flags == REFERENCES_FLAG:
+                outline.append(bytes(body[at : at + size]))
+                rows += reference_rows(outline[-1], start + at)
             at += size
         if at != length:
             raise Damage(f"record batches of {at} bytes in a body of {length}")
@@ -130,7 +135,8 @@ def entry_at(position: int, header: bytes, entry: Entry) -> EntryInSegment:
 
 def is_sealed(found: EntryInSegment) -> bool:
     """True if at least one batch of the entry is encrypted."""
-    body, starts = found.entry.body, (row.position - found.position - ENTRY_HEADER_SIZE for row in found.rows)
+    own = (row.position for row in found.rows if not row.staged)
+    body, starts = found.entry.body, (position - found.position - ENTRY_HEADER_SIZE for position in own)
     return any(BATCH_HEADER.unpack_from(body, start - BATCH_HEADER.size)[7] & CIPHER_MASK for start in starts)
 
 

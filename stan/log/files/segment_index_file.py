@@ -14,8 +14,17 @@ from struct import Struct
 from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files.disk import Files
 from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, PositionMarks, Segment
+from stan.log.references import reference_rows
 from stan.log.types import BatchRow
-from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CIPHER_MASK, ENCRYPTION_BYTES, SIZE_SHIFT, Kind
+from stan.protocol.entries import (
+    BATCH_HEADER,
+    BESIDE_UID,
+    CIPHER_MASK,
+    ENCRYPTION_BYTES,
+    REFERENCES_FLAG,
+    SIZE_SHIFT,
+    Kind,
+)
 from stan.types import RaftIndex, Term
 
 INDEX_FILE_MAGIC = b"STANSIDE"
@@ -152,6 +161,9 @@ def walk_outlines(data: bytes | bytearray | memoryview) -> Iterator[tuple[RaftIn
                 if uid != BESIDE_UID:
                     kept = size - ENCRYPTION_BYTES if flags & CIPHER_MASK else size
                     rows.append(BatchRow(uid, base, count, timestamp, first, position, kept, flags >> SIZE_SHIFT))
+                elif flags == REFERENCES_FLAG:
+                    rows += reference_rows(data[at : at + size], position)
+                    at += size
                 position += size
         position = end
         yield index, rows

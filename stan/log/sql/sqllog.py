@@ -101,7 +101,7 @@ class RowCleaner:
 
     def removed(self, removed: Removed) -> None:
         """SpaceAccounting: batches are no longer kept."""
-        for segment, position, length in zip(*removed, strict=True):
+        for segment, position, length in zip(*removed[:3], strict=True):
             if segment != GAP:
                 self._removed.append((segment, position))
                 self.size -= length

@@ -64,7 +64,7 @@ def number(field: int, value: int) -> bytes:
     return b"%c%b" % (field << 3, varint(value & _UINT64_MAX)) if value else b""
 
 
-def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+def read_varint(data: bytes | memoryview, at: int, end: int) -> tuple[int, int]:
     """Value and the place behind it. Bits above 64 are lost, as in Go.
 
     Raises:
@@ -82,7 +82,7 @@ def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
     raise ValueError("varint cut off or too long")
 
 
-def read_fields(data: bytes) -> list[Field]:
+def read_fields(data: bytes | memoryview) -> list[Field]:
     """All fields of one message.
 
     Raises:
