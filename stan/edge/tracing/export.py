@@ -4,6 +4,7 @@ Promises: `add` never waits; what finds no room in the queue, or what the receiv
 receiver may be down, slow or gone: the broker does not notice, its log says it once.
 """
 
+import gc
 import logging
 import threading
 from collections import deque
@@ -49,6 +50,8 @@ class SpanExport:
             from opentelemetry.trace import SpanContext, SpanKind, TraceFlags  # noqa: PLC0415
         except ImportError:
             raise StartError(MISSING) from None
+        gc.collect()
+        gc.freeze()  # what was imported stays, and is much: no collection needs to look at it
         library = logging.getLogger("opentelemetry")  # its failures are told here
         library.propagate = False
         library.addHandler(logging.NullHandler())

@@ -26,7 +26,7 @@ from stan.log.types import Entry
 from stan.protocol.compression import in_clear
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, RecordBatch, decode_records
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId, RaftIndex
+from stan.types import ChannelUid, GroupId, RaftIndex, WallNanos
 
 MICROSECOND = 1000
 
@@ -57,20 +57,37 @@ class MessageTraces:
         self._add = add
         self._contexts: OrderedDict[ChannelUid, Contexts] = OrderedDict()
         self._carried = 0  # messages in there
+        # First and last of the newest entries that this leader has written, if nothing has to be done when they are committed.
+        self.looked_at: dict[GroupId, tuple[int, int]] = {}
+        # Those of them with messages to trace.
         self.writing: OrderedDict[tuple[GroupId, RaftIndex], Writing] = OrderedDict()
         self._delivered: OrderedDict[tuple[GroupId, int, int], tuple[SpanIds, int]] = OrderedDict()
 
     # --- stored ---------------------------------------------------------------------------------------------------------
 
-    def written(self, number: GroupId, last: RaftIndex, proposals: list[Proposal], now: int) -> None:
-        """This leader has written *proposals* to a group's log, the newest as entry *last*."""
-        index = RaftIndex(last - len(proposals) + 1)
+    def written(
+        self, number: GroupId, last: RaftIndex, proposals: list[Proposal], now: Callable[[], WallNanos]
+    ) -> bool:
+        """This leader has written *proposals* to a group's log, the newest as entry *last*. True if there are entries whose way
+        has to be watched; the others are `looked_at`."""
+        first = RaftIndex(last - len(proposals) + 1)
+        looked_at, index, watch = self.looked_at.get(number), first, False
         for proposal in proposals:
-            if proposal.kind == Kind.RECORDS:
-                self.writing[number, index] = Writing(now)
+            if proposal.kind != Kind.RECORDS:
+                watch = True
+            elif self._sampler.concerns(proposal.body):
+                watch = True
+                self.writing[number, index] = Writing(now())
                 if len(self.writing) > limits.TRACED_MESSAGES_MAX:
                     self.writing.popitem(last=False)
             index = RaftIndex(index + 1)
+        if watch:
+            self.looked_at.pop(number, None)
+        elif looked_at is not None and looked_at[1] == first - 1:
+            self.looked_at[number] = looked_at[0], last
+        else:
+            self.looked_at[number] = first, last
+        return bool(self.writing)
 
     def synced(self, number: GroupId, durable: RaftIndex, now: int) -> None:
         """This node's log of a group is durable up to *durable*."""
@@ -86,6 +103,8 @@ class MessageTraces:
         leads = group.leads
         for entry in entries:
             if entry.kind == Kind.RECORDS:
+                if not self._sampler.concerns(entry.body):
+                    continue
                 step = self.writing.pop((number, entry.index), None)
                 batches, _, changes = decode_records(entry.body)
                 for batch in batches:

@@ -8,10 +8,12 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterator
 from hashlib import blake2b
+from struct import Struct
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
 
@@ -20,7 +22,13 @@ CARRIED_MAX = 100
 """Messages of one record batch that are traced because they bring the context of a trace along."""
 _SAMPLED = re.compile(rb"\x0a\x0btraceparent\x12\x3700-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
 """A Header as encoded, whose trace is sampled; may stand in a payload, too."""
+_KEY = b"\x0a\x0btraceparent"
+"""What each of these begins with: not to find it costs far less than not to find the whole."""
 _CONTEXT = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_HEADER = Struct("<IQI16xI4xI").unpack_from
+"""Of the header of a record batch: uid, base sequence, count, length, flags."""
+_HEADER_BYTES = BATCH_HEADER.size
+_NONE = (-1, 0)
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # odd, with bits of no pattern: neighbours get far apart
 _MASK = (1 << 64) - 1
 
@@ -47,6 +55,7 @@ class Sampler:
     def __init__(self, period: int) -> None:
         """*period*: 1 for each message, 1000 for one in a thousand."""
         self._period = period
+        self._newest: dict[int, tuple[int, int]] = {}  # by channel: a block, and which of its sequences is chosen
 
     def within(self, uid: int, first: int, last: int) -> Iterator[int]:
         """The chosen sequences in [first, last], in order. Costs nothing for each message, only for each block."""
@@ -56,6 +65,31 @@ class Sampler:
             sequence = block * period + (mixed >> 29) % period
             if first <= sequence <= last:
                 yield sequence
+
+    def concerns(self, body: bytes) -> bool:
+        """False if nothing in the body of a RECORDS entry has to be looked at: no message is chosen, none brings a context along,
+        and there is no change. That is so of nearly all entries, and to find it out is what tracing costs them."""
+        if _KEY in body:
+            return True
+        at, end = 0, len(body)
+        while at < end:
+            uid, first, count, length, flags = _HEADER(body, at)
+            at += _HEADER_BYTES + length
+            if uid != BESIDE_UID:
+                block, chosen = self._newest.get(uid, _NONE)
+                last = first + count - 1
+                if first // self._period != block or last // self._period != block:
+                    chosen = next(self.within(uid, first, last), 0)
+                    if chosen:
+                        return True
+                    block = last // self._period
+                    begin = block * self._period
+                    self._newest[uid] = block, next(self.within(uid, begin, begin + self._period - 1))
+                elif first <= chosen <= last:
+                    return True
+            elif flags == CHANGE_FLAG:
+                return True
+        return False
 
 
 def ids_of(*key: object) -> SpanIds:

@@ -19,7 +19,8 @@ from stan.types import GroupId, RaftIndex
 
 
 class TracedDriver(Driver):
-    """Runs as a Driver; what fails in tracing ends the tracing, not the turn."""
+    """Runs as a Driver; what fails in tracing ends the tracing, not the turn. Nearly no entry has a message to trace: so what is
+    done for each is as little as can be, and the rest is left to WatchingDriver."""
 
     traces: MessageTraces | None = None
 
@@ -27,32 +28,55 @@ class TracedDriver(Driver):
         try:
             what(*args, self.runtime.wall())
         except Exception as error:  # noqa: BLE001 - the border of tracing
-            self.traces = None
-            self._note("ERR", f"Tracing is off until a restart: the program failed in it: {fault(error)}")
+            self._end_tracing(error)
+
+    def _watch_writing(self, *, wanted: bool) -> None:
+        self.__class__ = WatchingDriver if wanted else TracedDriver
+
+    def _end_tracing(self, error: Exception) -> None:
+        self.traces = None
+        self._note("ERR", f"Tracing is off until a restart: the program failed in it: {fault(error)}")
 
     def _propose(self, number: GroupId, proposals: list[Proposal], *, urgent: bool) -> NotNow | None:
         refusal = super()._propose(number, proposals, urgent=urgent)
-        if refusal is None and self.traces is not None:
-            self._watch(self.traces.written, number, self.groups[number].log.last_index, proposals)
+        traces = self.traces
+        if refusal is None and traces is not None:
+            try:
+                if traces.written(number, self.groups[number].log.last_index, proposals, self.runtime.wall):
+                    self._watch_writing(wanted=True)
+            except Exception as error:  # noqa: BLE001 - the border of tracing
+                self._end_tracing(error)
         return refusal
+
+    def _apply(self, number: GroupId, group: Consensus, entries: list[Entry]) -> None:
+        traces = self.traces
+        if traces is not None:
+            first, last = traces.looked_at.get(number, (0, 0))
+            if not (group.leads and first <= entries[0].index and entries[-1].index <= last):
+                self._watch(traces.committed, number, entries)
+        super()._apply(number, group, entries)
+
+
+class WatchingDriver(TracedDriver):
+    """A TracedDriver while entries with messages to trace are on their way into the log."""
 
     def _sync_touched(self) -> bool:
         at_once = super()._sync_touched()
-        if at_once and self.traces is not None and self.traces.writing:
+        if at_once and self.traces is not None:
             for number in self.turns.touched:
                 if number in self.groups:
                     self._watch(self.traces.synced, number, self.groups[number].log.durable_index)
         return at_once
 
     def _synced(self, group: Consensus, durable: RaftIndex | None, why: str) -> None:
-        if durable is not None and self.traces is not None and self.traces.writing:
+        if durable is not None and self.traces is not None:
             self._watch(self.traces.synced, group.group, durable)
         super()._synced(group, durable, why)
 
     def _apply(self, number: GroupId, group: Consensus, entries: list[Entry]) -> None:
-        if self.traces is not None:
-            self._watch(self.traces.committed, number, entries)
         super()._apply(number, group, entries)
+        if self.traces is None or not self.traces.writing:
+            self._watch_writing(wanted=False)
 
 
 class ServerTracing:

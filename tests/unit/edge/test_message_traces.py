@@ -20,7 +20,7 @@ from stan.edge.tracing.traced_driver import TracedDriver, driver_of, tracing_of
 from stan.edge.turns import Turns
 from stan.errors import StartError
 from stan.log.types import Entry
-from stan.protocol.entries import Kind, encode_batch
+from stan.protocol.entries import Kind, encode_batch, encode_change
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -59,6 +59,28 @@ def test_one_of_each_block_is_chosen_however_the_range_is_cut(period, uid, first
 
 def test_each_message_is_chosen_with_a_share_of_one():
     assert list(Sampler(1).within(UID, 5, 9)) == [5, 6, 7, 8, 9]
+
+
+@given(
+    st.integers(1, 20),
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(1, 60), st.sampled_from([None, None, None, "00", "01"])), max_size=30
+    ),
+)
+def test_an_entry_that_holds_nothing_of_interest_is_found_by_its_headers(period, batches):
+    sampler, base = Sampler(period), dict.fromkeys(range(1, 4), 1)
+    for uid, count, flags in batches:
+        entry = stored(1, base[uid], *[message(flags=flags)] * count, uid=uid)
+        chosen = any(sampler.within(uid, base[uid], base[uid] + count - 1))
+        assert sampler.concerns(entry.body) == (chosen or flags is not None)
+        base[uid] += count
+
+
+def test_an_entry_with_a_change_is_looked_at():
+    change = pb.GroupChange(progress=[pb.Progress(cursor_id=3, acked=[1, 1])]).SerializeToString()
+    body = stored(1, 1, message()).body
+    assert Sampler(10**9).concerns(body + b"".join(encode_change(change)))
+    assert not Sampler(10**9).concerns(body)
 
 
 def test_channels_have_other_places():
@@ -108,9 +130,9 @@ class FakeView:
         self.meta = SimpleNamespace(by_uid={UID: SimpleNamespace(name=b"orders")})
 
 
-def stored(index, base, *messages):
+def stored(index, base, *messages, uid=UID):
     batch = records(*messages, base=base)
-    return Entry(index, 1, Kind.RECORDS, b"".join(encode_batch(UID, base, len(messages), 1000, 1, batch)))
+    return Entry(index, 1, Kind.RECORDS, b"".join(encode_batch(uid, base, len(messages), 1000, 1, batch)))
 
 
 def progress(index, *, sent=(), count=0, acked=(), removed=()):
@@ -124,7 +146,7 @@ def test_a_message_is_stored_delivered_and_acked():
     spans = []
     traces = MessageTraces(FakeView(), 1, spans.append)
     entry = stored(4, 1, message())
-    traces.written(1, 4, [Proposal(1, Kind.RECORDS, entry.body, urgent=True, ticket=1)], 2000)
+    traces.written(1, 4, [Proposal(1, Kind.RECORDS, entry.body, urgent=True, ticket=1)], lambda: 2000)
     traces.synced(1, 4, 3000)
     traces.committed(
         1, [entry, progress(5, sent=[1, 1]), progress(6, sent=[1, 1], count=1), progress(7, acked=[1, 1])], 4000
@@ -155,6 +177,27 @@ def test_a_follower_makes_no_span_and_knows_the_trace_when_it_leads():
     assert spans[1].parent == spans[0].ids
 
 
+def test_entries_that_the_leader_has_looked_at_when_it_wrote_them_are_not_looked_at_again():
+    traces = MessageTraces(FakeView(), 10**9, lambda _span: None)
+
+    def writes(*entries):
+        told = [Proposal(1, entry.kind, entry.body, urgent=True, ticket=1) for entry in entries]
+        return traces.written(1, entries[-1].index, told, lambda: 2000)
+
+    assert not writes(stored(4, 1, message()))
+    assert not writes(stored(5, 2, message()), stored(6, 3, message()))
+    assert traces.looked_at == {1: (4, 6)}
+    assert not writes(stored(8, 4, message()))  # entry 7 was another leader's
+    assert traces.looked_at == {1: (8, 8)}
+    assert not writes(stored(9, 5, message()), progress(10, sent=[1, 1]))
+    assert traces.looked_at == {}, "what progress tells is looked at when it is committed"
+    carries = stored(11, 6, message(flags="01"))
+    assert writes(carries)
+    assert traces.looked_at == {}
+    traces.committed(1, [carries], 3000)
+    assert not writes(stored(12, 7, message()))
+
+
 def test_what_a_limit_removed_was_not_acked():
     spans = []
     traces = MessageTraces(FakeView(), 1, spans.append)
@@ -173,7 +216,12 @@ def test_what_is_kept_in_mind_is_bounded(monkeypatch):
     monkeypatch.setattr(limits, "TRACED_MESSAGES_MAX", 10)
     traces = MessageTraces(FakeView(), 1, lambda _span: None)
     for at in range(1, 100):
-        traces.written(1, at, [Proposal(1, Kind.RECORDS, b"", urgent=True, ticket=at)], 1)
+        traces.written(
+            1,
+            at,
+            [Proposal(1, Kind.RECORDS, stored(at, at, message(flags="01")).body, urgent=True, ticket=at)],
+            lambda: 1,
+        )
         traces.committed(1, [stored(1000 + at, at, message(flags="01")), progress(2000 + at, sent=[at, at])], 1)
         kept = sum(len(one.sequences) for one in traces._contexts.values())
         assert max(len(traces.writing), len(traces._delivered), kept) <= 10
@@ -188,14 +236,14 @@ def test_a_fault_in_tracing_ends_the_tracing_and_nothing_else():
     said, stepped = [], []
     broker = SimpleNamespace(step_committed=lambda _number, index, _kind, _body: stepped.append(index))
     log = SimpleNamespace(commit=lambda _index: None)
-    group = SimpleNamespace(failed="", log=log, take_committed=lambda: [Entry(4, 1, Kind.CHANGE, b"")])
+    group = SimpleNamespace(failed="", leads=True, log=log, take_committed=lambda: [Entry(4, 1, Kind.CHANGE, b"")])
     turns = Turns(None, said.append)
     turns.touched.add(1)
     runtime = SimpleNamespace(wall=lambda: 1)
     driver = TracedDriver(
         broker, {1: group}, None, runtime, turns, applied={}, note=lambda level, text: said.append((level, text))
     )
-    driver.traces = SimpleNamespace(committed=lambda *_: 1 // 0)
+    driver.traces = SimpleNamespace(looked_at={}, committed=lambda *_: 1 // 0)
     driver.apply_committed()
     assert stepped == [4]
     assert driver.traces is None
