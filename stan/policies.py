@@ -21,6 +21,7 @@ from stan.limits import (
     MAX_HOLD_MAX,
     NAME_BYTES_MAX,
     POLICIES_MAX,
+    TIER_STRETCH_MAX,
     TTL_MAX,
 )
 from stan.patterns import matches, valid_name, width
@@ -35,7 +36,7 @@ class Form(Enum):
     DURATIONS = auto()  # tuple of ns
     WORD = auto()  # a bool, written as one of two words
     CHOICE = auto()  # the place of one of several words
-    CHANNEL = auto()  # a name; "", written `none`: none
+    CHANNEL = auto()  # a name, of a channel or a position; "", written `none`: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +90,16 @@ POLICY_OPTIONS: Final = (
         of_channel=True,
         since=level.SCALE,
     ),
+    PolicyOption("tier", "tier", "tier", Form.CHANNEL, zero="none", of_channel=True, since=level.SCALE),
+    PolicyOption(
+        "tier_stretch",
+        "tier_stretch",
+        "tier stretch",
+        Form.NUMBER,
+        TIER_STRETCH_MAX,
+        of_channel=True,
+        since=level.SCALE,
+    ),
     PolicyOption(
         "schema", "schema", "schema", Form.CHOICE, words=("off", "known", "valid"), of_channel=True, since=level.SCALE
     ),
@@ -126,6 +137,8 @@ class PolicyRule:
     compact: int | None = None  # 0: not, 1: the newest message of each key stays, 2: the oldest
     min_age: int | None = None  # ns
     tombstone_max: int | None = None  # ns
+    tier: str | None = None  # a named position; "": none
+    tier_stretch: int | None = None
     schema: int | None = None  # OFF, KNOWN, VALID
     compress: int | None = None  # 0: not, 1: zstd
     where: str = ""  # file:line, of one that is configured

@@ -52,7 +52,6 @@ class TableManifest:
     files: tuple[DataFile, ...] = ()
     missing: tuple[Run, ...] = ()  # what the broker had removed before it came here
     deleted: tuple[Run, ...] = ()  # what lies in the files and is not to be read
-    removals: int = 0  # how many removals the broker had told of this channel
     replaced: tuple[Replaced, ...] = ()
 
     @property
@@ -87,7 +86,7 @@ def from_json(text: bytes) -> TableManifest:
         )
         if not isinstance(made.channel, str):
             raise TypeError(f"channel is {made.channel!r}")
-        numbers = made.uid, made.version, made.epoch, made.next, made.removals
+        numbers = made.uid, made.version, made.epoch, made.next
         if not all(isinstance(number, int) and number >= 0 for number in numbers):
             raise TypeError(f"a number is none: {numbers}")
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -8,18 +8,18 @@ the position never passes what a manifest lists.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
 from stan_client import from_sequence
-from stan_client.requests.requests import ChannelInfo
+from stan_client.requests.requests import ChannelInfo, Cursor
 
 from stan_lake.columns import SCHEMA, batch_of, bounds, parquet
 from stan_lake.errors import LakeError
-from stan_lake.manifest import DataFile, Replaced, TableManifest, merged, within, without
+from stan_lake.manifest import DataFile, Replaced, Run, TableManifest, merged, within, without
 from stan_lake.reading import read_file
 from stan_lake.table import LakeTable
 
@@ -46,7 +46,7 @@ class Source(Protocol):
         """See FetchMethods."""
         ...
 
-    async def cursor_set(self, name: str, positions: Mapping[str, int]) -> None:
+    async def cursor_set(self, name: str, positions: Mapping[str, int], *, taken: int) -> None:
         """See RequestMethods."""
         ...
 
@@ -80,8 +80,12 @@ class ChannelTierer:
         self.manifest = await asyncio.to_thread(self._table.take_over)
         await self._tell()
 
-    async def step(self, info: ChannelInfo, *, all_of_it: bool = False) -> int:
-        """Move what is due into files, or *all_of_it* up to the newest message; returns how many messages came into the lake."""
+    async def step(self, info: ChannelInfo, place: Cursor | None = None, *, all_of_it: bool = False) -> int:
+        """Move what is due into files, or *all_of_it* up to the newest message; returns how many messages came into the lake.
+        *place*: the position in the broker, with what was purged and deleted since it was last told that this is known."""
+        if place is not None and place.removed:
+            await asyncio.to_thread(self._remove, place.removed)
+            await self._tell(place.removals)
         await self._tell()
         moved = 0
         while self.manifest.next <= info.last and (all_of_it or await self._due(info)):
@@ -108,9 +112,11 @@ class ChannelTierer:
                 f"{where}, and its message {known.files[-1].last} is not that of the broker: it is another channel"
             )
 
-    async def _tell(self) -> None:
-        if self._position != self.manifest.next:
-            await self._source.cursor_set(self._settings.name, {self.manifest.channel: self.manifest.next})
+    async def _tell(self, taken: int = 0) -> None:
+        """Set the position, if it is to be another one, or so many removals are *taken*."""
+        if taken or self._position != self.manifest.next:
+            positions = {self.manifest.channel: self.manifest.next}
+            await self._source.cursor_set(self._settings.name, positions, taken=taken)
             self._position = self.manifest.next
 
     async def _due(self, info: ChannelInfo) -> bool:
@@ -163,6 +169,21 @@ class ChannelTierer:
         return DataFile(name=name, bytes=len(data), **found)
 
     # --- what is to leave the lake ----------------------------------------------------------------------------------------
+
+    def _remove(self, runs: Sequence[Run]) -> None:
+        """Hide what was purged and deleted in the broker: whole files at once, of others the sequences."""
+        before, now = self.manifest, int(self._settings.now())
+        gone = {file for file in before.files if within(runs, file.first, file.last) == [(file.first, file.last)]}
+        left = tuple(file for file in before.files if file not in gone)
+        hidden = [run for file in left for run in within(runs, file.first, file.last)]
+        outside = before.deleted
+        for file in gone:
+            outside = without(outside, file.first, file.last)
+        deleted = merged([*outside, *hidden])
+        if gone or deleted != before.deleted:
+            replaced = [Replaced(name=file.name, at_s=now) for file in before.files if file in gone]
+            changed = replace(before, files=left, deleted=deleted, replaced=(*before.replaced, *replaced))
+            self.manifest = self._table.commit(changed)
 
     async def _forget_expired(self) -> None:
         """Write files anew in which something has expired or was deleted, one in a commit."""

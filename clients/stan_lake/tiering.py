@@ -10,7 +10,7 @@ from typing import Final
 
 from stan_client import StanClientError
 from stan_client.reading.direct import Direct
-from stan_client.requests.requests import ChannelInfo
+from stan_client.requests.requests import ChannelInfo, Cursor
 
 from stan_lake.errors import LakeError, TakenOverError
 from stan_lake.store import Store
@@ -40,12 +40,16 @@ class Tiering:
     async def round(self, infos: Mapping[str, ChannelInfo], *, all_of_it: bool = False) -> tuple[int, bool]:
         """Move what is due of these channels, or *all_of_it*. Returns how many messages came into the lake, and whether all went
         well."""
+        places = await self._direct.cursors(self._settings.name)
+        known = places.get(self._settings.name, {})
         there = {(info.name, info.uid) for info in infos.values()}
         self._tierers = {key: tierer for key, tierer in self._tierers.items() if key in there}
-        moved = await asyncio.gather(*(self._channel(info, all_of_it=all_of_it) for info in infos.values()))
+        moved = await asyncio.gather(
+            *(self._channel(info, known.get(info.name), all_of_it=all_of_it) for info in infos.values())
+        )
         return sum(filter(None, moved)), None not in moved
 
-    async def _channel(self, info: ChannelInfo, *, all_of_it: bool) -> int | None:
+    async def _channel(self, info: ChannelInfo, place: Cursor | None, *, all_of_it: bool) -> int | None:
         """Do one round of a channel; None: it has failed."""
         key = info.name, info.uid
         if key in self._left:
@@ -57,7 +61,7 @@ class Tiering:
                     tierer = ChannelTierer(LakeTable(self._store, *key), self._direct, self._settings)
                     await tierer.begin(info)
                     self._tierers[key] = tierer
-                moved = await tierer.step(info, all_of_it=all_of_it)
+                moved = await tierer.step(info, place, all_of_it=all_of_it)
             except PASSING as error:
                 self._tierers.pop(key, None)
                 if isinstance(error, TakenOverError):

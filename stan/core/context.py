@@ -107,6 +107,7 @@ class Totals:
     unanswered_messages: int = 0  # whose publishers want no ack
     late_messages: int = 0  # delayed ones that were given up
     expired_messages: int = 0  # those whose time to live was over
+    tier_lost_messages: int = 0  # those that limits have removed before their tier had them
     refused_by_schema: int = 0  # those that did not fit the schema of their channel
 
 

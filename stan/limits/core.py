@@ -136,6 +136,8 @@ COMPACTION_INTERVAL = 15 * SECOND
 """The leader looks this often how far channels may be compacted by key."""
 COMPACTED_CHANNELS_MAX = 1_000
 """Channels that one entry compacts."""
+TIER_STRETCH_MAX = 1_000_000
+"""How many times its limits a channel may keep for its tier."""
 TTL_MAX = 10 * 365 * 24 * 3600 * SECOND
 """Longest time to live of a message, by a policy or by its publisher."""
 TTL_UNITS = 3_600

@@ -147,6 +147,11 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _counter("compaction_passes", "Passes of compaction by key over a log", sum(one.passes for one in done))
     saved = sum(one.saved_bytes for one in done)
     yield _counter("compaction_saved_bytes", "Bytes by which compaction has made files smaller", saved)
+    yield _counter(
+        "tier_lost_messages",
+        "Messages removed by limits before the tier of their channel had them",
+        state.tier_lost_messages,
+    )
     yield _counter("expired_messages", "Messages removed because their time to live was over", state.expired_messages)
     yield _counter(
         "schema_refused_messages", "Messages refused: they did not fit their channel's schema", state.refused_by_schema

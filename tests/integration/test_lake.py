@@ -12,7 +12,7 @@ import stan_client
 from stan_client.blocking import BlockingClient
 
 from stan.protocol.kernel.rows import pack_rows
-from tests.kit.server import StanServer
+from tests.kit.server import StanServer, until
 
 PATIENCE_S = 60
 
@@ -139,6 +139,35 @@ def test_lake_of_another_broker_is_refused(tmp_path):
                 assert "another channel" in stan_lake(server, "run", str(lake), "orders", "--once", code=1)
     (table,) = json.loads(stan_lake(None, "list", str(lake), "--json"))["tables"]
     assert table["messages"] == 10
+
+
+POLICY = "streaming { store_limits { max_msgs: 100 }\n policies { orders { tier: lake, tier_stretch: 50 } } }"
+
+
+def test_limits_wait_for_the_lake_and_deletions_reach_it(tmp_path):
+    lake, conf = tmp_path / "lake", tmp_path / "stan.conf"
+    conf.write_text(POLICY)
+    with (
+        StanServer(tmp_path, "-mc", "100", "-sc", str(conf)) as server,
+        BlockingClient(server.url, server.cluster_id) as client,
+    ):
+
+        def first():
+            return client.info(["orders"])["orders"].first
+
+        fill(client, "orders", 1, 500)
+        assert first() == 1
+        stan_lake(server, "run", str(lake), "orders", "--once")
+        until(lambda: first() == 401)
+        for what in (["delete-message", "orders", "450"], ["purge", "orders", "--seq", "420"]):
+            command = [sys.executable, "-m", "stan.cli.main", "channel", *what, "--yes", "-s", server.url]
+            subprocess.run(command, check=True, timeout=PATIENCE_S, capture_output=True)
+        assert client.cursors("lake")["lake"]["orders"].removed == ((1, 420), (450, 450))
+        fill(client, "orders", 501, 600)
+        stan_lake(server, "run", str(lake), "orders", "--once")
+        assert client.cursors("lake")["lake"]["orders"].removed == ()
+    rows = parquet(lake, "orders").project("sequence").order("sequence").fetchall()
+    assert [sequence for (sequence,) in rows] == [at for at in range(421, 601) if at != 450]
 
 
 def test_wrong_arguments_are_told_of(tmp_path):

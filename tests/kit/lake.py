@@ -1,6 +1,6 @@
 """A lake for tests: a store that crashes at a chosen moment, a channel in memory whose old messages go as soon as they may."""
 
-from stan_client import ChannelInfo, Fetched
+from stan_client import ChannelInfo, Cursor, Fetched
 from stan_lake.manifest import TableManifest
 from stan_lake.reading import read_file
 from stan_lake.table import LakeTable
@@ -60,6 +60,9 @@ class OneChannel:
         self.messages = {}
         self.first, self.last = 1, 0
         self.position = 0
+        self.removals, self.removed = 0, []
+        self.gone = set()  # all that was ever removed
+        self.later = ()  # what is removed behind the next answer
         self.positions = []  # all that were set
         self.answer_rows = 3
 
@@ -100,6 +103,8 @@ class OneChannel:
             found = self._answer(first, last)
             yield found
             first = found.next_sequence
+            later, self.later = self.later, ()
+            self.remove(*later)
 
     async def fetch_batch(self, _channel, *, start, count):
         assert count == 1
@@ -108,7 +113,25 @@ class OneChannel:
             del found.runs[1:]
         return found
 
-    async def cursor_set(self, _name, positions):
+    @property
+    def place(self):
+        """The position as the broker tells of it."""
+        return Cursor(self.position, self.last, self.removals, tuple(self.removed)) if self.positions else None
+
+    def remove(self, *sequences):
+        """An operator deletes messages, of which the broker may have lost some already."""
+        if not sequences:
+            return
+        for sequence in sequences:
+            self.messages.pop(sequence, None)
+        if self.positions:
+            self.removals += 1
+            self.removed += [(sequence, sequence) for sequence in sequences]
+        self.gone |= set(sequences)
+
+    async def cursor_set(self, _name, positions, *, taken):
+        if taken >= self.removals:
+            self.removed = []
         self.position = positions[self.name]
         self.positions.append(self.position)
         self.drop_below(self.position)

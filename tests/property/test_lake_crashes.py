@@ -22,7 +22,7 @@ MOMENTS_MAX = 200
 async def tier(store, channel, **options):
     tierer = ChannelTierer(LakeTable(store, channel.name, UID), channel, SETTINGS)
     await tierer.begin(channel.info)
-    await tierer.step(channel.info, **options)
+    await tierer.step(channel.info, channel.place, **options)
     return tierer
 
 
@@ -32,7 +32,11 @@ def check(store, channel):
     assert channel.position <= manifest.next
     cold = rows_of(store, channel.name)
     hot = sorted(at for at in channel.messages if at >= manifest.next)
-    assert [at for at, _ in cold] + hot == list(range(1, channel.last + 1))
+    known = sorted(channel.gone if channel.removed else ())  # the tierer has not heard of it yet
+    assert sorted({*(at for at, _ in cold), *hot, *known}) == sorted(
+        {*range(1, channel.last + 1)} - channel.gone | {*known}
+    )
+    assert len(cold) == len({at for at, _ in cold})
     assert all(value == b"%d" % at for at, value in cold)
 
 
@@ -92,6 +96,8 @@ async def test_what_a_write_to_a_disk_leaves_that_is_cut_off_is_removed(tmp_path
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("publish"), st.integers(1, 20)),
+        st.tuples(st.just("remove"), st.integers(1, 60), st.integers(0, 12)),
+        st.tuples(st.just("remove later"), st.integers(1, 60), st.integers(0, 3)),
         st.tuples(st.just("begin"), st.integers(0, 1)),
         st.tuples(st.just("step"), st.integers(0, 1)),
         st.tuples(st.just("die"), st.integers(0, 1), st.integers(1, 6), st.booleans()),
@@ -106,6 +112,11 @@ def test_two_tierers_of_one_table_lose_nothing_and_double_nothing(tmp_path_facto
     asyncio.run(two_tierers(tmp_path_factory.mktemp("lake"), steps))
 
 
+def some(channel, how):
+    """Sequences to be removed: a first one, and so many behind it."""
+    return [at for at in range(how[0], how[0] + how[1] + 1) if at <= channel.last]
+
+
 async def two_tierers(path, steps):
     channel = OneChannel()
     inner = LocalStore(path)
@@ -116,6 +127,10 @@ async def two_tierers(path, steps):
             match what:
                 case "publish":
                     channel.publish(how[0])
+                case "remove":
+                    channel.remove(*some(channel, how))
+                case "remove later":
+                    channel.later = some(channel, how)
                 case "begin":
                     stores[how[0]].dies_at = 0
                     tierers[how[0]] = None
@@ -124,14 +139,17 @@ async def two_tierers(path, steps):
                     tierers[how[0]] = tierer
                 case "step" if tierers[how[0]] is not None:
                     tierer, tierers[how[0]] = tierers[how[0]], None  # after a failure it is not used again
-                    await tierer.step(channel.info)
+                    await tierer.step(channel.info, channel.place)
                     tierers[how[0]] = tierer
                 case "die":
                     store = stores[how[0]]
                     store.dies_at, store.after = store.moments + how[1], how[2]
         check(inner, channel)
+    channel.later = ()
     await tier(inner, channel)
+    await tier(inner, channel)  # what was removed while the one before read
     check(inner, channel)
+    assert not channel.removed
     assert channel.position == channel.last + 1
     assert not left_over(inner, channel)
 

@@ -52,6 +52,8 @@ class Cursor(NamedTuple):
 
     sequence: int  # the next one to be read
     last: int  # newest message of the channel
+    removals: int = 0  # how often messages were purged or deleted since a policy `tier` names the position
+    removed: tuple[tuple[int, int], ...] = ()  # what of these was not `taken` yet: first and last sequences
 
 
 class RequestMethods:
@@ -276,11 +278,16 @@ class RequestMethods:
 
     # --- named positions ---------------------------------------------------------------------------------------------
 
-    async def cursor_set(self, name: str, positions: Mapping[str, int], *, timeout_s: float | None = None) -> None:
-        """Store for each channel the next sequence that *name* will read, visible to others; 0 removes the position."""
+    async def cursor_set(
+        self, name: str, positions: Mapping[str, int], *, taken: int = 0, timeout_s: float | None = None
+    ) -> None:
+        """Store for each channel the next sequence that *name* will read, visible to others; 0 removes the position. *taken*: of
+        the position of a tier: its owner has dealt with so many `removals`."""
 
         async def note(channel: str) -> pb.CursorSetResponse:
-            request = pb.CursorSetRequest(name=raw(name), channel=raw(channel), sequence=positions[channel])
+            request = pb.CursorSetRequest(
+                name=raw(name), channel=raw(channel), sequence=positions[channel], taken=taken
+            )
             return await self._requester.ask("cursor_set", request, pb.CursorSetResponse, patience_s=timeout_s)
 
         await together(note, positions)
@@ -318,7 +325,9 @@ class RequestMethods:
         )
         for cursor in rows.values():
             of_name = found.setdefault(text_of(cursor.name), {})
-            of_name[text_of(cursor.channel)] = Cursor(cursor.sequence, cursor.last_sequence)
+            removed = tuple(zip(cursor.removed[::2], cursor.removed[1::2], strict=True))
+            place = Cursor(cursor.sequence, cursor.last_sequence, cursor.removals, removed)
+            of_name[text_of(cursor.channel)] = place
         return found
 
 

@@ -124,6 +124,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
         *_compaction_rows(status),
         *([("delayed", f"{status.delayed:,}: stan delayed list")] if status.delayed else []),
         *([("time to live", format_duration(status.ttl))] if status.ttl else []),
+        *_tier_rows(status),
         ("group", f"{status.group}, pinned" if status.pinned else str(status.group)),
         *limit_rows(status),
     ]
@@ -143,6 +144,16 @@ def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
     gone = f", tombstones up to {status.tombstones_until:,}" if status.tombstones_until else ""
     words = kept[status.compact] if status.compact < len(kept) else "in a way that this program does not know"
     return [("compacted", f"{words}; done or to be done up to {status.compacted_until:,}{gone}")]
+
+
+def _tier_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
+    """How far the tier of a channel has come, if it has one."""
+    if not status.tier:
+        return []
+    where = f"has to pass {status.tier_next:,}" if status.tier_next else "is not there: no tierer has come yet"
+    kept = f"; {counted(status.tier_kept, 'message')} over the limits wait for it" if status.tier_kept else ""
+    lost = f"; {counted(status.tier_lost, 'message')} removed before it had them" if status.tier_lost else ""
+    return [("tier", f"{text_of(status.tier)} {where}{kept}{lost}")]
 
 
 def limit_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:

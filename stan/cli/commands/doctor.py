@@ -215,10 +215,25 @@ def of_channels(channels: list[pb.ChannelStatus]) -> Iterator[Finding]:
             yield Finding(
                 BAD, "delay", text, f"stan policy show {name}; stan channel show {name}; they are tried again"
             )
+        yield from _of_tier(channel)
         if limits.max_subs and channel.subscriptions + channel.offline >= limits.max_subs:
             name = text_of(channel.name)
             text = f"Channel {name} has all {limits.max_subs:,} subscriptions that it may have."
             yield Finding(BAD, "limit", text, f"stan channel limits {name} --max-subs N, or stan durable list {name}")
+
+
+def _of_tier(channel: pb.ChannelStatus) -> Iterator[Finding]:
+    """A channel whose limits wait for its tier, or have not waited any more."""
+    name, tier = text_of(channel.name), text_of(channel.tier)
+    step = f"Does `stan lake run … --name {tier}` run? stan channel show {name}; stan policy show {name}"
+    if channel.tier_lost:
+        lost = counted(channel.tier_lost, "message")
+        text = f"Channel {name}: its limits have removed {lost} that its tier {tier} has not passed."
+        yield Finding(WORST, "tier", text, step)
+    elif channel.tier_kept:
+        kept = counted(channel.tier_kept, "message")
+        text = f"Channel {name} keeps {kept} more than its limits allow, for its tier {tier}."
+        yield Finding(NOTE if channel.tier_next else BAD, "tier", text, step)
 
 
 def of_cursors(cursors: list[pb.CursorStatus], now_ns: int) -> Iterator[Finding]:

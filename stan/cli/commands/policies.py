@@ -18,6 +18,7 @@ def format_in_force(policy: pb.DeliveryPolicy) -> str:
     told = options_of(policy)
     idle = {"dead_letter_rate"} if not policy.dead_letter else set()
     idle |= {"min_age", "tombstone_max"} if not policy.compact else set()
+    idle |= {"tier_stretch"} if not policy.tier else set()
     shown = [option for option in POLICY_OPTIONS if told.get(option.field) and option.field not in idle]
     return ", ".join(_told(option, told[option.field]) for option in shown) or "-"
 

@@ -32,6 +32,8 @@ HELP: Final = {
     "--compact": "last: of each key of the channel the newest message stays, others go in time; first: the oldest; or none.",
     "--min-age": "Messages younger than this are not compacted; 0s: they may be.",
     "--tombstone-max": "A tombstone goes after this, even if a position has not passed it; 0s: at once.",
+    "--tier": "The channel's limits remove only what this named position has passed, as that of stan lake run; or none.",
+    "--tier-stretch": "How many times its limits the channel keeps at most for its tier; 0: any number.",
     "--schema": "Published messages are checked: valid: they fit the channel's schema; known: they name a version of it; or off.",
     "--compress": "zstd: the channel's messages are compressed where several are stored together; or none.",
 }

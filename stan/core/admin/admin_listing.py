@@ -183,7 +183,8 @@ class AdminListing:
         gone = deleted_from(context.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
         waiting = context.group_of(info).machine.delayed(info.uid)
         compaction = context.group_of(info).machine.compaction(info.uid)
-        return pb.ChannelStatus(
+        tier = self.channels.tiers.by_channel.get(info.uid)
+        shown = pb.ChannelStatus(
             name=info.name,
             uid=info.uid,
             group=info.group,
@@ -208,6 +209,10 @@ class AdminListing:
             tombstones_until=compaction.tombstones_until,
             compact=context.policies.of(info.name, b"").compact,
         )
+        if tier is not None and channel is not None:
+            shown.tier, shown.tier_next = tier.name, self.channels.tiers.position(info, tier)
+            shown.tier_kept, shown.tier_lost = self.channels.kept_for_tier(channel), tier.lost
+        return shown
 
     def _edited(self, info: ChannelInfo) -> pb.Limits | None:
         """The limits of a channel that operators have edited; None without edits."""

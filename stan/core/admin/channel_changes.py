@@ -101,7 +101,7 @@ class ChannelChanges:
             else:
                 self._done(accepted, channel, count)
 
-        self.context.change_group(channel.info.group, done, removal=removal)
+        self.context.change_group(channel.info.group, done, removal=self.channels.tiers.tell(removal))
 
     def _messages(self, channel: LiveChannel, last: int) -> int:
         """The number of messages in the channel up to the sequence *last*."""

@@ -150,11 +150,9 @@ class ChannelQueries:
             accepted.refuse(UNKNOWN_CHANNEL)
         elif self.channels.by_uid[info.uid].deleting:
             accepted.refuse(CHANNEL_DELETING)
-        elif not request.generation:
-            self._set(accepted, info)
-        elif self.context.meta.level < SCALE:
+        elif (request.generation or request.taken) and self.context.meta.level < SCALE:
             accepted.refuse(SCALE_NEEDED)
-        elif request.generation <= self.context.meta.applied:
+        elif not request.generation or request.generation <= self.context.meta.applied:
             self._set(accepted, info)
         else:  # a generation is an index of the metadata: either this copy is behind, or nobody was given it
             self.lookup.catch_up(partial(self._set_if_given, accepted, info))
@@ -186,6 +184,7 @@ class ChannelQueries:
             sequence=request.sequence,
             generation=request.generation,
             claim=request.claim,
+            taken=request.taken,
         )
         self.context.change_group(info.group, done, bookmark=bookmark)
 
@@ -196,7 +195,13 @@ class ChannelQueries:
         room = context.nats.payload_bytes_max - HEAD_ROOM
         for name, channel, place, last in sorted(self._bookmarks(accepted.groups, accepted.request)):
             shown = pb.NamedCursor(
-                name=name, channel=channel, sequence=place.sequence, last_sequence=last, generation=place.generation
+                name=name,
+                channel=channel,
+                sequence=place.sequence,
+                last_sequence=last,
+                generation=place.generation,
+                removals=place.removals,
+                removed=place.removed,
             )
             room -= shown.ByteSize() + ITEM_ROOM
             if room < 0 and response.cursors:

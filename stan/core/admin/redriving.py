@@ -169,7 +169,7 @@ class Redriving:
         self.publishing.add(into, rows)
 
     def _change(self, redrive: _Redrive, _first: int) -> bytes:
-        removal = pb.Removal(uid=redrive.source.info.uid, deleted=redrive.runs.flat())
+        removal = self.channels.tiers.tell(pb.Removal(uid=redrive.source.info.uid, deleted=redrive.runs.flat()))
         return pb.GroupChange(removal=removal).SerializeToString()
 
     def _done(self, redrive: _Redrive, stored: StoreResult) -> None:

@@ -35,6 +35,8 @@ class DeliveryPolicy:
     compact: int = 0  # KEEP_LAST: of each key the newest message stays; KEEP_FIRST: the oldest; 0: all
     min_age: Nanos = MIN_AGE  # younger messages are not compacted
     tombstone_max: Nanos = TOMBSTONE_MAX  # for so long a tombstone waits for positions to pass it
+    tier: str = ""  # the named position for which the channel's limits wait; "": for none
+    tier_stretch: int = 4  # how many times its limits a channel keeps for that; 0: any number
     schema: int = OFF  # whether published messages are checked: OFF, KNOWN or VALID
     compress: int = 0  # 1: the leader compresses batches that their publishers have not compressed
 

@@ -252,6 +252,11 @@ class BrokerView:
         return self._context.reports.totals.in_bytes
 
     @property
+    def tier_lost_messages(self) -> int:
+        """Messages that limits have removed before their tier had them."""
+        return self._context.reports.totals.tier_lost_messages
+
+    @property
     def unanswered_messages(self) -> int:
         """Those of `in_messages` whose publishers want no ack."""
         return self._context.reports.totals.unanswered_messages

@@ -11,6 +11,7 @@ from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
 from stan.core.context import BrokerContext, nobody_waits, text
 from stan.core.publishing.row_batch import RowBatch
+from stan.core.publishing.tiers import Tiers
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import (
@@ -31,7 +32,7 @@ from stan.policies import OFF
 from stan.protocol.channels import folded, whole_of
 from stan.protocol.frames import Publishes
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId, Nanos, Sequence
+from stan.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 NO_METADATA = "stan: the metadata of the cluster has no leader"
 NOT_HERE = "stan: the channel is none of this server's"
@@ -138,6 +139,7 @@ class LiveChannels:
         # What a policy asks of messages, and whose schema counts.
         self.schemas: dict[ChannelUid, tuple[int, bytes]] = {}
         self.compressed: set[ChannelUid] = set()  # channels of which a policy wants what is stored compressed
+        self.tiers = Tiers(context)
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -352,24 +354,29 @@ class LiveChannels:
         newest message always stays. Messages of the new batch count as equal in size. *index*: of all committed messages."""
         lim = channel.limits
         newest = channel.next_sequence + count - 1
-        first = oldest = index.first_sequence or 1
+        oldest = index.first_sequence or 1
         reserved = channel.reservation
         if (reserved is not None and newest != reserved.last) or channel.restoring:
-            return first  # a commit removes nothing before it is complete
-        if lim.msgs and newest - first + 1 > lim.msgs:
-            first = newest - lim.msgs + 1
-        if lim.bytes and index.bytes + channel.uncommitted_bytes + size > lim.bytes:
-            rest = lim.bytes - channel.uncommitted_bytes - size
-            if rest >= 0 or not count:
-                first = max(first, index.first_within_bytes(max(rest, 0)))
-            else:
-                first = max(first, newest - max(1, lim.bytes * count // size) + 1)
-        if first > newest:
-            first = newest or 1
+            return oldest  # a commit removes nothing before it is complete
+        first = _first_within(lim, channel, index, count, size)
+        tier = self.tiers.by_channel.get(channel.info.uid) if first > oldest else None
+        if tier is not None:
+            most = _first_within(tier.room, channel, index, count, size)
+            first = self.tiers.allowed(channel.info, tier, first, most, oldest)
         if first > oldest and channel.info.uid not in self.warned:
             self.warned.add(channel.info.uid)
             self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
         return first
+
+    def kept_for_tier(self, channel: LiveChannel) -> int:
+        """How many messages of a channel its limits would remove, and its tier has not passed."""
+        info = channel.info
+        index = self.context.indexes(info.group, info.uid)
+        if info.uid not in self.tiers.by_channel or not index.last_sequence or channel.reservation or channel.restoring:
+            return 0
+        wanted = _first_within(channel.limits, channel, self.context.written(info.group, info.uid), 0, 0)
+        wanted = max(wanted, _younger_than(channel.limits.age_ns, index, self.context.clock.wall))
+        return max(0, min(wanted, index.last_sequence + 1) - max(index.first_sequence, 1))
 
     def _warn(self, channel: LiveChannel, messages: int, size: int) -> None:
         lim = channel.limits
@@ -388,17 +395,21 @@ class LiveChannels:
                 self._trim(channel, max(self.first_after(channel, written, 0, 0), self._unexpired(channel)))
 
     def expire(self) -> None:
-        """Remove messages older than their channel's age limit."""
+        """Remove messages older than their channel's age limit, and what has waited for a tier that has it now."""
         for uid in self.aging:
             channel = self.by_uid[uid]
             self._trim(channel, self._unexpired(channel))
+        self.retain([self.by_uid[uid] for uid in self.tiers.by_channel])
 
     def _unexpired(self, channel: LiveChannel) -> int:
-        age = channel.limits.age_ns
-        index = self.context.indexes(channel.info.group, channel.info.uid)
-        if not age or not index.first_timestamp or index.first_timestamp > self.context.clock.wall - age:
-            return 0
-        return index.sequence_at(type(index.first_timestamp)(self.context.clock.wall - age + 1))
+        """The oldest sequence that an age limit lets stay; 0: it removes nothing."""
+        info, wall = channel.info, self.context.clock.wall
+        index = self.context.indexes(info.group, info.uid)
+        first, tier = _younger_than(channel.limits.age_ns, index, wall), self.tiers.by_channel.get(info.uid)
+        if tier is None or not first:
+            return first
+        most = _younger_than(tier.room.age_ns, index, wall)
+        return self.tiers.allowed(info, tier, first, most, max(index.first_sequence, 1))
 
     def _trim(self, channel: LiveChannel, first: int) -> None:
         info = channel.info
@@ -469,6 +480,10 @@ class LiveChannels:
         (self.compressed.add if policy.compress else self.compressed.discard)(info.uid)
         target = policy.target_of(info.name) if policy.delay else b""
         self._note_schema(info, policy.schema, target)
+        if policy.delay:
+            self.tiers.forget(info.uid)
+        else:
+            self.tiers.note(info, policy, found)
         if not policy.delay:
             self.delayed.pop(info.uid, None)
             return found
@@ -542,15 +557,22 @@ class LiveChannels:
         over = channel.idle_since + channel.limits.inactivity_ns
         if over > now:
             self._arm_idle(channel, over)
-        elif channel.unsealed.count or channel.uncommitted_bytes or self._is_kept(channel):
+        elif channel.unsealed.count or channel.uncommitted_bytes or self._is_kept(channel, now):
             self._arm_idle(channel, now + limits.RETENTION_INTERVAL)
         else:
             self.delete(channel)
 
-    def _is_kept(self, channel: LiveChannel) -> bool:
-        """True if a commit or restore of the channel is under way, or rows are staged for it, or delayed messages wait."""
+    def _is_kept(self, channel: LiveChannel, now: Nanos) -> bool:
+        """True if a commit or restore of the channel is under way, or rows are staged for it, delayed messages wait, or messages
+        for its tier."""
         if channel.reservation is not None or channel.restoring:
             return True
+        tier = self.tiers.by_channel.get(channel.info.uid)
+        last = self.context.indexes(channel.info.group, channel.info.uid).last_sequence
+        if tier is not None and self.tiers.waits(channel.info, last):
+            room = tier.room.inactivity_ns
+            if not room or now < channel.idle_since + room:
+                return True
         machine = self.context.group_of(channel.info).machine
         return channel.info.uid in machine.transactions.parts or machine.delayed(channel.info.uid) > 0
 
@@ -613,6 +635,7 @@ class LiveChannels:
         del self.by_uid[channel.info.uid], self.by_name[channel.info.name]
         self.aging.discard(channel.info.uid)
         self.warned.discard(channel.info.uid)
+        self.tiers.forget(channel.info.uid)
         self.delayed.pop(channel.info.uid, None)
         self.ttls.pop(channel.info.uid, None)
         self.schemas.pop(channel.info.uid, None)
@@ -622,3 +645,25 @@ class LiveChannels:
         """A DropChannel entry was applied."""
         self.context.groups[group].dispatch.drop_channel(uid)
         self.context.outgoing.drops.append((group, uid))
+
+
+def _first_within(lim: ChannelLimits, channel: LiveChannel, index: Index, count: int, size: int) -> int:
+    """The oldest sequence that limits of number and size let stay, once *count* messages of *size* bytes are added."""
+    newest = channel.next_sequence + count - 1
+    first = index.first_sequence or 1
+    if lim.msgs and newest - first + 1 > lim.msgs:
+        first = newest - lim.msgs + 1
+    if lim.bytes and index.bytes + channel.uncommitted_bytes + size > lim.bytes:
+        rest = lim.bytes - channel.uncommitted_bytes - size
+        if rest >= 0 or not count:
+            first = max(first, index.first_within_bytes(max(rest, 0)))
+        else:
+            first = max(first, newest - max(1, lim.bytes * count // size) + 1)
+    return newest or 1 if first > newest else first
+
+
+def _younger_than(age_ns: int, index: Index, wall: WallNanos) -> int:
+    """The first sequence that is younger than an age limit; 0: all are, or there is no limit."""
+    if not age_ns or not index.first_timestamp or index.first_timestamp > wall - age_ns:
+        return 0
+    return index.sequence_at(WallNanos(wall - age_ns + 1))

@@ -5,7 +5,7 @@
 Promises: nothing younger than the policy's `min_age` is compacted; a tombstone stays until every position of its channel
 (durables, queue groups, subscriptions, named positions) has passed it, or it is older than `tombstone_max`; and until the log
 of the leader has lost what it has deleted. What a transaction has not completed, what is being restored and what waits for a
-delay is not compacted.
+delay is not compacted, nor what a tier has not passed.
 """
 
 from collections.abc import Iterator, Mapping
@@ -63,6 +63,9 @@ class Compacting:
             until = self._older_than(index, policy.min_age)
             if channel.reservation is not None:
                 until = min(until, channel.reservation.first - 1)
+            tier = self.channels.tiers.by_channel.get(info.uid)
+            if tier is not None:
+                until = min(until, self.channels.tiers.position(info, tier) - 1)
             further = pb.CompactedChannel(uid=info.uid, until=max(until, before.until))
             further.keep_first = policy.compact == KEEP_FIRST
             self._let_tombstones_go(number, before, further, self._older_than(index, policy.tombstone_max))

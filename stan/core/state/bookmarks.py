@@ -2,7 +2,8 @@
 
 A component of the group's machine (see components.py), fed by committed entries alone. Promises: a group has at most
 BOOKMARKS_MAX bookmarks; when a channel is deleted, its bookmarks are, too. The position of a consumer group has a generation:
-a smaller one sets nothing (so an earlier owner cannot), and the position never goes back.
+a smaller one sets nothing (so an earlier owner cannot), and the position never goes back. The position of a tier (see
+publishing/tiers.py) has what was purged or deleted of its channel, until its owner says that it has heard of it.
 """
 
 from collections.abc import Iterable
@@ -10,13 +11,14 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from stan import limits
-from stan.errors import OUTDATED_GENERATION, TOO_MANY_BOOKMARKS
+from stan.core.base.runs import Run, Runs, from_flat, pairs
+from stan.errors import OUTDATED_GENERATION, TOO_MANY_BOOKMARKS, TOO_MANY_DELETED
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
 
 UID_BYTES, SEQUENCE_BYTES = 4, 8
-"""A row's key is the channel's uid and the name; the row is the sequence, and the generation if it has one. All numbers are
-big-endian."""
+"""A row's key is the channel's uid and the name; the row is the sequence, and what follows it in NotedPlace up to the last number
+that is not 0. All numbers are big-endian."""
 
 
 class NotedPlace(NamedTuple):
@@ -24,6 +26,8 @@ class NotedPlace(NamedTuple):
 
     sequence: int  # the next one to be read
     generation: int = 0  # 0: it is no consumer group's
+    removals: int = 0  # how often something was removed that its owner had to hear of
+    removed: tuple[int, ...] = ()  # what it has not said to have heard of: first, last, ... of runs
 
 
 @dataclass(slots=True)
@@ -54,9 +58,36 @@ class Bookmarks:
             place = NotedPlace(
                 known.sequence if change.claim else max(known.sequence, change.sequence), change.generation
             )
+        if known is not None:
+            heard = change.taken >= known.removals
+            place = place._replace(removals=known.removals, removed=() if heard else known.removed)
         self._set(uid, name, place)
         self.dirty.add(_key(uid, name))
         return ""
+
+    def refuses(self, change: pb.Removal) -> str:
+        """Why the owner of a position cannot be told of a removal; "" if it can, or need not."""
+        known = self.by_channel.get(ChannelUid(change.uid), {}).get(change.tier) if change.tier else None
+        if known is None or self._removed(known, change).pieces <= limits.DELETED_RUNS_MAX:
+            return ""
+        return TOO_MANY_DELETED
+
+    def note_removal(self, change: pb.Removal) -> None:
+        """Messages of a channel are removed: the owner of the position that the removal names is to hear of it."""
+        uid = ChannelUid(change.uid)
+        known = self.by_channel.get(uid, {}).get(change.tier) if change.tier else None
+        if known is not None:
+            removed = tuple(self._removed(known, change).flat())
+            self._set(uid, change.tier, known._replace(removals=known.removals + 1, removed=removed))
+            self.dirty.add(_key(uid, change.tier))
+
+    def _removed(self, known: NotedPlace, change: pb.Removal) -> Runs:
+        runs = from_flat(known.removed)
+        if change.first_sequence > 1:
+            runs.merge(Run(1, change.first_sequence - 1))
+        for first, last in pairs(change.deleted):
+            runs.merge(Run(first, last))
+        return runs
 
     def drop_channel(self, uid: ChannelUid) -> None:
         """Remove the bookmarks of a channel that is gone."""
@@ -73,13 +104,17 @@ class Bookmarks:
         place = self.by_channel.get(uid, {}).get(name)
         if place is None:
             return None
-        numbers = place if place.generation else place[:1]
+        numbers = (*place[:3], *place.removed)
+        while len(numbers) > 1 and not numbers[-1]:
+            numbers = numbers[:-1]
         return b"".join(number.to_bytes(SEQUENCE_BYTES, "big") for number in numbers)
 
     def load(self, key: bytes, state: bytes) -> None:
         """Take in the row of one bookmark; only before the first `apply`."""
         numbers = [state[at : at + SEQUENCE_BYTES] for at in range(0, len(state), SEQUENCE_BYTES)]
-        self._set(*_parts(key), NotedPlace(*(int.from_bytes(number, "big") for number in numbers)))
+        values = [int.from_bytes(number, "big") for number in numbers]
+        sequence, generation, removals = [*values, 0, 0][:3] if len(values) < 3 else values[:3]
+        self._set(*_parts(key), NotedPlace(sequence, generation, removals, tuple(values[3:])))
 
     def _set(self, uid: ChannelUid, name: bytes, place: NotedPlace) -> None:
         of_channel = self.by_channel.setdefault(uid, {})

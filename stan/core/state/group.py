@@ -743,10 +743,11 @@ class GroupMachine:
         uid = ChannelUid(removal.uid)
         if uid in self.dropped:
             return UNKNOWN_CHANNEL
-        channel, deleted = self.channel(uid), self.tombstones
-        error = deleted.apply("removal", removal, index)
+        channel, deleted, bookmarks = self.channel(uid), self.tombstones, self.part(Bookmarks)
+        error = bookmarks.refuses(removal) or deleted.apply("removal", removal, index)
         if error:
             return error
+        bookmarks.note_removal(removal)
         self.trim(uid, removal.first_sequence)
         deleted.trim(uid, channel.first_sequence)
         oldest = max(channel.first_sequence, 1)

@@ -361,7 +361,7 @@ class FirstSequence(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema", "compress")
+    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema", "compress", "tier", "tier_stretch")
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
@@ -382,6 +382,8 @@ class Policy(_message.Message):
     FROM_REPLICA_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
     COMPRESS_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    TIER_STRETCH_FIELD_NUMBER: _ClassVar[int]
     pattern: bytes
     name: bytes
     max_deliver: int
@@ -402,7 +404,9 @@ class Policy(_message.Message):
     from_replica: bool
     schema: int
     compress: int
-    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ..., schema: _Optional[int] = ..., compress: _Optional[int] = ...) -> None: ...
+    tier: bytes
+    tier_stretch: int
+    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ..., schema: _Optional[int] = ..., compress: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_stretch: _Optional[int] = ...) -> None: ...
 
 class Pauses(_message.Message):
     __slots__ = ("pauses",)
@@ -931,18 +935,20 @@ class PartRow(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., key: _Optional[bytes] = ..., state: _Optional[bytes] = ...) -> None: ...
 
 class Bookmark(_message.Message):
-    __slots__ = ("uid", "name", "sequence", "generation", "claim")
+    __slots__ = ("uid", "name", "sequence", "generation", "claim", "taken")
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
     uid: int
     name: bytes
     sequence: int
     generation: int
     claim: bool
-    def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ...) -> None: ...
+    taken: int
+    def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., taken: _Optional[int] = ...) -> None: ...
 
 class ConsumerGroupChange(_message.Message):
     __slots__ = ("group", "changed", "joined", "left", "taken", "given")
@@ -1047,14 +1053,16 @@ class ChannelSchema(_message.Message):
     def __init__(self, changed: _Optional[int] = ..., kind: _Optional[int] = ..., compatibility: _Optional[int] = ..., versions: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., last: _Optional[int] = ...) -> None: ...
 
 class Removal(_message.Message):
-    __slots__ = ("uid", "first_sequence", "deleted")
+    __slots__ = ("uid", "first_sequence", "deleted", "tier")
     UID_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    TIER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     first_sequence: int
     deleted: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ...) -> None: ...
+    tier: bytes
+    def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., deleted: _Optional[_Iterable[int]] = ..., tier: _Optional[bytes] = ...) -> None: ...
 
 class EditLimits(_message.Message):
     __slots__ = ("uid", "reset", "max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")

@@ -299,20 +299,22 @@ class LastCommittedResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., known: bool = ..., version: _Optional[int] = ...) -> None: ...
 
 class CursorSetRequest(_message.Message):
-    __slots__ = ("name", "channel", "sequence", "generation", "claim", "uid")
+    __slots__ = ("name", "channel", "sequence", "generation", "claim", "uid", "taken")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
+    TAKEN_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     channel: bytes
     sequence: int
     generation: int
     claim: bool
     uid: int
-    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., uid: _Optional[int] = ...) -> None: ...
+    taken: int
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., uid: _Optional[int] = ..., taken: _Optional[int] = ...) -> None: ...
 
 class CursorSetResponse(_message.Message):
     __slots__ = ("error", "retry", "sequence")
@@ -351,18 +353,22 @@ class CursorsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[NamedCursor, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class NamedCursor(_message.Message):
-    __slots__ = ("name", "channel", "sequence", "last_sequence", "generation")
+    __slots__ = ("name", "channel", "sequence", "last_sequence", "generation", "removals", "removed")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
+    REMOVALS_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     channel: bytes
     sequence: int
     last_sequence: int
     generation: int
-    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+    removals: int
+    removed: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., generation: _Optional[int] = ..., removals: _Optional[int] = ..., removed: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ConsumerGroupRequest(_message.Message):
     __slots__ = ("group", "member", "pattern", "lease_ms", "known", "released", "wait_ms", "leave", "name")

@@ -111,6 +111,23 @@ def test_the_doctor_names_delays_that_cannot_be_moved(servers):
     assert "-> stan policy show orders" in done.stdout
 
 
+def test_the_doctor_tells_of_a_tier_that_is_away(servers):
+    servers.admin.all_channels = [channel(tier=b"lake", tier_next=5, tier_kept=7)]
+    done = stan("doctor")
+    assert done.exit_code == 0
+    assert "Channel orders keeps 7 messages more than its limits allow, for its tier lake" in done.stdout
+    servers.admin.all_channels = [channel(tier=b"lake", tier_kept=7)]
+    assert stan("doctor").exit_code == 1
+    assert "no tierer has come yet" in stan("channel", "show", "orders").stdout
+    servers.admin.all_channels = [channel(tier=b"lake", tier_next=5, tier_kept=7, tier_lost=3)]
+    done = stan("doctor")
+    assert done.exit_code == 1
+    assert "its limits have removed 3 messages that its tier lake has not passed" in done.stdout
+    assert (
+        "has to pass 5; 7 messages over the limits wait for it; 3 messages" in stan("channel", "show", "orders").stdout
+    )
+
+
 def test_the_doctor_names_the_next_step(servers):
     servers.admin.all_cursors = [
         durable(members=[member(stalled=True, pending=5)], pending=5, oldest_pending=1),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.requests.channel_lookup import matcher
-from stan.core.state.bookmarks import Bookmarks
+from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.patterns import matches, valid_name
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
@@ -318,7 +318,8 @@ def test_rows_of_bookmarks_are_their_state() -> None:
     assert sum(one.row(key) is None for key in one.dirty) == 1
     for key in sorted(one.keys()):
         other.load(key, one.row(key))
-    assert (other.by_channel, other.count) == (one.by_channel, one.count) == ({1: {b"a": (6, 0), b"": (7, 0)}}, 2)
+    expected = {1: {b"a": NotedPlace(6), b"": NotedPlace(7)}}
+    assert (other.by_channel, other.count) == (one.by_channel, one.count) == (expected, 2)
     one.dirty.clear()
     one.drop_channel(1)
     assert (one.by_channel, one.count, len(one.dirty)) == ({}, 0, 2)
