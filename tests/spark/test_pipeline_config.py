@@ -8,6 +8,7 @@ from pyspark_stan.payloads.avro import AvroSchemaError, avro_columns
 from pyspark_stan.payloads.types import TypeTextError, parse_type
 from pyspark_stan.pipeline.config import PipelineConfigError, parse_pipeline, read_pipeline, summary
 from pyspark_stan.pipeline.lines import KeyLines
+from pyspark_stan.pipeline.session import conf_of
 
 GOOD = """\
 name = "pages"
@@ -326,3 +327,27 @@ def test_lines_of_keys_are_found():
     assert list(found.values()) == [1, 4, 7, 9]
     assert lines.line_of(("t", "x.y", "c")) == 2
     assert lines.line_of(("z",)) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "quick"),
+    [
+        ("", "", True),
+        ('"state"', '"file:///var/state"', True),
+        ('"state"', '"hdfs://names/state"', False),
+        ('"state"', '"s3a://bucket/state"', False),
+        ("[sink]", '[spark]\nmaster = "spark://10.0.0.1:7077"\n[sink]', False),
+        ("[sink]", '[spark.conf]\n"spark.hadoop.fs.defaultFS" = "hdfs://names"\n[sink]', False),
+    ],
+    ids=["path", "file", "hdfs", "object store", "cluster", "paths of another file system"],
+)
+def test_checkpoints_on_a_disk_of_this_machine_are_written_without_helper_processes(old, new, quick):
+    conf = conf_of(pipeline_of(changed(old, new)))
+
+    assert ("spark.sql.streaming.checkpointFileManagerClass" in conf) is quick
+
+
+def test_a_file_may_say_how_checkpoints_are_written():
+    text = changed("[sink]", '[spark.conf]\n"spark.sql.streaming.checkpointFileManagerClass" = "my.Manager"\n[sink]')
+
+    assert conf_of(pipeline_of(text))["spark.sql.streaming.checkpointFileManagerClass"] == "my.Manager"

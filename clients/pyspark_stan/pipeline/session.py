@@ -39,6 +39,13 @@ QUIET: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.streaming.stopTimeout": "60s",
 }
+_CHECKPOINTS: Final = {
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    )
+}
+"""Files of a checkpoint on a disk of this machine are written and renamed by the JVM itself. Spark's default, which takes HDFS's
+way of renaming, starts helper processes for each of them there, and that is most of the time of a small batch."""
 _ALONE: Final = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """With a local master: the driver listens only on this machine."""
 _SOCKET_PATH_MAX: Final = 103
@@ -73,12 +80,19 @@ def conf_of(pipeline: Pipeline) -> dict[str, str]:
         **(_ALONE if local else {}),
         # As many tasks as cores, because a task's fixed cost dominates a small batch. A checkpoint keeps its first number.
         **({"spark.sql.shuffle.partitions": str(os.cpu_count() or 1)} if local else {}),
+        **(_CHECKPOINTS if local and _on_disk(pipeline) else {}),
         # Without pandas Spark cannot use Arrow for Python functions, and would warn about each of them.
         **({} if importlib.util.find_spec("pandas") else {"spark.sql.execution.pythonUDF.arrow.enabled": "false"}),
         **pipeline.spark.conf,
         "spark.master": pipeline.spark.master,
         "spark.app.name": pipeline.name,
     }
+
+
+def _on_disk(pipeline: Pipeline) -> bool:
+    """Return True if the checkpoint is on a file system of this machine: no other place is told, and paths mean no other one."""
+    place = pipeline.checkpoint
+    return place.startswith(("/", "file:")) and "spark.hadoop.fs.defaultFS" not in pipeline.spark.conf
 
 
 @contextlib.contextmanager
