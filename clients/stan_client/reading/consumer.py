@@ -100,7 +100,7 @@ class PullConsumer(AsyncIterator[Fetched]):
             skip_lost: continue after lost messages; else DataLossError or ChannelReplacedError ends the iteration.
             cursor: a name under which the position is reported to the servers every CURSOR_INTERVAL_S, for monitoring.
             max_in_flight: requests in flight, >= 1.
-            max_bytes: of one batch; 0: as many as NATS accepts.
+            max_bytes: of one batch; 0: 2 MiB. Never more than NATS accepts.
             from_replica: ask read replicas.
             timeout_s: of each request, in seconds; None: that of the client.
         """

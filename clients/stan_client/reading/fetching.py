@@ -24,6 +24,7 @@ from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import decode_message
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
 from stan.protocol.retries import RETRY_MAX_S
+from stan.types import MiB
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, NotSupportedError, ServerError
 from stan_client.messages.messages import Message
 from stan_client.messages.new_message import bytes_of
@@ -41,6 +42,10 @@ REPLICA_PATIENCE_S: Final = 1.0
 """How long a replica may lack the requested messages before the leader is asked."""
 MESSAGES_FIRST: Final = 1000
 """Messages in one request while their average size is not known."""
+ANSWER_BYTES: Final = 2 * MiB
+"""Of one answer, unless the caller says otherwise: from here on larger ones spare nobody anything."""
+IN_FLIGHT_BYTES_MAX: Final = 16 * MiB
+"""Of all answers that one read waits for: nats-server keeps 64 MiB for a slow connection, which may have other reads."""
 FILLED: Final = 0.9
 """Share of an answer that a request aims to fill: a range that does not fit costs a second request."""
 
@@ -168,7 +173,7 @@ class ReadOptions:
 
     follow: bool = False
     max_in_flight: int = 4  # requests
-    max_bytes: int = 0  # of one answer; 0: as many as NATS takes
+    max_bytes: int = 0  # of one answer; 0: ANSWER_BYTES; never more than NATS takes
     from_replica: bool = False
     last: int = 0  # highest sequence to read, 0: no bound; the reader waits if replicas do not have it yet
     uid: int = 0  # the channel must be this one, 0: any
@@ -194,7 +199,8 @@ class Reader:
         Errors as of `fetch`, and ChannelReplacedError."""
         options = self._options
         payload_max = await self._fetcher.payload_max()
-        self._answer_max = min(options.max_bytes or payload_max, payload_max)
+        self._answer_max = min(options.max_bytes or ANSWER_BYTES, payload_max)
+        in_flight = min(options.max_in_flight, max(1, IN_FLIGHT_BYTES_MAX // self._answer_max))
         found = await self._fetch(**start.fetch_start(), last=options.last)
         if found.count and not self._end:  # a large message left no room for the newest sequence in the answer
             await self._fetch()
@@ -202,7 +208,7 @@ class Reader:
         done = requested_up_to = found.next_sequence - 1  # last sequences that were yielded, and requested
         try:
             while True:
-                while len(self._asked) < options.max_in_flight and requested_up_to < self._end:
+                while len(self._asked) < in_flight and requested_up_to < self._end:
                     first, requested_up_to = requested_up_to + 1, min(requested_up_to + self._step, self._end)
                     task = asyncio.create_task(self._fetch(from_sequence=first, last=requested_up_to))
                     self._asked.append((requested_up_to, task))
@@ -254,7 +260,7 @@ class Reader:
 
     async def _fetch(self, **asked: Any) -> Fetched:
         options, from_replica = self._options, self._from_replica
-        request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, **asked)
+        request = FetchRequest(channel=self._channel, max_bytes=self._answer_max, **asked)
         found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
         if self._uid and found.uid not in (0, self._uid):  # 0: the answer had no room for the uid
             raise ChannelReplacedError
@@ -380,7 +386,7 @@ class FetchMethods:
             start_at: where to begin, made by stan_client.positions; with the oldest message by default.
             follow: wait for new messages at the end.
             max_in_flight: requests in flight, >= 1.
-            max_bytes: of one answer; 0: as large as NATS accepts.
+            max_bytes: of one answer; 0: 2 MiB. Never more than NATS accepts.
             from_replica: as of fetch().
             timeout_s: of each request, in seconds; None: that of the client. Waiting for new messages does not count.
 
@@ -445,7 +451,7 @@ class FetchMethods:
             first: sequence, >= 1.
             last: sequence.
             uid: the channel's uid from info(), so that another channel of this name is refused; 0: any channel of this name.
-            max_bytes: of one answer; 0: as large as NATS accepts.
+            max_bytes: of one answer; 0: 2 MiB. Never more than NATS accepts.
             in_flight: requests in flight, >= 1.
             from_replica: as of fetch(); the leader is asked for messages that replicas do not get soon.
             timeout_s: of each request, in seconds; None: that of the client.

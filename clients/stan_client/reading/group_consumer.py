@@ -233,7 +233,7 @@ class GroupConsumer(AsyncIterator[GroupBatch]):
             start: where a channel is begun in which the group has no position yet; with the oldest message by default.
             lease_s: after as long a silence the channels of this member go to others: 0.5 to 300 seconds.
             auto_commit: a batch is committed when the next one is asked for; else only `batch.commit()` does.
-            max_bytes: of one batch; 0: as large as NATS accepts.
+            max_bytes: of one batch; 0: 2 MiB. Never more than NATS accepts.
             name: of the member, for operators; that of the machine by default.
         """
         self.client = client

@@ -24,6 +24,7 @@ from stan.nats_client import Subscription as NatsSubscription
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import split
 from stan.protocol.secure import told
+from stan_client.transport.pieces import Pieces
 
 log = logging.getLogger("stan_client")
 
@@ -106,7 +107,7 @@ class ClientConnection(RepairedClient):
         self.on_online: Callable[[], None] | None = None
         """Called whenever a connection is up, after its subscriptions were replayed."""
         self._handlers: dict[int, Handler] = {}
-        self._rest = b""  # an incomplete frame, waiting for its end
+        self._pieces = Pieces()  # an incomplete frame, waiting for its end
         self._out: list[bytes] = []
         self._flush_due = False
         self._to_nats_py: Callable[[bytes], None] = _nowhere
@@ -152,7 +153,7 @@ class ClientConnection(RepairedClient):
 
     async def _read_loop(self) -> None:
         # nats-py starts this once per connection, after CONNECT was answered and subscriptions were replayed.
-        self._rest = b""
+        self._pieces = Pieces()
         if isinstance(self._transport, TcpTransport):
             self._take_over(self._transport)
         self._flush()
@@ -172,10 +173,11 @@ class ClientConnection(RepairedClient):
         buffered.clear()
 
         def feed(data: bytes) -> None:
-            if self._rest:
-                data = self._rest + data
+            whole = self._pieces.joined(data)
+            if whole is None:
+                return
             try:
-                self._rest = data[self.take(data) :]
+                self._pieces.keep(whole[self.take(whole) :])
             except ValueError as error:
                 log.warning("nats: protocol error, reconnecting: %s", error)
                 reader.set_exception(ConnectionError(f"nats: {error}"))

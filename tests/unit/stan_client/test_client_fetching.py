@@ -1,6 +1,7 @@
 """How stan_client pulls, beside a server in a few lines: what it asks again, whom it asks, and in which order messages come."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 import stan_client
@@ -11,6 +12,7 @@ from stan import errors
 from stan.protocol import fetches
 from stan.protocol.frames import Frame
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
+from stan.types import MiB
 from tests.kit.fake_broker import eventually
 from tests.kit.pulled_channel import LEADER, REPLICA, UNKNOWN, PulledChannel, sealed
 
@@ -91,6 +93,21 @@ async def test_reader_gives_each_message_once_in_order_with_no_more_requests_tha
     assert server.most_under_way <= max_in_flight
     if max_bytes:
         assert server.most_under_way == max_in_flight
+
+
+async def test_reader_asks_for_no_more_bytes_at_once_than_nats_keeps_for_it(server, monkeypatch) -> None:
+    monkeypatch.setattr(fetching, "IN_FLIGHT_BYTES_MAX", 1100)
+
+    assert await read(server, max_in_flight=8, max_bytes=500) == list(range(1, 701))
+    assert server.most_under_way == 2
+
+
+@pytest.mark.parametrize(("takes", "asked"), [(8 * MiB, fetching.ANSWER_BYTES), (100_000, 100_000)])
+async def test_reader_asks_for_answers_that_pay_unless_it_is_told_otherwise(server, takes, asked) -> None:
+    server.link = SimpleNamespace(max_payload=takes)
+
+    assert len(await read(server)) == 700
+    assert {request.max_bytes for _, request in server.asked} == {asked}
 
 
 async def test_reader_ends_at_what_was_there_at_the_beginning(server) -> None:
