@@ -326,6 +326,7 @@ class Broker:
     def step_reconnected(self, away_ns: int) -> None:
         """The connection is back after *away_ns*."""
         self.context.nats.connected = True
+        self.parts.arrival_order.gap()
         self.parts.clients.restart_all()
         self.parts.consumer_groups.restart_all()
         for group in self.context.groups.values():

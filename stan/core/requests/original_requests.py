@@ -17,7 +17,7 @@ from stan.core.requests.table import ORIGINAL, Scope
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
-from stan.types import GroupId
+from stan.types import GroupId, RaftIndex
 
 
 class OriginalRequests:
@@ -41,7 +41,7 @@ class OriginalRequests:
         """A request arrived, or is replayed: handle it, or keep it until `handle_pending`."""
         context = self._context
         if context.leading.replaying is None and context.clustered:
-            self._arrival_order.add(frame, context.clock.now)
+            self._arrival_order.add(frame, context.clock.now, RaftIndex(context.meta.applied))
         if context.leading.replaying is None and (self.pending or self._may_be_replaced()):
             self.pending.append(frame)
         else:

@@ -2,8 +2,11 @@
 
 A request may be handled long after it arrived: it waits for newer metadata, until the leader is known, or for the next leader,
 which replays it. Meanwhile the client may have given up and connected again. A SubscriptionRequest does not name its connection,
-but every node has received both requests and knows if the ConnectRequest arrived after it. Pure.
+but every node has received both requests and knows if the ConnectRequest arrived after it. What came while the node was cut off
+from NATS it has not received. Pure.
 """
+
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -12,7 +15,15 @@ from stan.core.state.meta import Client
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
-from stan.types import Nanos
+from stan.types import Nanos, RaftIndex
+
+
+class _Arrival(NamedTuple):
+    """When a request arrived, how many had before, and what this node's metadata were then."""
+
+    at: Nanos
+    number: int
+    applied: RaftIndex
 
 
 class ArrivalOrder:
@@ -23,32 +34,45 @@ class ArrivalOrder:
         self._discover = discover
         self._sub = sub
         self._count = 0
-        self._arrivals: dict[tuple[bytes, ...], tuple[Nanos, int]] = {}  # request -> arrival and number; oldest first
+        self._before_gap = 0  # the number of the last request that arrived before this node was cut off from NATS
+        self._arrivals: dict[tuple[bytes, ...], _Arrival] = {}  # by request; oldest first
 
-    def add(self, frame: Frame, now: Nanos) -> None:
-        """A request arrived, for the first time (not in a replay)."""
+    def gap(self) -> None:
+        """Requests may have been sent that did not arrive here."""
+        self._before_gap = self._count
+
+    def add(self, frame: Frame, now: Nanos, applied: RaftIndex) -> None:
+        """A request arrived, for the first time (not in a replay); *applied*: the newest entry of the metadata here."""
         if frame.subject == self._sub and frame.reply:
-            self._remember((frame.reply,), now)
+            self._remember((frame.reply,), now, applied)
         elif frame.subject == self._discover:
             try:
                 request = decode(wire.ConnectRequest, frame.payload)
             except DecodeError:
                 return
-            self._remember((request.client_id, request.conn_id, request.heartbeat_inbox), now)
+            self._remember((request.client_id, request.conn_id, request.heartbeat_inbox), now, applied)
 
-    def _remember(self, what: tuple[bytes, ...], now: Nanos) -> None:
+    def _remember(self, what: tuple[bytes, ...], now: Nanos, applied: RaftIndex) -> None:
         arrivals = self._arrivals
         self._count += 1
         arrivals.pop(what, None)
-        arrivals[what] = now, self._count
+        arrivals[what] = _Arrival(now, self._count, applied)
         while (
             len(arrivals) > limits.ARRIVAL_ORDER_MAX
-            or next(iter(arrivals.values()))[0] < now - limits.ARRIVAL_ORDER_AGE_MAX
+            or next(iter(arrivals.values())).at < now - limits.ARRIVAL_ORDER_AGE_MAX
         ):
             del arrivals[next(iter(arrivals))]
 
     def is_of_earlier(self, reply: bytes, client: Client) -> bool:
-        """True if the SubscriptionRequest with that *reply* subject arrived before the ConnectRequest of *client*."""
+        """True if the SubscriptionRequest with that *reply* subject arrived before the ConnectRequest of *client*.
+
+        A ConnectRequest that did not arrive here came behind the request if this node was cut off behind it, and did not know the
+        client's connection when the request came.
+        """
         asked = self._arrivals.get((reply,))
         connected = self._arrivals.get((client.client_id, client.conn_id, client.heartbeat_inbox))
-        return asked is not None and connected is not None and asked[1] < connected[1]
+        if asked is None:
+            return False
+        if connected is not None:
+            return asked.number < connected.number
+        return asked.number <= self._before_gap and asked.applied < client.incarnation
