@@ -62,4 +62,6 @@ def from_memory(log: GroupLog, refs: list[BatchRef]) -> list[ReadResult] | None:
     found = log.read_at_once(refs)
     if found is None:
         return None
-    return [ReadResult(ref.base_sequence, ref.count, records) for ref, records in zip(refs, found, strict=True)]
+    return [
+        ReadResult(ref.base_sequence, ref.count, records, ref.as_kept) for ref, records in zip(refs, found, strict=True)
+    ]

@@ -168,6 +168,8 @@ FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 """Unsent bytes towards NATS above which a fetch is answered "retry": the rest is for deliveries."""
 FIND_BYTES_MAX = 8 * MiB
 """Records read for one request for the newest message of a key; who asks goes on where it has ended."""
+FETCH_CLEAR_BYTES_MAX = 8 * MiB
+"""Messages, decompressed, of the batches in one answer: what whoever asks for compressed ones needs memory for."""
 FETCH_BATCHES_MAX = 1024
 """Record batches in one answer; looking them up takes the event loop's time."""
 

@@ -200,15 +200,11 @@ class Visible:
         """The records of one batch if they are in memory, else None. Never blocks."""
         raise NotImplementedError
 
-    def recent_kept(self, ref: BatchRef) -> bytes | memoryview | None:
-        """As `recent`, but as they are kept: compressed if *ref* has a size."""
-        return self.recent(ref)
-
-    def read_at_once(self, refs: Seq[BatchRef], *, kept: bool = False) -> Seq[bytes | memoryview] | None:
-        """The records of batches if all of them are in memory, else None; *kept*: as they are kept. Never blocks."""
+    def read_at_once(self, refs: Seq[BatchRef]) -> Seq[bytes | memoryview] | None:
+        """The records of batches if all of them are in memory, else None. Never blocks."""
         found = []
         for ref in refs:
-            records = self.recent_kept(ref) if kept else self.recent(ref)
+            records = self.recent(ref)
             if records is None:
                 return None
             found.append(records)

@@ -405,7 +405,7 @@ class BatchIndex:
             if refs and room < 0:
                 break
             place = (base[row], count, rows.timestamp[row], rows.segment[row], rows.position[row], length)
-            refs.append(BatchRef._make((*place, size if size != length else 0, 0)))
+            refs.append(BatchRef._make((*place, size if size != length else 0, 0, False)))
         return refs if self.staged is None else [*map(self._placed, refs)]
 
     def _placed(self, ref: BatchRef) -> BatchRef:

@@ -144,26 +144,23 @@ class MemoryLog(Visible):
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:  # noqa: ARG002 - memory is where they are
         """The records of one batch. Raises StaleRef if they are not kept any more."""
-        kept = self.read_kept(ref)
-        return kept if not ref.size else self._decompressed.get(ref) or self._decompressed.make(ref, kept)
-
-    def read_kept(self, ref: BatchRef) -> bytes:
-        """As `read`, but as they are kept: compressed if *ref* has a size."""
-        kept = self.recent_kept(ref)
+        kept = self._records.get((ref.segment, ref.position))
         if kept is None:
             raise StaleRef(f"batch {ref.base_sequence} is gone")
-        return bytes(kept)
+        if ref.staged:
+            return bytes(ref.records(kept))
+        if not ref.size or ref.as_kept:
+            return bytes(kept)
+        return self._decompressed.get(ref) or self._decompressed.make(ref, kept)
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch; None if they are not kept any more, or would have to be decompressed. Never blocks."""
-        if not ref.size:
-            return self.recent_kept(ref)
-        return self._decompressed.get(ref) if (ref.segment, ref.position) in self._records else None
-
-    def recent_kept(self, ref: BatchRef) -> bytes | memoryview | None:
-        """As `recent`, but as they are kept."""
-        found = self._records.get((ref.segment, ref.position))
-        return found if found is None or not ref.staged else ref.records(found)
+        kept = self._records.get((ref.segment, ref.position))
+        if kept is None:
+            return None
+        if ref.staged:
+            return ref.records(kept)
+        return kept if not ref.size or ref.as_kept else self._decompressed.get(ref)
 
     def kept(self, segment: int, row: BatchRow) -> None:
         """SpaceAccounting: a batch became visible. Its records are in memory since it was appended."""

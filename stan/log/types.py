@@ -44,6 +44,7 @@ class BatchRef(NamedTuple):
     length: int  # bytes of the records as they are kept
     size: int = 0  # bytes of the records if they are kept compressed; 0: they are not
     staged: Sequence = Sequence(0)  # message of the hidden channel that holds them; 0: they are the channel's own
+    as_kept: bool = False  # whoever reads wants a compressed batch as it is kept, else the records
 
     @property
     def hidden(self) -> "BatchRef":
@@ -154,18 +155,16 @@ class GroupLog(Protocol):
         """Index of a channel; an empty one for a channel that never had a committed batch."""
 
     def read(self, ref: BatchRef, *, stored: bool = False) -> bytes:
-        """The records of one batch, CRC verified; *stored*: from where they are kept, not from a cache. Raises Damage with file
-        and position, StaleRef if it is not there any more (its segment was rewritten or deleted: ask the index again)."""
+        """The records of one batch, CRC verified, or what is kept of it if *ref* says so; *stored*: from where they are kept, not
+        from a cache. Raises Damage with file and position, StaleRef if it is not there any more (its segment was rewritten or
+        deleted: ask the index again)."""
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks; for the event loop."""
 
-    def read_kept(self, ref: BatchRef) -> bytes:
-        """As `read`, but as they are kept: compressed if *ref* has a size."""
-
-    def read_at_once(self, refs: Seq[BatchRef], *, kept: bool = False) -> Seq[bytes | memoryview] | None:
-        """The records of batches, CRC verified, if all of them can be had without waiting for a disk or decompressing, else None;
-        *kept*: as by `read_kept`. Never blocks; for the event loop."""
+    def read_at_once(self, refs: Seq[BatchRef]) -> Seq[bytes | memoryview] | None:
+        """The records of batches, CRC verified, if all of them can be had without waiting for a disk or decompressing, else None.
+        Never blocks; for the event loop."""
 
     def trim(self, uid: ChannelUid, first_sequence: Sequence) -> None:
         """Messages below *first_sequence* are gone (a committed decision); lower values are ignored."""

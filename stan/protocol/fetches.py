@@ -1,5 +1,7 @@
 """Answers to fetch requests: record batches cut to what was asked for, and walked through again at the other end. Pure.
 
+A compressed batch goes as it is kept to who asks for that: as one frame, of which the answer tells which messages are meant.
+
 Promises: messages are never re-encoded and never copied before the answer is put together; of a batch that is wanted whole not
 even the lengths are read. Works on record batches as `kernel.seal` makes them: u32 little-endian length and MsgProto per message.
 """
@@ -8,6 +10,9 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from stan.limits import COMPRESSED_BYTES_MAX
+from stan.protocol.compression import parts_of, rows_of
+from stan.protocol.kernel import server as kernel
 from stan.protocol.kernel.rows import behind
 from stan.protocol.kernel.wire_py import varint
 from stan.protocol.proto.extension_pb2 import FetchResponse, Run
@@ -34,14 +39,28 @@ class FetchedBatch(NamedTuple):
     count: int  # type: ignore[assignment] # hides tuple.count, which nobody calls on a batch
     timestamp: int
     records: Records
+    rows: int = 0  # above 0: `records` is the frame of so many messages; those that are meant ...
+    skipped: int = 0  # ... are behind as many others
+
+    @property
+    def room(self) -> int:
+        """Bytes that it takes of an answer."""
+        return len(self.records) + (2 * RUN_ROOM if self.rows else RUN_ROOM)
+
+
+def framed(batch: FetchedBatch) -> FetchedBatch:
+    """The batch of which `records` are what the log keeps, compressed. Raises Damage."""
+    return batch._replace(records=parts_of(batch.records)[1], rows=batch.count)
 
 
 def cut(batch: FetchedBatch, first: int, last: int, messages_max: int, bytes_max: int) -> FetchedBatch:
     """The messages [first, last] of *batch*, as many from the front as are within both bounds; count 0 if none is."""
     skipped = max(0, first - batch.first)
     count = min(batch.count - skipped, last - batch.first - skipped + 1, messages_max)
-    if count <= 0:
+    if count <= 0 or (batch.rows and len(batch.records) + RUN_ROOM > bytes_max):
         return batch._replace(count=0, records=b"")
+    if batch.rows:
+        return batch._replace(first=batch.first + skipped, count=count, skipped=skipped)
     if count == batch.count and len(batch.records) <= bytes_max:
         return batch
     size = len(batch.records)
@@ -62,7 +81,7 @@ def select(
         if part.count:
             found.append(part)
             messages_max -= part.count
-            bytes_max -= RUN_ROOM + len(part.records)
+            bytes_max -= part.room
         if part.first + part.count < min(batch.first + batch.count, last + 1):
             break  # a bound is reached
     return found
@@ -72,7 +91,11 @@ def encode(response: FetchResponse, batches: list[FetchedBatch]) -> list[Records
     """*response* with the records and runs of *batches*, as pieces of its encoding."""
     position = 0
     for batch in batches:
-        response.runs.add(first_sequence=batch.first, count=batch.count, timestamp=batch.timestamp, position=position)
+        run = response.runs.add(
+            first_sequence=batch.first, count=batch.count, timestamp=batch.timestamp, position=position
+        )
+        if batch.rows:
+            run.compressed, run.skipped, run.rows = len(batch.records), batch.skipped, batch.rows
         position += len(batch.records)
     pieces: list[Records] = [response.SerializeToString()]
     if position:
@@ -84,6 +107,27 @@ def encode(response: FetchResponse, batches: list[FetchedBatch]) -> list[Records
 def bare(record: Records) -> list[Records]:
     """An answer with one message and nothing else."""
     return [_RECORDS_TAG + varint(len(record)), record]
+
+
+def in_clear(channel: bytes, records: bytes, runs: list[Run]) -> tuple[bytes, list[Run]]:
+    """The records and runs of an answer about *channel*, without frames. Raises ValueError: one is no frame, or of other rows."""
+    if not any(run.compressed for run in runs):
+        return records, runs
+    parts: list[Records] = []
+    made: list[Run] = []
+    position = 0
+    for run, after in zip(runs, [*runs[1:], None], strict=True):
+        piece: Records = records[run.position : len(records) if after is None else after.position]
+        if run.compressed:
+            base = run.first_sequence - run.skipped
+            rows = rows_of(piece[: run.compressed], COMPRESSED_BYTES_MAX)
+            whole = FetchedBatch(base, run.rows, run.timestamp, kernel.seal(channel, base, run.timestamp, [rows]))
+            last = run.first_sequence + run.count - 1
+            piece = cut(whole, run.first_sequence, last, run.count, len(whole.records)).records
+        parts.append(piece)
+        made.append(Run(first_sequence=run.first_sequence, count=run.count, timestamp=run.timestamp, position=position))
+        position += len(piece)
+    return b"".join(parts), made
 
 
 def messages(records: bytes, runs: Iterable[Run]) -> Iterator[bytes]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind", bound=Message)
 
-_CONTENT: Final = frozenset({"rows", "ids", "data", "sha256", "text"})
+_CONTENT: Final = frozenset({"rows", "compressed_rows", "ids", "data", "sha256", "text"})
 _INBOXES: Final = frozenset({"inbox", "heartbeat_inbox"})
 _SHORT: Final = frozenset({"client_id", "conn_id", "durable_name", "queue_group", "replica"})
 _TEXTS: Final = (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)

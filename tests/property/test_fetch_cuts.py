@@ -1,15 +1,19 @@
 """What a fetch answers, beside a list with one tuple per message: what was asked for, as much as fits, nothing left out."""
 
+from functools import partial
+
+import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stan.core.base.runs import Run, Runs
-from stan.core.boundary.fetches import answer, locate
+from stan.core.boundary.fetches import answer, goes_as_kept, locate
 from stan.edge.serving.fetching import refs_of
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
 from stan.log.types import BatchRow
 from stan.protocol import fetches
+from stan.protocol.compression import kept
 from stan.protocol.kernel import server as kernel
 from stan.protocol.kernel.client import decode_message
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
@@ -36,16 +40,21 @@ starts = st.one_of(
 class Channel:
     """A channel as a list of (sequence, timestamp, MsgProto), and the index with its batches."""
 
-    def __init__(self, batches, trim, deleted=()):
+    def __init__(self, batches, trim, deleted=(), *, compressed=False):
+        self.compressed = compressed  # whether whoever asks takes them so
         self.index = BatchIndex(7, 40)
         self.messages = []
-        self.records = {}  # by base sequence
+        self.records, self.kept = {}, {}  # by base sequence
         last = 0
         for number, (sizes, lost) in enumerate(batches, 1):
             base = last + 1 + (lost if last else 0)
             bodies = b"".join(body(size) for size in sizes)
             records = kernel.seal(b"foo", base, number * 10, [bodies])
-            row = BatchRow(7, base, len(sizes), number * 10, 0, 0, len(records))
+            stored, size = records, 0
+            if compressed and number % 3:
+                stored, size = kept(b"foo", zstandard.compress(bodies), records)
+            self.kept[base] = stored
+            row = BatchRow(7, base, len(sizes), number * 10, 0, 0, len(stored), size)
             assert self.index.add(row, 1, raft_index=number + 1, hole=number)
             self.records[base] = records
             run = FetchResponse().runs.add(first_sequence=base, count=len(sizes))
@@ -73,12 +82,14 @@ class Channel:
         return []
 
     def ask(self, **request):
-        asked = FetchRequest(channel=b"foo", **request)
+        asked = FetchRequest(channel=b"foo", compressed=self.compressed, **request)
         place = locate(asked, self.index, PAYLOAD_MAX, self.deleted)
-        batches = [
-            fetches.FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, self.records[ref.base_sequence])
-            for ref in refs_of(place, self.index)
-        ]
+        batches = []
+        as_kept = partial(goes_as_kept, asked, place, PAYLOAD_MAX, self.deleted)
+        for ref in refs_of(place, self.index, as_kept if self.compressed else None, request.get("max_bytes") or 1500):
+            found = (self.kept if ref.as_kept else self.records)[ref.base_sequence]
+            batch = fetches.FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, found)
+            batches.append(fetches.framed(batch) if ref.as_kept else batch)
         encoded = b"".join(answer(asked, place, batches, PAYLOAD_MAX, self.deleted))
         return encoded, FetchResponse.FromString(encoded)
 
@@ -91,11 +102,15 @@ def body(size):
     return (1 + len(length) + size).to_bytes(4, "little") + b"\x22" + length + bytes(size)
 
 
-def received(response):
-    """(sequence, timestamp of the run, MsgProto) of each message in an answer."""
-    found = []
+def received(response, channel):
+    """(sequence, timestamp of the run, MsgProto) of each message in an answer; a frame holds nothing that may not be seen."""
+    found, seen = [], {sequence for sequence, _, _ in channel.messages}
     for run in response.runs:
-        for at, message in enumerate(fetches.messages(response.records, [run])):
+        base = run.first_sequence - run.skipped
+        assert seen.issuperset(range(base, base + run.rows))
+    records, runs = fetches.in_clear(b"foo", response.records, [*response.runs])
+    for run in runs:
+        for at, message in enumerate(fetches.messages(records, [run])):
             found.append((run.first_sequence + at, run.timestamp, message))
     return found
 
@@ -124,7 +139,7 @@ def test_answer_is_the_longest_beginning_that_is_within_all_bounds(batches, trim
         assert response.next_sequence == wanted[0][0] + 1
         return
 
-    got = received(response)
+    got = received(response, channel)
     assert got == wanted[: len(got)]
     assert all(one[0] >= response.next_sequence for one in wanted[len(got) :])
     assert len(got) <= (messages_max or len(got))
@@ -138,9 +153,16 @@ def test_answer_is_the_longest_beginning_that_is_within_all_bounds(batches, trim
         ) * fetches.RUN_ROOM + more > (room - fetches.HEAD_ROOM)
 
 
-@given(shapes, st.just(0.0) | st.floats(0, 1), sequences, st.integers(0, 9), st.just(0) | st.integers(1, 500))
-def test_going_on_at_the_next_sequence_gives_everything_once(batches, trim, first, messages_max, bytes_max):
-    channel = Channel(batches, trim)
+@given(
+    shapes,
+    st.just(0.0) | st.floats(0, 1),
+    sequences,
+    st.integers(0, 9),
+    st.just(0) | st.integers(1, 500),
+    st.booleans(),
+)
+def test_going_on_at_the_next_sequence_gives_everything_once(batches, trim, first, messages_max, bytes_max, compressed):
+    channel = Channel(batches, trim, compressed=compressed)
     got, at = [], first
     while at <= channel.last:
         _, response = channel.ask(from_sequence=at, max_messages=messages_max, max_bytes=bytes_max)
@@ -149,22 +171,30 @@ def test_going_on_at_the_next_sequence_gives_everything_once(batches, trim, firs
             at = decode_message(got[-1])[0] + 1
             continue
         assert response.next_sequence > at
-        got += [message for _, _, message in received(response)]
+        got += [message for _, _, message in received(response, channel)]
         at = response.next_sequence
     most = PAYLOAD_MAX - fetches.LENGTH_PREFIX - fetches.BARE_ROOM
-    assert got == [one[2] for one in channel.messages if one[0] >= first and len(one[2]) <= most]
+    fits = got if compressed else ()  # a frame may hold what is too large for an answer in clear
+    assert got == [one[2] for one in channel.messages if one[0] >= first and (len(one[2]) <= most or one[2] in fits)]
 
 
-@given(shapes, st.just(0.0) | st.floats(0, 1), starts, st.integers(0, 9), st.lists(st.integers(0, 99), max_size=30))
-def test_answer_has_nothing_that_was_deleted(batches, trim, start, messages_max, deleted):
-    channel = Channel(batches, trim, deleted)
+@given(
+    shapes,
+    st.just(0.0) | st.floats(0, 1),
+    starts,
+    st.integers(0, 9),
+    st.lists(st.integers(0, 99), max_size=30),
+    st.booleans(),
+)
+def test_answer_has_nothing_that_was_deleted(batches, trim, start, messages_max, deleted, compressed):
+    channel = Channel(batches, trim, deleted, compressed=compressed)
     wanted = channel.wanted(start)
     encoded, response = channel.ask(**start, max_messages=messages_max)
     assert len(encoded) <= PAYLOAD_MAX
     if response.records and not response.runs:
         assert response.records[fetches.LENGTH_PREFIX :] == wanted[0][2]
     elif not response.error:
-        got = received(response)
+        got = received(response, channel)
         assert got == wanted[: len(got)]
         assert all(one[0] >= response.next_sequence for one in wanted[len(got) :])
 
@@ -175,9 +205,10 @@ def test_answer_has_nothing_that_was_deleted(batches, trim, start, messages_max,
     st.integers(0, 9),
     st.just(0) | st.integers(1, 500),
     st.lists(st.integers(0, 99), max_size=30),
+    st.booleans(),
 )
-def test_going_on_passes_over_what_was_deleted(batches, first, messages_max, bytes_max, deleted):
-    channel = Channel([(sizes, 0) for sizes, _ in batches], 0.0, deleted)
+def test_going_on_passes_over_what_was_deleted(batches, first, messages_max, bytes_max, deleted, compressed):
+    channel = Channel([(sizes, 0) for sizes, _ in batches], 0.0, deleted, compressed=compressed)
     got, at = [], first
     while at <= channel.last:
         _, response = channel.ask(from_sequence=at, max_messages=messages_max, max_bytes=bytes_max)
@@ -187,19 +218,20 @@ def test_going_on_passes_over_what_was_deleted(batches, first, messages_max, byt
             at += 1
             continue
         assert response.next_sequence > at
-        got += [message for _, _, message in received(response)]
+        got += [message for _, _, message in received(response, channel)]
         at = response.next_sequence
     most = PAYLOAD_MAX - fetches.LENGTH_PREFIX - fetches.BARE_ROOM
-    assert got == [one[2] for one in channel.messages if one[0] >= first and len(one[2]) <= most]
+    fits = got if compressed else ()  # a frame may hold what is too large for an answer in clear
+    assert got == [one[2] for one in channel.messages if one[0] >= first and (len(one[2]) <= most or one[2] in fits)]
 
 
-@given(st.integers(0, 3000), st.integers(1, (1 << 63) - 1), st.integers(0, (1 << 62)))
-def test_rooms_are_large_enough(size, sequence, timestamp):
+@given(st.integers(0, 3000), st.integers(1, (1 << 63) - 1), st.integers(0, (1 << 62)), st.sampled_from([0, 1 << 31]))
+def test_rooms_are_large_enough(size, sequence, timestamp, rows):
     record = size.to_bytes(4, "little") + bytes(size)
-    batch = fetches.FetchedBatch(sequence, 1, timestamp, record)
+    batch = fetches.FetchedBatch(sequence, 1, timestamp, record, rows, rows)
     response = FetchResponse(
         uid=(1 << 32) - 1, first_sequence=sequence, last_sequence=(1 << 64) - 1, next_sequence=(1 << 64) - 1
     )
     encoded = b"".join(fetches.encode(response, [batch, batch]))
-    assert len(encoded) <= fetches.HEAD_ROOM + 2 * (fetches.RUN_ROOM + len(record))
+    assert len(encoded) <= fetches.HEAD_ROOM + 2 * batch.room
     assert len(b"".join(fetches.bare(record))) <= len(record) + fetches.BARE_ROOM

@@ -22,7 +22,7 @@ from stan.protocol.channels import extension_subject, fetch_subjects
 from stan.protocol.compaction import deletes
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import decode_message
-from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position
+from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position, Run
 from stan.protocol.retries import RETRY_MAX_S
 from stan.types import MiB
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, NotSupportedError, ServerError
@@ -61,11 +61,14 @@ class Fetched:
         self.next_sequence = response.next_sequence  # where to go on
         self.tombstones_until = response.tombstones_until  # up to here tombstones of a compacted channel may be gone
         self.searched_from = response.searched_from  # where the search for a key has ended; 0: there was none
-        self.records = response.records  # per message: u32 little-endian length, MsgProto
-        self.runs = response.runs  # first_sequence, count, timestamp and position in `records` of consecutive messages
+        self.received = len(response.records)  # bytes that came, before they were decompressed
+        # `records`: per message u32 little-endian length, MsgProto; `runs`: first_sequence, count, timestamp and position in
+        # `records` of consecutive messages.
+        self.records, runs = fetches.in_clear(raw(channel), response.records, [*response.runs])
+        self.runs = runs
         if self.records and not self.runs:  # a single message so large that the answer had no room for anything else
             sequence, _, _, _, timestamp, *_ = decode_message(self.records[fetches.LENGTH_PREFIX :])
-            self.runs.add(first_sequence=sequence, count=1, timestamp=timestamp)
+            self.runs.append(Run(first_sequence=sequence, count=1, timestamp=timestamp))
             self.next_sequence = sequence + 1
 
     def __repr__(self) -> str:
@@ -260,7 +263,7 @@ class Reader:
 
     async def _fetch(self, **asked: Any) -> Fetched:
         options, from_replica = self._options, self._from_replica
-        request = FetchRequest(channel=self._channel, max_bytes=self._answer_max, **asked)
+        request = FetchRequest(channel=self._channel, max_bytes=self._answer_max, compressed=True, **asked)
         found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
         if self._uid and found.uid not in (0, self._uid):  # 0: the answer had no room for the uid
             raise ChannelReplacedError
@@ -337,7 +340,8 @@ class FetchMethods:
     ) -> Fetched:
         """As fetch(), but returns the messages as the server stores them, with the channel's uid and first and last sequence."""
         where: dict[str, Any] = {**(start or everything()).fetch_start()}
-        request = FetchRequest(channel=raw(channel), last=last, max_messages=count, max_bytes=max_bytes, **where)
+        asked: dict[str, Any] = {"last": last, "max_messages": count, "max_bytes": max_bytes, "compressed": True}
+        request = FetchRequest(channel=raw(channel), **asked, **where)
         return await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=timeout_s)
 
     async def newest(

@@ -7,10 +7,15 @@ encoded: per row u32 little-endian length, then MsgProto's fields reply (3), dat
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
+from stan.errors import INVALID_ROWS
+from stan.limits import COMPRESSED_ROWS_BYTES_MAX
 from stan.protocol.channels import part_name
+from stan.protocol.compression import Compressor
 from stan.protocol.proto import extension_pb2 as pb
+from stan_client.errors import ServerError
 from stan_client.requests.requester import Requester, covered, together
 from stan_client.transport.session import text_of
 
@@ -65,6 +70,7 @@ class RequestMethods:
     """
 
     _requester: Requester
+    _frames_taken = True  # False: a server has refused compressed rows as one of an earlier version does
 
     async def info(
         self,
@@ -148,29 +154,42 @@ class RequestMethods:
         producer: str = "",
         version: int = 0,
         ids: bytes = b"",
+        compress: bool = True,
         timeout_s: float | None = None,
     ) -> BatchAck:
         """Store *count* rows: all or none of them.
 
         Args:
             channel: its name; the server creates the channel if it does not exist.
-            rows: encoded as the module describes; together no larger than one NATS message.
+            rows: encoded as the module describes; together, or compressed, no larger than one NATS message.
             count: number of rows.
             producer: name of the producer of the ids, the scope of deduplication.
             version: of the producer's work; the server remembers the ids of the two newest versions.
             ids: 16 bytes for each row, or none: a row whose id the producer has sent to this channel before is left out.
+            compress: rows of 1 KiB or more travel, and are stored, compressed; below level 3 of the cluster they travel so alone.
             timeout_s: patience of the request.
 
         Raises:
             OutcomeUnknownError: no answer in time, without ids: it is not known whether the rows are stored. With ids the
                 request is repeated.
         """
+        frame = b""
+        if compress and self._frames_taken and len(rows) <= COMPRESSED_ROWS_BYTES_MAX:
+            frame = Compressor().frame(rows)
         request = pb.BatchRequest(
-            channel=raw(channel), count=count, producer=raw(producer), version=version, ids=ids, rows=rows
+            channel=raw(channel), count=count, producer=raw(producer), version=version, ids=ids, compressed_rows=frame
         )
-        answer = await self._requester.ask(
-            "batch", request, pb.BatchResponse, repeat=bool(ids) or not count, patience_s=timeout_s
-        )
+        if not frame:
+            request.rows = rows
+        ask = partial(self._requester.ask, "batch", repeat=bool(ids) or not count, patience_s=timeout_s)
+        try:
+            answer = await ask(request, pb.BatchResponse)
+        except ServerError as error:
+            if not frame or str(error) != INVALID_ROWS.format(0):
+                raise
+            request.compressed_rows, request.rows = b"", rows  # an earlier version takes a frame for no rows at all
+            answer = await ask(request, pb.BatchResponse)
+            self._frames_taken = False
         return BatchAck(answer.first_sequence, answer.last_sequence, answer.duplicates)
 
     # --- transactions ------------------------------------------------------------------------------------------------

@@ -73,6 +73,7 @@ class ReadResult(NamedTuple):
     base_sequence: int
     count: int  # type: ignore[assignment]
     records: bytes | memoryview
+    kept: bool = False  # `records` are what the log keeps of a compressed batch
 
 
 class Ready:

@@ -7,6 +7,7 @@ applied. The caller (stan.edge.serving.fetching) finds and reads the messages. P
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, NamedTuple
 
 from stan.core.base.ready import Index
@@ -42,6 +43,15 @@ class Place(NamedTuple):
     first: Sequence
     last: Sequence
     room: int
+
+
+class FramedBatch(NamedTuple):
+    """A compressed batch."""
+
+    first: int
+    last: int
+    length: int  # bytes that are kept of it
+    size: int  # bytes of its records
 
 
 class FetchRules:
@@ -91,6 +101,12 @@ class FetchRules:
         runs = [] if deleted is None else [(run.first, run.last) for run in deleted]
         return lambda sequence: any(first <= sequence <= last for first, last in runs)
 
+    def as_kept(self, accepted: AcceptedRequest, place: Place) -> Callable[[FramedBatch], bool]:
+        """Tells of compressed batches whether they go to who asks as they are kept."""
+        view = self._view
+        deleted = view.deleted(view.group_number(accepted.request.channel), ChannelUid(place.response.uid))
+        return partial(goes_as_kept, accepted.request, place, view.payload_bytes_max, deleted)
+
     def answer(self, accepted: AcceptedRequest, place: Place, batches: list[FetchedBatch]) -> list[fetches.Records]:
         """The encoded answer, in pieces, from the batches that hold the messages of *place*. Check `holds` afterwards."""
         view = self._view
@@ -132,6 +148,25 @@ def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs |
     return Place(response, Sequence(first), Sequence(last), room)
 
 
+def goes_as_kept(
+    request: FetchRequest, place: Place, payload_max: int, deleted: Runs | None, batch: FramedBatch
+) -> bool:
+    """True if a compressed batch is answered as it is kept: all its messages may be seen, and the answer gets smaller."""
+    count, response = batch.last - batch.first + 1, place.response
+    wanted = min(place.last, batch.last) - max(place.first, batch.first) + 1
+    wanted = min(wanted, request.max_messages or wanted)
+    room = min(request.max_bytes or NO_END, payload_max - fetches.HEAD_ROOM)
+    return (
+        request.compressed
+        and response.first_sequence <= batch.first
+        and batch.last <= response.last_sequence
+        and batch.length + 2 * fetches.RUN_ROOM <= room
+        and batch.size <= (request.max_bytes or batch.size)
+        and batch.length * count <= batch.size * wanted
+        and (deleted is None or [*deleted.missing(batch.first, batch.last)] == [(batch.first, batch.last)])
+    )
+
+
 def answer(
     request: FetchRequest, place: Place, batches: list[FetchedBatch], payload_max: int, deleted: Runs | None = None
 ) -> list[fetches.Records]:
@@ -145,7 +180,7 @@ def answer(
     if not chosen:
         return fetches.encode(response, [])
     response.next_sequence = chosen[-1].first + chosen[-1].count
-    size = sum(len(batch.records) + fetches.RUN_ROOM for batch in chosen)
+    size = sum(batch.room for batch in chosen)
     if size <= room:
         return fetches.encode(response, chosen)
     if size - fetches.RUN_ROOM + fetches.BARE_ROOM <= payload_max:
@@ -173,7 +208,7 @@ def _select(
         part = fetches.select(batches, first, last, messages_max, bytes_max)
         chosen += part
         messages_max -= sum(batch.count for batch in part)
-        bytes_max -= sum(fetches.RUN_ROOM + len(batch.records) for batch in part)
+        bytes_max -= sum(batch.room for batch in part)
         if not part or part[-1].first + part[-1].count <= last:
             break
     return chosen

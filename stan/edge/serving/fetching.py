@@ -12,18 +12,18 @@ from functools import partial
 
 from stan import limits
 from stan.core.base.ready import ReadResult
-from stan.core.boundary.fetches import FetchRules, Place, Refusal
+from stan.core.boundary.fetches import FetchRules, FramedBatch, Place, Refusal
 from stan.core.broker.broker import Broker
 from stan.core.context import shown
 from stan.core.requests.request import AcceptedRequest
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
-from stan.errors import UNREADABLE
+from stan.errors import UNREADABLE, Damage
 from stan.log.types import BatchRef, ChannelIndex, GroupLog, StaleRef
 from stan.protocol import fetches
 from stan.protocol.compaction import keyed
-from stan.protocol.fetches import FetchedBatch
+from stan.protocol.fetches import FetchedBatch, framed
 from stan.raft.consensus import Consensus
 from stan.types import ChannelUid, GroupId, Sequence
 
@@ -94,7 +94,12 @@ class Fetching:
         if accepted.request.WhichOneof("start") == "newest_of_key":
             self._find(accepted, place, KeySearch(log, index, place, accepted.request.newest_of_key), attempt)
             return
-        refs = refs_of(place, index)
+        request = accepted.request
+        if request.compressed:
+            clear_max = min(request.max_bytes or limits.FETCH_CLEAR_BYTES_MAX, limits.FETCH_CLEAR_BYTES_MAX)
+            refs = refs_of(place, index, self._rules.as_kept(accepted, place), clear_max)
+        else:
+            refs = refs_of(place, index)
         found = from_memory(log, refs)
         if found is not None:
             self._answer(accepted, place, refs, found)
@@ -116,8 +121,7 @@ class Fetching:
         elif isinstance(result, StaleRef) or not self._rules.holds(accepted):
             accepted.busy()
         elif isinstance(result, Exception):
-            self._gateway.complain("ERR", f"Error reading channel {shown(accepted.request.channel)} ({result})")
-            accepted.refuse(UNREADABLE)
+            self._unreadable(accepted, result)
         else:
             self._answer(accepted, place, refs, result)
 
@@ -133,14 +137,17 @@ class Fetching:
             elif isinstance(problem, StaleRef) or not self._rules.holds(accepted):
                 accepted.busy()
             elif problem is not None:
-                self._gateway.complain("ERR", f"Error reading channel {shown(accepted.request.channel)} ({problem})")
-                accepted.refuse(UNREADABLE)
+                self._unreadable(accepted, problem)
             else:
                 place.response.searched_from = search.searched_from
                 self._write_if_held(accepted, self._rules.answer(accepted, search.place(), search.found))
 
         self._under_way += 1
         self._runtime.work(partial(search.run, self._rules.is_gone(number, uid)), done)
+
+    def _unreadable(self, accepted: AcceptedRequest, problem: Exception) -> None:
+        self._gateway.complain("ERR", f"Error reading channel {shown(accepted.request.channel)} ({problem})")
+        accepted.refuse(UNREADABLE)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -149,6 +156,12 @@ class Fetching:
             FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, fetched.records)
             for ref, fetched in zip(refs, found, strict=True)
         ]
+        if any(fetched.kept for fetched in found):
+            try:
+                batches = [framed(one) if read.kept else one for one, read in zip(batches, found, strict=True)]
+            except Damage as damage:
+                self._unreadable(accepted, damage)
+                return
         self._write_if_held(accepted, self._rules.answer(accepted, place, batches))
 
     def _write_if_held(self, accepted: AcceptedRequest, pieces: list[fetches.Records]) -> None:
@@ -196,7 +209,34 @@ class KeySearch:
         return self._place._replace(first=Sequence(self.searched_from), last=Sequence(self.searched_from))
 
 
-def refs_of(place: Place, index: ChannelIndex) -> list[BatchRef]:
-    """Where the batches lie that hold the messages of *place*; none if it names no messages."""
+def refs_of(
+    place: Place, index: ChannelIndex, as_kept: Callable[[FramedBatch], bool] | None = None, clear_max: int = 0
+) -> list[BatchRef]:
+    """Where the batches lie that hold the messages of *place*, as many as its room takes; none if it names no messages.
+
+    Args:
+        place: which messages.
+        index: of the channel.
+        as_kept: tells of a compressed batch whether it is answered as it is kept; None: all are answered in clear.
+        clear_max: bytes of the messages in the answer when they are decompressed.
+    """
     first, last = place.first, place.last
-    return refs_that_fill(index, first, last, place.room, limits.FETCH_BATCHES_MAX) if first <= last else []
+    if first > last:
+        return []
+    refs = refs_that_fill(index, first, last, place.room, limits.FETCH_BATCHES_MAX)
+    if as_kept is None or not any(ref.size for ref in refs):
+        return refs
+    chosen: list[BatchRef] = []
+    room = place.room
+    for ref in refs_that_fill(index, first, last, clear_max, limits.FETCH_BATCHES_MAX):
+        end = ref.base_sequence + ref.count - 1
+        kept = bool(ref.size) and as_kept(FramedBatch(ref.base_sequence, end, ref.length, ref.size))
+        clear_max -= ref.size or ref.length
+        if chosen:  # the first one, which may begin with earlier messages, is not counted
+            room -= ref.length if kept else ref.size or ref.length
+            if clear_max < 0:
+                break
+        chosen.append(ref._replace(as_kept=kept))
+        if room < 0:
+            break
+    return chosen

@@ -251,40 +251,28 @@ class FileLog(Visible):
             return bytes(cached)
         if ref.staged:
             return bytes(ref.records(self.read(ref.hidden, stored=stored)))
-        try:
-            kept = self._read(ref, stored=stored)
-            return kept if not ref.size else self._decompressed.make(ref, kept, remember=not stored)
-        except Damage as damage:
-            self._tell_of(damage)
-            raise
-
-    def read_kept(self, ref: BatchRef) -> bytes:
-        """As `read`, but as they are kept: compressed if *ref* has a size."""
-        if ref.staged:
-            return self.read(ref)
-        try:
-            return self._read(ref, stored=False)
-        except Damage as damage:
-            self._tell_of(damage)
-            raise
-
-    def _read(self, ref: BatchRef, *, stored: bool) -> bytes:
-        """What is kept of a batch, from the tail cache unless *stored*, or the file."""
         recent = None if stored else self._tail.get(ref.segment, ref.position)
-        return self._segments.read(ref) if recent is None else bytes(recent)
+        try:
+            kept = self._segments.read(ref) if recent is None else bytes(recent)
+            if not ref.size or ref.as_kept:
+                return kept
+            return self._decompressed.make(ref, kept, remember=not stored)
+        except Damage as damage:
+            self._tell_of(damage)
+            raise
 
-    def read_at_once(self, refs: Seq[BatchRef], *, kept: bool = False) -> list[bytes | memoryview] | None:
+    def read_at_once(self, refs: Seq[BatchRef]) -> list[bytes | memoryview] | None:
         """The records of batches, CRC verified, if the tail cache or the system has all of them in memory; None otherwise, and if
-        one would have to be decompressed. *kept*: as by `read_kept`.
+        one would have to be decompressed.
 
         Never blocks, and tells of no damage: `read` does."""
         tail, decompressed = self._tail, self._decompressed
         found: list[bytes | memoryview | None] = []
         old: list[BatchRef] = []
         for ref in refs:
-            in_clear = kept or not ref.size
-            records = tail.get(ref.segment, ref.position) if in_clear else decompressed.get(ref)
-            if records is None and not in_clear:  # to decompress takes longer than the event loop has
+            compressed = ref.size and not ref.as_kept
+            records = decompressed.get(ref) if compressed else tail.get(ref.segment, ref.position)
+            if records is None and compressed:  # to decompress takes longer than the event loop has
                 return None
             if records is None:
                 old.append(ref.hidden if ref.staged else ref)
@@ -318,7 +306,7 @@ class FileLog(Visible):
 
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory and in clear, else None. Never blocks."""
-        if ref.size:
+        if ref.size and not ref.as_kept:
             return self._decompressed.get(ref)
         found = self._tail.get(ref.segment, ref.position)
         return ref.records(found) if ref.staged and found is not None else found

@@ -305,10 +305,6 @@ class SqlLog(Visible):
             raise StaleRef(f"batch {ref.base_sequence} is gone")
         return records
 
-    def read_kept(self, ref: BatchRef) -> bytes:
-        """As `read`: nothing is compressed here."""
-        return self.read(ref)
-
     def recent(self, ref: BatchRef) -> bytes | memoryview | None:
         """The records of one batch if they are in memory, else None. Never blocks."""
         place = ref.segment, ref.position

@@ -53,22 +53,22 @@ class FetchResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., next_sequence: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[Run, _Mapping]]] = ..., records: _Optional[bytes] = ..., tombstones_until: _Optional[int] = ..., searched_from: _Optional[int] = ...) -> None: ...
 
 class Run(_message.Message):
-    __slots__ = ("first_sequence", "count", "timestamp", "position", "compressed", "skipped", "size")
+    __slots__ = ("first_sequence", "count", "timestamp", "position", "compressed", "skipped", "rows")
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     COMPRESSED_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_FIELD_NUMBER: _ClassVar[int]
-    SIZE_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     first_sequence: int
     count: int
     timestamp: int
     position: int
     compressed: int
     skipped: int
-    size: int
-    def __init__(self, first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp: _Optional[int] = ..., position: _Optional[int] = ..., compressed: _Optional[int] = ..., skipped: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+    rows: int
+    def __init__(self, first_sequence: _Optional[int] = ..., count: _Optional[int] = ..., timestamp: _Optional[int] = ..., position: _Optional[int] = ..., compressed: _Optional[int] = ..., skipped: _Optional[int] = ..., rows: _Optional[int] = ...) -> None: ...
 
 class InfoRequest(_message.Message):
     __slots__ = ("channels", "pattern", "after", "newer_than", "wait_ms")

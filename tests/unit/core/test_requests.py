@@ -11,7 +11,7 @@ from stan.protocol.proto import admin_pb2, extension_pb2, wire_pb2
 from stan.protocol.requests import TooLong, because, decode
 from tests.kit.core_harness import CoreHarness
 
-CARRIED = {"text", "rows", "ids", "data", "sha256"}
+CARRIED = {"text", "rows", "compressed_rows", "ids", "data", "sha256"}
 INBOXES = {"inbox": limits.INBOX_BYTES_MAX, "heartbeat_inbox": limits.INBOX_BYTES_MAX}
 SHORT = dict.fromkeys(("client_id", "conn_id", "durable_name", "queue_group", "replica"), limits.NAME_BYTES_MAX)
 KINDS = [

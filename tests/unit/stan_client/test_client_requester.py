@@ -1,6 +1,8 @@
 """Requests without registration, beside servers in a few lines: what is asked again, what is not, and what is put together."""
 
 import asyncio
+from contextlib import suppress
+from random import Random
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +12,8 @@ from stan_client.requests.requester import Requester, together
 from stan_client.requests.requests import RequestMethods
 
 from stan import errors
+from stan.errors import INVALID_ROWS
+from stan.protocol.compression import rows_of
 from stan.protocol.frames import Frame
 from stan.protocol.proto import extension_pb2 as pb
 
@@ -144,7 +148,9 @@ async def test_nothing_is_asked_while_there_is_no_connection(servers) -> None:
 
 async def test_request_that_nats_would_not_take_is_not_sent(servers, client) -> None:
     with pytest.raises(stan_client.MessageTooLargeError):
-        await client.publish_batch("foo", b"x" * 100_001, 1)
+        await client.publish_batch("foo", b"x" * 100_001, 1, compress=False)
+    with pytest.raises(stan_client.MessageTooLargeError):
+        await client.publish_batch("foo", Random(1).randbytes(100_001), 1)
     assert servers.asked == []
 
 
@@ -182,6 +188,23 @@ async def test_batch_tells_where_it_is(servers, client) -> None:
     assert ack == stan_client.BatchAck(5, 6, 1)
     ((_, request),) = servers.asked
     assert request == pb.BatchRequest(channel=b"foo", count=3, producer=b"p", version=7, ids=b"i" * 48, rows=b"rows")
+
+
+async def test_rows_travel_compressed_and_in_clear_to_a_server_that_knows_no_frames(servers, client) -> None:
+    rows = b"a row like others" * 100
+    await client.publish_batch("foo", rows, 3)
+    await client.publish_batch("foo", rows, 3, compress=False)
+    for error in (INVALID_ROWS.format(1), INVALID_ROWS.format(0)):
+        servers.script["batch"] = [{"error": error.encode()}]
+        with suppress(stan_client.ServerError):
+            await client.publish_batch("foo", rows, 3)
+    await client.publish_batch("foo", rows, 3)
+    told = [
+        (rows_of(asked.compressed_rows, 1 << 20) if asked.compressed_rows else b"", asked.rows)
+        for _, asked in servers.asked
+    ]
+    framed, in_clear = (rows, b""), (b"", rows)
+    assert told == [framed, in_clear, framed, framed, in_clear, in_clear]
 
 
 # --- commits --------------------------------------------------------------------------------------------------------------
