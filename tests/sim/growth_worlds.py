@@ -1,5 +1,7 @@
 """Clusters whose pool of groups grows while everything else happens to them: channels go to the new groups, or are made there."""
 
+from functools import partial
+
 from stan.core.context import nobody_waits
 from stan.protocol.placement import channel_group
 from stan.types import MILLISECOND
@@ -10,6 +12,8 @@ from tests.sim.move_world import Moved
 PAUSE = 100 * MILLISECOND
 NEW_MAX = 3
 """Most groups that a growth brings."""
+OLD = 3
+"""Channels besides the usual ones from the beginning: some of them move."""
 GROWN = "the pool grows: "
 
 
@@ -22,6 +26,7 @@ class Growing(Moved):
         self.growths = 0  # that were opened
         self.in_new = 0  # channels that were made in new groups
         self.aimed["grow"] = 0 if calm else draw.choice((0, 0.3, 0.6))
+        self.pausing = 0 if calm else draw.choice((0, 0, 0.3))  # how often an operator has moves paused
         self._wanted = self._opened = self.raft_groups
         self._made = set()
         self._writers = 0
@@ -30,9 +35,29 @@ class Growing(Moved):
     def pool(self):
         return max(self._wanted, self._opened)
 
+    def run(self, safety_s=20):
+        """Until then the pool has grown, and channels move amid faults."""
+        return super().run(safety_s)
+
     def begin(self):
         super().begin()
         self.loop.after(self.random.randint(1000, 3000) * MILLISECOND, self._want)
+        for _ in range(OLD):
+            self._begin_channel()
+        if self.pausing:
+            self.loop.after(0, self._pause_moves)
+
+    def _pause_moves(self):
+        """Let no channel move by itself for now, or let them go again; in the end they go."""
+        leader = self.leader(0)
+        if leader is not None and leader.running and not leader.pauses.until:
+            context = leader.cluster_node.broker.context
+            if self.quiet and not context.meta.moves_paused:
+                return
+            paused = not self.quiet and self.random.random() < self.pausing
+            leader.run(partial(context.change_meta, nobody_waits, pause_moves=paused))
+            leader.run(leader.driver.turns.wake)
+        self.loop.after(self.random.choice((5, 10, 20)) * PAUSE, self._pause_moves)
 
     def _want(self):
         """An operator asks for more groups."""
