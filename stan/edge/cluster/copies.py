@@ -99,12 +99,15 @@ class GroupCopies:
     # --- copies that come and go --------------------------------------------------------------------------------------------
 
     def begin(self, number: GroupId, done: Done) -> None:
-        """Begin to hold a group, with an empty log."""
+        """Begin to hold a group, with an empty log. After an error nothing is held of it, and it may be begun again."""
 
         def begun(problem: Exception | None) -> None:
             if problem is None:
                 self._node.environment.note("INF", f"group {number}: is held here from now on")
                 self._run_new(number)
+            else:
+                self._node.broker.drop(number)
+                self._node.storage.abandon_group(number)
             done(problem)
 
         self._node.environment.run(self._begin(number), begun)

@@ -28,6 +28,9 @@ from stan.types import GroupId, Nanos
 if TYPE_CHECKING:
     from stan.raft.placement import Placement
 
+UNDER_WAY, UNTIL_RESTART = Nanos(1 << 62), Nanos(1 << 63)
+"""Times at which nothing more is done: a copy is being begun or closed; it could not be closed."""
+
 
 class Reconfiguration:
     """The reconfiguration as one node carries it out."""
@@ -45,7 +48,9 @@ class Reconfiguration:
         self.placement: dict[GroupId, Placement] = {}
         self.pool = PoolGrowth(node, raft_groups)
         self._is_replica = cluster.replica  # a read replica: holds copies, but is none of the cluster's nodes
-        self._busy: set[GroupId] = set()  # groups whose copy here is being begun or closed
+        # Groups whose copy here is not to be begun or closed before a time: it is being begun or closed (UNDER_WAY), or one could
+        # not be begun, and is tried again, or could not be closed (UNTIL_RESTART).
+        self._busy: dict[GroupId, Nanos] = {}
         self._idle_since: dict[GroupId, Nanos] = {}  # by group: since when its copy here is not needed
         kept = storage.directory.manifest.nodes if storage.directory is not None else manifest.RecordedNodes()
         known = kept.founders if self.version else self.names
@@ -175,13 +180,12 @@ class Reconfiguration:
             self._migrate(number, now)
         for number, placed in self.placement.items():
             wanted = self._me in placed.voters or number in self.pool.to_begin
-            if wanted and number not in node.storage.logs and number not in self._busy:
-                self._busy.add(number)
-                self.pool.to_begin.discard(number)
-                node.copies.begin(number, partial(self._done, number))
+            if wanted and number not in node.storage.logs and self._busy.get(number, now) <= now:
+                self._busy[number] = UNDER_WAY
+                node.copies.begin(number, partial(self._begun, number))
         for number in [number for number in node.groups if self._is_useless(number, now)]:
-            self._busy.add(number)
-            node.copies.end(number, partial(self._done, number))
+            self._busy[number] = UNDER_WAY
+            node.copies.end(number, partial(self._ended, number))
         self._leave()
 
     def growth(self, groups: int) -> pb.GrowPool | str:
@@ -191,10 +195,20 @@ class Reconfiguration:
             return "the nodes have just been changed"
         return self.under_way() or self.pool.plan(groups, self.names, self._replicas, self.places)
 
-    def _done(self, number: GroupId, problem: Exception | None) -> None:
-        self._busy.discard(number)
-        if problem is not None:
-            self._node.environment.crashed(problem)
+    def _begun(self, number: GroupId, problem: Exception | None) -> None:
+        if problem is None:
+            del self._busy[number]
+            self.pool.to_begin.discard(number)
+        else:  # the other groups have nothing to do with it
+            self._busy[number] = Nanos(self._node.environment.runtime.now() + limits.FULL_DISK_RETRY)
+            self._node.environment.note("ERR", f"group {number}: it could not be begun, and is tried again: {problem}")
+
+    def _ended(self, number: GroupId, problem: Exception | None) -> None:
+        if problem is None:
+            del self._busy[number]
+        else:  # what is left of it must not be taken for a copy that has just begun
+            self._busy[number] = UNTIL_RESTART
+            self._node.environment.note("ERR", f"group {number}: it is not held any more, but its files are: {problem}")
 
     # --- groups that this node leads ------------------------------------------------------------------------------------------
 
@@ -254,7 +268,7 @@ class Reconfiguration:
     def _leave(self) -> None:
         """End, once this node was removed and no group needs it."""
         node = self._node
-        if not self.is_removed or self._busy or set(node.storage.logs) != {META_GROUP}:
+        if not self.is_removed or UNDER_WAY in self._busy.values() or set(node.storage.logs) != {META_GROUP}:
             return
         meta = node.groups.get(META_GROUP)
         if meta is None or self._me in meta.members or meta.change_under_way or not self._keep_nodes(belongs=False):

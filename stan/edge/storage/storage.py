@@ -610,6 +610,18 @@ class Storage:
         await self.rows.delete(number)
         self._open_group(number)
 
+    def abandon_group(self, number: GroupId) -> None:
+        """Hold nothing of a group that could not be begun; what there is of its files is for the next `begin_group`."""
+        log, member = self.logs.pop(number, None), self.members.pop(number, None)
+        self.applied.pop(number, None)
+        self.rows.forget(number)
+        with suppress(Frozen, OSError):
+            if log is not None:
+                log.close()
+        with suppress(OSError):
+            if member is not None:
+                member.hard_state.close()
+
     async def end_group(self, number: GroupId) -> str:
         """Stop holding a group that nothing uses anymore; returns the directory into which its files were moved aside."""
         log, files = self.logs.pop(number), self._of_disk()

@@ -1,12 +1,16 @@
 """Directories of new groups: power is lost at every write while they are made, and the next life makes them again."""
 
+import errno
+
 import pytest
 
 from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import read_manifest
+from stan.edge.storage.raft_files import Voters
 from stan.errors import StartError
 from tests.kit.files import PowerCut
 from tests.kit.storage import StorageNode
+from tests.sim.loop import run_now
 
 VOTERS = {3: ("a", "b", "c"), 5: ("a", "b")}
 POOL = 5
@@ -93,3 +97,31 @@ def test_the_number_of_the_founding_stays_the_one_to_start_with():
     node.group_count = POOL
     with pytest.raises(StartError, match=r"was made with 2 channel group\(s\), not 5, and has grown to 5 since"):
         node.boot()
+
+
+@pytest.mark.parametrize("method", ["create", "mkdir", "pwritev", "fdatasync", "rename", "sync_directory"])
+def test_a_group_that_a_failing_disk_has_not_let_begin_is_held_after_another_try(method):
+    """As it is on a node that gets a copy: in part with directories that are there, in part without."""
+    fails = 0
+    for after in range(12):
+        node = StorageNode().boot()
+        node.storage.found_groups({3: VOTERS[3]}, POOL, votes=True)
+        for number in (3, 4):
+            node.files.fail(method, after, errno.EIO)
+            try:
+                run_now(node.storage.begin_group(number))
+                node.storage.members[number].set_voters(Voters(["b", "c"]))
+            except (OSError, StartError):
+                fails += 1
+                node.storage.abandon_group(number)
+                assert number not in node.storage.logs
+                assert number not in node.storage.members
+            node.files.fail(method, 1 << 30, errno.EIO)
+            if number not in node.storage.logs:
+                run_now(node.storage.begin_group(number))
+                node.storage.members[number].set_voters(Voters(["b", "c"]))
+            names = {3: ["a", "b", "c"], 4: ["b", "c"]}[number]
+            assert node.storage.members[number].voters.names == names
+            assert node.storage.members[number].hard_state.amnesiac is (number == 4)
+            assert node.storage.logs[number].last_index == 0
+    assert fails, "the disk has failed at some of them"

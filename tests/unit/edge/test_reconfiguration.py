@@ -53,6 +53,7 @@ class FakeMember:
         self.cluster = ClusterConfig(node_id=me, peers=peers, **cluster)
         self.now = 100 * SECOND
         self.ended = self.disk_fails = False
+        self.fails = None  # with what copies cannot be begun or closed
         self.notes, self.begun, self.closed, self.handed = [], [], [], []
         self.storage = SimpleNamespace(
             node_id=me,
@@ -98,6 +99,9 @@ class FakeMember:
 
     def begin(self, number, done):
         self.begun.append(number)
+        if self.fails is not None:
+            done(self.fails)
+            return
         self.storage.logs[number] = None
         self.groups[number] = FakeGroup(number, ())
         done(None)
@@ -105,7 +109,7 @@ class FakeMember:
     def end(self, number, done):
         self.closed.append(number)
         del self.storage.logs[number], self.groups[number]
-        done(None)
+        done(self.fails)
 
     def set_nodes(self, names, version):
         self.broker.view.meta.info.nodes.CopyFrom(pb.Nodes(names=names, version=version))
@@ -208,6 +212,24 @@ def test_a_node_that_is_added_opens_what_is_placed_on_it_once():
     assert "d" not in member.reconfiguration.first_voters(placed[0])
 
 
+def test_a_disk_that_fails_while_a_group_begins_is_tried_again_and_nothing_else_ends():
+    member = FakeMember("d", held=[0], replica=True)
+    member.set_nodes("abcd", 1)
+    member.fails = OSError("input/output error")
+    member.tick()
+    first = list(member.begun)
+    member.tick()
+    assert first
+    assert member.begun == first, "not at every tick"
+    assert {(kind, "input/output error" in text) for kind, text in member.notes if "begun" in text} == {("ERR", True)}
+    member.fails = None
+    member.tick(limits.FULL_DISK_RETRY // SECOND)
+    assert member.begun == [*first, *first]
+    member.tick(limits.FULL_DISK_RETRY // SECOND)
+    assert member.begun == [*first, *first]
+    assert set(member.groups) == {0, *first}
+
+
 def test_changed_labels_change_the_placement_and_are_written_down():
     member = FakeMember("a", peers="abcd", replicas=2)
     before = {number: placed.voters for number, placed in member.reconfiguration.placement.items()}
@@ -240,6 +262,18 @@ def after_a_while(member, **facts):
         others(member, "abc", **facts)
         member.tick(1)
     return member.closed
+
+
+def test_a_copy_that_cannot_be_closed_is_left_alone_until_a_restart():
+    """What is left of it on the disk must not be taken for a copy that has just begun."""
+    member, away = closing()
+    member.fails = OSError("input/output error")
+    assert after_a_while(member) == away
+    assert any(kind == "ERR" and "its files are" in text for kind, text in member.notes)
+    member.set_nodes("bcd", 2)
+    for _ in range(3):
+        member.tick(1)
+    assert not set(member.begun) & set(away)
 
 
 def test_a_copy_that_nobody_counts_on_is_closed_after_a_while():
