@@ -196,13 +196,18 @@ class Leaderships:
         return changed
 
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
-        """Groups of *groups* that this node leads with an expired lease, or led and does not hold anymore."""
+        """Groups of *groups* that this node leads with an expired lease, or led and does not hold anymore.
+
+        The next `check_leases` tells the broker of them, also where a lease has ended early, as after a hand-over that came to
+        nothing: else the broker would send the same again at once, turn by turn."""
         now, lapsed = self._now(), set()
         for number in groups:
             if number in self.led:
                 group = self._groups.get(number)
                 if group is None or group.lease_until() <= now:
                     lapsed.add(number)
+        if lapsed:
+            self._leases_end = Nanos(0)
         return lapsed
 
     def is_left_open(self, number: GroupId, error: NotNow) -> bool:

@@ -321,6 +321,22 @@ def test_a_group_whose_turn_brought_no_news_needs_no_round_unless_it_may_take_pr
     assert not rig.leaderships.is_at_rest(rig.node.now)
 
 
+def test_a_lease_that_ends_early_is_told_as_soon_as_something_was_not_sent_for_it(rig):
+    """A full disk: the hand-over has come to nothing, and until followers answer again nothing leaves. The broker must know, or
+    it tries again in each turn."""
+    rig.groups[1].leads = True
+    rig.turn()
+    stops = rig.context.groups[1].dispatch.stops
+    rig.groups[1].lease = 0
+    assert not rig.leaderships.check_leases(rig.node.now), "not read before its time"
+    assert rig.leaderships.lapsed({1}) == {1}
+    assert rig.leaderships.check_leases(rig.node.now)
+    assert stops.lease_lapsed
+    rig.groups[1].lease = 1000 * SECOND
+    rig.turn()
+    assert not stops.lease_lapsed
+
+
 def test_a_lease_that_has_ended_is_read_again_each_turn_until_it_holds(rig):
     stops = rig.context.groups[1].dispatch.stops
     rig.groups[1].leads, rig.groups[1].lease = True, rig.node.now + SECOND
