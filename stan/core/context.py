@@ -219,6 +219,7 @@ class HeldChannels:
 
     by_name: dict[bytes, ChannelInfo] = field(default_factory=dict)  # in the groups that they are moved from
     uids: set[ChannelUid] = field(default_factory=set)
+    waited_for: dict[ChannelUid, int] = field(default_factory=dict)  # no transaction begins in them until then (Nanos)
     to_move: int = 0  # channels that are not where they belong; 0 unless this node leads the metadata (see Spreading)
 
     def hold(self, info: ChannelInfo) -> None:

@@ -39,6 +39,7 @@ class _Leaving:
     yet, as the entry is on its way."""
 
     entries: dict[int, bool] = field(default_factory=dict)
+    waiting_since: dict[int, int] = field(default_factory=dict)  # Nanos: by name, when a move was first asked to wait
 
 
 class MoveSource:
@@ -68,6 +69,8 @@ class MoveSource:
             return TOO_YOUNG
         for info in infos:
             if reason := self._not_now(group.machine.half_done(info.uid), info):
+                if reason == MOVE_WAITS_STAGED:
+                    self._let_transactions_end(number, move, infos)
                 return reason
         here[move] = True
         done = partial(self._held, number, move, infos)
@@ -80,6 +83,16 @@ class MoveSource:
             group.dispatch.stops.moving = group.dispatch.stops.moving | {info.uid}
         context.placement_changed()
         return ""
+
+    def _let_transactions_end(self, number: GroupId, move: int, infos: list[ChannelInfo]) -> None:
+        """Begin no transaction in these channels for a while, so that those under way are the last ones; not for ever, as one
+        that was left behind may stay for hours."""
+        now, waited_for = self.context.clock.now, self.context.leading.held.waited_for
+        since = self.context.kept(number, _Leaving).waiting_since.setdefault(move, now)
+        for uid in [uid for uid, until in waited_for.items() if until <= now]:
+            del waited_for[uid]
+        if now < since + limits.MOVE_STAGING_MAX:
+            waited_for.update(dict.fromkeys((info.uid for info in infos), since + limits.MOVE_STAGING_MAX))
 
     def _not_now(self, half_done: str, info: ChannelInfo) -> str:
         channel = self.channels.by_uid.get(info.uid)

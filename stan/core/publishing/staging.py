@@ -115,6 +115,10 @@ class Staging:
             accepted.refuse(errors.APP_OF_ANOTHER)
         elif known.find(part.uid, part.user, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
             self._answer(accepted, part, StoreResult())
+        elif self.context.leading.held.waited_for.get(
+            channel.info.uid, 0
+        ) > self.context.clock.now and not known.has_begun(part):
+            accepted.refuse(errors.CHANNEL_MOVING, retry=True)
         elif len(known.staged) >= limits.STAGED_PARTS_MAX or known.staged_bytes >= limits.STAGED_BYTES_MAX:
             accepted.refuse(errors.STAGED_TOO_MUCH, retry=True)
         else:

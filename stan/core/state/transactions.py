@@ -70,6 +70,10 @@ class Transactions:
         last = self.committed.get((uid, app))
         return last is not None and version <= last.version
 
+    def has_begun(self, part: pb.StagedPart) -> bool:
+        """True if something is staged of the version of an app to which *part* belongs."""
+        return any(_owner(self.staged[one]) == _owner(part) for one in self.parts.get(part.uid, {}).values())
+
     def find(self, uid: int, user: bytes, txn: bytes, part: int) -> pb.StagedPart | None:
         """The staged part with that name; None if there is none."""
         sequence = self.parts.get(uid, {}).get((user, txn, part))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from stan import level
+from stan import level, limits
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MOVE_UNDER_WAY, MOVED_BACK, MOVES_NEED_LEVEL, NOT_TOGETHER, MetaMachine
 from stan.core.state.moved_rows import moved_rows
@@ -13,7 +13,10 @@ from stan.core.state.state_codec import cursor_row, restore_group, snapshot_grou
 from stan.errors import CHANNEL_MOVING, MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
+from stan.types import SECOND
+from tests.kit.batches import rows_of
 from tests.kit.core_harness import CLUSTERED, Node, pub_frame
 
 PREFIX = "_STAN.x.test-cluster.admin"
@@ -275,6 +278,43 @@ def test_a_move_waits_for_what_is_half_done() -> None:
     machine.apply(pb.GroupChange(deferred_gone=pb.DeferredGone(places=[1, 1])), 6)
     assert machine.apply(depart, 7).error == ""
     assert machine.apply(depart, 8).error == ""
+
+
+def stage(node, version, txn):
+    request = ext.StageRequest(app=b"app", version=version, txn=txn, channel=b"foo", count=1, rows=rows_of([b"row"]))
+    answer = node.ask("_STAN.x.test-cluster.stage", request, ext.StageResponse)
+    return answer and (answer.error.decode(), answer.retry)
+
+
+def test_a_move_comes_between_transactions_that_follow_each_other() -> None:
+    node, _ = used()
+    node.pass_time(10)
+    assert stage(node, 1, b"one") == ("", False)
+    assert node.pin(TO) == ("", 1)
+    node.pass_time(1)
+    assert stage(node, 2, b"two") == (CHANNEL_MOVING, True), "the next one comes again"
+    assert stage(node, 1, b"more") == ("", False), "what has begun goes on"
+    txns = [ext.Txn(txn=b"one", parts=1), ext.Txn(txn=b"more", parts=1)]
+    commit = ext.CommitRequest(app=b"app", version=1, channel=b"foo", txns=txns)
+    answer = node.ask("_STAN.x.test-cluster.commit", commit, ext.CommitResponse)
+    assert answer.last_sequence - answer.first_sequence == 1
+    node.pass_time(3)
+    assert node.info.group == TO
+    assert stage(node, 2, b"two") == ("", False)
+
+
+def test_a_transaction_that_nobody_ends_keeps_others_out_for_a_moment_only() -> None:
+    node, _ = used()
+    node.pass_time(10)
+    assert stage(node, 1, b"left behind") == ("", False)
+    assert node.pin(TO) == ("", 1)
+    node.pass_time(1)
+    assert stage(node, 2, b"two") == (CHANNEL_MOVING, True)
+    node.pass_time(limits.MOVE_STAGING_MAX / SECOND)
+    assert node.info.move
+    assert stage(node, 2, b"two") == ("", False)
+    node.pass_time(limits.MOVE_PATIENCE / SECOND)
+    assert (node.info.group, node.info.move) == (FROM, 0), "the move comes later"
 
 
 def full():
