@@ -45,6 +45,10 @@ PARTS_MAX = 256
 """Parts of one channel."""
 PARTED_MAX = 256
 """Channels that have parts."""
+PART_UNANSWERED_MAX = 4096
+"""Batches that wait for an answer while a part is being closed; further ones get none."""
+PART_FINGERPRINTS_BYTES_MAX = 128 * KiB
+"""What a part tells of its newest messages when the parts are doubled: a network may hold some of them back for a new part."""
 KEY_PATH_BYTES_MAX = 256
 KEY_PATH_NAMES_MAX = 8
 """Of the path at which JSON data has the key of a message."""

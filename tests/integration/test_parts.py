@@ -62,3 +62,52 @@ async def test_the_parts_have_each_message_in_the_order_of_its_key_over_a_killed
             while await direct.admin.parts("orders"):  # each answer takes its time
                 pass
         assert await direct.admin.channels() == []
+
+
+async def test_parts_are_doubled_under_load_while_leaders_are_killed(cluster) -> None:
+    async with (
+        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
+        await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url, ack_timeout_s=5) as client,
+    ):
+        await direct.admin.create_parts("orders", 2)
+        where = {one.name.decode(): one.group for one in await direct.admin.channels("orders.*")}
+        published, going = [], True
+
+        async def publish(lane):
+            number = lane
+            while going:
+                try:
+                    await client.publish("orders", b"%d" % number, key=f"k{number % KEYS}")
+                except (stan_client.PublishAckTimeoutError, stan_client.ServerError):
+                    continue  # refused, or unknown: once more
+                published.append(number)
+                number += LANES
+
+        async with asyncio.timeout(240), asyncio.TaskGroup() as tasks:
+            for lane in range(LANES):
+                tasks.create_task(publish(lane))
+            for parts, part in ((2, "orders.~0"), (4, "orders.~1")):
+                have = len(published)
+                while len(published) < have + MESSAGES // 4:
+                    await direct.admin.parts("orders")
+                doubling = asyncio.create_task(direct.admin.double_parts("orders", parts))
+                killed = await asyncio.to_thread(cluster.leader, where[part])
+                await asyncio.to_thread(cluster.kill9, killed)
+                await asyncio.to_thread(cluster.start, killed)
+                await doubling
+            going = False
+        (status,) = await direct.admin.parts("orders")
+        assert (status.parts, [split.parts for split in status.splits]) == (8, [2, 4])
+        seen = defaultdict(list)
+        for part, channel in enumerate(stan_client.part_names("orders", 8)):
+            async for message in direct.read(channel):
+                ends = [split for split in status.splits if part < split.parts]
+                parts = next((split.parts for split in ends if message.sequence <= split.last[part]), 8)
+                assert part_of(message.key, parts) == part
+                seen[int(message.data)].append(channel)
+        assert set(published) <= seen.keys(), "nothing is lost"
+        assert sum(len(set(channels)) > 1 for channels in seen.values()) <= LANES * 3, "but what was published again"
+
+
+LANES = 5
+"""Messages that are under way at once."""

@@ -79,6 +79,10 @@ class FakeAdmin:
         self.asked.append(("create_parts", channel, parts, key))
         return pb.ChangeResponse(changed=parts)
 
+    async def double_parts(self, channel: str, parts: int) -> None:
+        self._fail()
+        self.asked.append(("double_parts", channel, parts))
+
     async def delete_parts(self, channel: str) -> pb.ChangeResponse:
         self._fail()
         self.asked.append(("delete_parts", channel))

@@ -101,6 +101,93 @@ class Parted:
         """The channel is there."""
 
 
+class Doubled(Parted):
+    """The parts are doubled while everything else happens, once or twice: each message is in one part, in that of its key, and
+    the messages of a key come one after the other: first those of the old part, then those of the new one."""
+
+    def created(self, broker):
+        super().created(broker)
+        if not hasattr(self, "before"):
+            self.before = self.parts  # when the channel was made
+            self.splits = {}  # parts before a doubling -> newest sequence of each
+            self.wanted = self.parts * self.random.choice((2, 2, 4))
+            self.loop.after(self.random.randint(300, 1500) * MILLISECOND, self._double)
+
+    @property
+    def whole(self):
+        """What the leader of the metadata has of the channel, if there is one."""
+        broker = self.asked_broker()
+        return broker and broker.view.meta.channels.parted.by_name.get(WHOLE.encode())
+
+    def _double(self):
+        whole = self.whole
+        if (
+            whole
+            and whole.parts < self.wanted
+            and not whole.row.doubling
+            and (not self.quiet or whole.parts == self.before)
+        ):
+            groups = [1 + (number % self.asked_broker().view.pool) for number in range(whole.parts)]
+            change = pb.DoubleParted(name=WHOLE.encode(), groups=groups)
+            self.have_done(partial(self.asked_broker().context.change_meta, nobody_waits, double_parted=change))
+        self.loop.after(self.random.choice((1, 5, 15)) * CREATE_AGAIN, self._double)
+
+    def is_doubled(self):
+        """Nothing is under way, and it was done once at least."""
+        whole = self.whole
+        return bool(whole) and not whole.row.doubling and whole.parts > self.before
+
+    def read_all(self):
+        """The parts that there are in the end; each message is published to the one in which it is."""
+        whole = self.whole
+        self.splits = {split.parts: list(split.last) for split in whole.row.splits}
+        self.parts = whole.parts
+        self.channels = tuple(name.decode() for name in whole.names())
+        self.created(self.asked_broker())
+        super().read_all()
+        where = {}
+        for number, channel in enumerate(self.channels):
+            for sequence, value in self._all_of(channel):
+                if value in where:
+                    self.complain(f"check_parts: {value} is in {where[value]} and in {channel}")
+                where[value] = channel
+                if value in self.history.publishes:
+                    self.history.publishes[value].channel = channel
+                    self._check_part(number, sequence, value)
+        self._check_keys()
+
+    def _all_of(self, channel):
+        """Sequence and value of each message of a channel that was ever stored."""
+        return sorted({**self.history.stored.get(channel, {}), **dict(self.history.final[channel])}.items())
+
+    def _key(self, value):
+        return key_of(value) or value.partition("-")[0].encode()
+
+    def _check_part(self, number, sequence, value):
+        then = (before for before, last in self.splits.items() if number < before and sequence <= last[number])
+        parts = next(then, self.parts)
+        if part_of(self._key(value), parts) != number:
+            self.complain(f"check_parts: {value} is in part {number} at {sequence}, of {parts} parts then")
+
+    def _check_keys(self):
+        """Of each publisher the messages of a key, read part by part as the doublings have it, are in order."""
+        newest = {}
+        for parts in (*self.splits, self.parts):
+            for number, channel in enumerate(self.channels[:parts]):
+                earlier = [last[number] for before, last in self.splits.items() if number < before < parts]
+                begins, ends = max(earlier, default=0), self.splits[parts][number] if parts in self.splits else 1 << 62
+                for sequence, value in self._all_of(channel):
+                    publish = self.history.publishes.get(value)
+                    if publish is None or not begins < sequence <= ends:
+                        continue
+                    key = publish.writer, self._key(value)
+                    if newest.get(key, 0) > publish.number:
+                        self.complain(
+                            f"check_parts: {value} at {channel}:{sequence} comes behind {newest[key]} of {key}"
+                        )
+                    newest[key] = publish.number
+
+
 class NodeParted(Parted, World):
     """One node."""
 
@@ -133,3 +220,17 @@ class ClusterParted(Parted, ClusterWorld):
             self.history.group_of[channel] = broker.view.group_number(channel.encode())
             if self.limit:
                 self.history.limits[channel] = self.limit
+
+
+class NodeDoubled(Doubled, NodeParted):
+    """One node."""
+
+    def _drained(self):
+        return super()._drained() and self.is_doubled()
+
+
+class ClusterDoubled(Doubled, ClusterParted):
+    """A cluster."""
+
+    def _open_ends(self):
+        return super()._open_ends() or ("" if self.is_doubled() else "the parts are not doubled")

@@ -5,8 +5,9 @@ import os
 
 import pytest
 
+from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.part_routing import PartRouting
-from tests.sim.parted_worlds import ClusterParted, NodeParted
+from tests.sim.parted_worlds import ClusterDoubled, ClusterParted, NodeDoubled, NodeParted
 
 SEEDS = int(os.environ.get("STAN_PARTED_SEEDS", "3"))
 
@@ -46,3 +47,33 @@ def test_nodes_that_divide_differently_are_found_out(monkeypatch):
     monkeypatch.setattr(PartRouting, "parts_of", crooked)
 
     assert any("check" in text for seed in range(4) for text in ClusterParted(seed).run())
+
+
+@pytest.mark.parametrize(("kind", "name"), [(NodeDoubled, "doubled"), (ClusterDoubled, "cluster-doubled")])
+def test_parts_are_doubled_and_each_message_is_in_one_of_them(kind, name):
+    doubled = 0
+    for seed in range(SEEDS):
+        world = kind(seed)
+        assert world.run() == [], f"replay with: python -m tests.sim --world {name} --seed {seed}"
+        doubled += sum(any(last) for last in world.splits.values())
+
+    assert doubled, "parts had messages when they were doubled"
+
+
+def test_parts_that_take_on_while_they_are_doubled_are_found_out(monkeypatch):
+    """What the metadata are told as the end of a part is not its end."""
+    look = PartDoubling._look
+
+    def careless(doubling, channel, now=0):
+        look(doubling, channel, now)
+        channel.unsealed.halted = ""
+
+    monkeypatch.setattr(PartDoubling, "_look", careless)
+
+    assert any("check_parts" in text for seed in range(8) for text in ClusterDoubled(seed).run())
+
+
+def test_new_parts_that_take_again_what_is_in_the_old_ones_are_found_out(monkeypatch):
+    monkeypatch.setattr(PartDoubling, "_forget_heard", lambda *_: None)
+
+    assert any("check_parts" in text for seed in range(12) for text in ClusterDoubled(seed).run())

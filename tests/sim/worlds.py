@@ -47,6 +47,8 @@ WORLDS = {
     "consumer-groups": ("tests.sim.consumer_group_worlds", "ClusterConsumerGroup"),
     "partitioned": ("tests.sim.parted_worlds", "NodeParted"),
     "cluster-partitioned": ("tests.sim.parted_worlds", "ClusterParted"),
+    "doubled": ("tests.sim.parted_worlds", "NodeDoubled"),
+    "cluster-doubled": ("tests.sim.parted_worlds", "ClusterDoubled"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
     "damage": ("tests.sim.damage_worlds", "NodeDamage"),
     "cluster-damage": ("tests.sim.damage_worlds", "ClusterDamage"),

@@ -19,11 +19,16 @@ from google.protobuf.message import DecodeError, Message
 
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
+from stan_client.errors import ServerError
 from stan_client.requests.requester import Requester
 from stan_client.requests.requests import part_names, raw
 
 NODES_PATIENCE_S: Final = 3.0
 """Wait for the answers of all nodes that should be there."""
+DOUBLING_GIVEN_UP: Final = (
+    "stan: the parts are not doubled: a transaction or delayed messages wait for one of them, "
+    "or the channel was deleted"
+)
 LEADERS_LOOK_AGAIN_S: Final = 0.05
 """Pause before the leaders of new parts are asked again if they know them."""
 EVENTS_MAX: Final = 1000
@@ -277,12 +282,32 @@ class Admin:
         without one, `$.customer`. Returns when the leaders of all parts know it."""
         request = pb.CreatePartsRequest(version=1, channel=raw(channel), parts=parts, key=raw(key))
         answer = await self.change("create_parts", request)
+        await self._leaders_know(channel, parts)
+        return answer
+
+    async def _leaders_know(self, channel: str, parts: int) -> None:
+        """Wait until the leaders of all parts know them, or the channel is gone."""
         names = {raw(name) for name in part_names(channel, parts)}
         while names - {one.name for one in await self.channels(f"{channel}.*")}:
             if not await self.parts(channel):
-                break  # deleted meanwhile
+                return
             await asyncio.sleep(LEADERS_LOOK_AGAIN_S)
-        return answer
+
+    async def double_parts(self, channel: str, parts: int) -> None:
+        """Give a channel with so many parts twice as many. Returns when they are there, and their leaders know them.
+
+        Raises:
+            ServerError: refused, or given up: a transaction or delayed messages wait for a part; the servers' log says which.
+        """
+        request = pb.DoublePartsRequest(version=1, channel=raw(channel), parts=parts)
+        await self.change("double_parts", request)
+        found = await self.parts(channel)
+        while found and found[0].doubling:
+            await asyncio.sleep(LEADERS_LOOK_AGAIN_S)
+            found = await self.parts(channel)
+        if not found or found[0].parts != 2 * parts:
+            raise ServerError(DOUBLING_GIVEN_UP)
+        await self._leaders_know(channel, 2 * parts)
 
     async def delete_parts(self, channel: str) -> pb.ChangeResponse:
         """Remove a channel that has parts, with all of them; answered once that is decided."""

@@ -9,7 +9,7 @@ from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.commands.channel_messages import get
-from stan.cli.commands.channel_parts import create, deleted_with_parts, parts
+from stan.cli.commands.channel_parts import create, deleted_with_parts, double, parts
 from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
@@ -418,5 +418,6 @@ def _edited(**given: str) -> pb.Limits:
 
 app.command("create")(create)
 app.command("parts")(parts)
+app.command("double")(double)
 app.command("get")(get)
 app.command("verify")(verify)

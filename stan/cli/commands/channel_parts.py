@@ -1,4 +1,4 @@
-"""Channels with parts: made, listed, deleted (of `stan channel`)."""
+"""Channels with parts: made, listed, doubled, deleted (of `stan channel`)."""
 
 from typing import Annotated
 
@@ -51,6 +51,25 @@ def create(
 
 
 @injected
+def double(channel: Channel, *, target: Target, confirmation: Confirmation) -> None:
+    """Give a channel twice as many parts; for a few seconds publishes to it are refused."""
+
+    async def main(direct: stan_client.Direct) -> None:
+        found = await direct.admin.parts(checked_channel(channel))
+        if not found:
+            raise CliError(f"Channel {channel} has no parts: stan channel parts")
+        count = found[0].parts
+        confirmation.require(
+            f"Channel {channel} gets {2 * count} parts instead of {count}, for good. For a few seconds publishes to it are "
+            f"refused. Half of the keys go to a new part: readers of part p read it to its end, and then part p + {count} too."
+        )
+        await direct.admin.double_parts(channel, count)
+        done(f"Channel {channel} has {2 * count} parts.")
+
+    on_cluster(target, main)
+
+
+@injected
 def parts(*, target: Target, view: View) -> None:
     """The channels that have parts."""
 
@@ -70,7 +89,7 @@ def parts_table(found: list[pb.PartedStatus]) -> Table:
                 str(one.parts),
                 f"{text_of(one.channel)}.~0 to ~{one.parts - 1}",
                 text_of(one.key),
-                "being deleted" if one.deleting else "there",
+                "being deleted" if one.deleting else "being doubled" if one.doubling else "there",
             )
             for one in found
         ],

@@ -5,11 +5,21 @@ from stan.core.context import BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
-from stan.core.state.parted import HAS_OTHER_PARTS, NOT_THAT_MANY_PARTS, UNKNOWN_PARTED, refusal
+from stan.core.state.parted import (
+    DOUBLED_ALREADY,
+    HAS_OTHER_PARTS,
+    NOT_THAT_MANY_PARTS,
+    PART_MOVES,
+    UNKNOWN_PARTED,
+    doubling_refusal,
+    refusal,
+)
 from stan.errors import go_quote
 from stan.protocol.channels import part_name
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
+
+PASSING = (errors.CHANNEL_DELETING, DOUBLED_ALREADY, PART_MOVES)
 
 
 class PartRequests:
@@ -20,7 +30,7 @@ class PartRequests:
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request of operators, by name."""
-        return {"create_parts": self._create, "delete_parts": self._delete}
+        return {"create_parts": self._create, "delete_parts": self._delete, "double_parts": self._double}
 
     def _create(self, accepted: AcceptedRequest) -> None:
         request: pb.CreatePartsRequest = accepted.request
@@ -52,6 +62,29 @@ class PartRequests:
             channels_max=self.context.config.limits.channels,
         )
 
+    def _double(self, accepted: AcceptedRequest) -> None:
+        request: pb.DoublePartsRequest = accepted.request
+        meta = self.context.meta
+        known = meta.channels.parted.by_name.get(request.channel)
+        if meta.info is None:
+            accepted.busy()
+        elif request.parts > limits.PARTS_MAX:
+            accepted.refuse(NOT_THAT_MANY_PARTS)
+        elif known is not None and known.row.doubling and known.parts == request.parts:
+            accepted.answer(changed=0)
+        else:
+            names = (part_name(request.channel, number) for number in range(request.parts, 2 * request.parts))
+            change = entries.DoubleParted(
+                name=request.channel,
+                groups=map(self.context.home, names),
+                channels_max=self.context.config.limits.channels,
+            )
+            error = doubling_refusal(change, meta.channels.parted, meta.channels)
+            if error:
+                accepted.refuse(error, retry=error in PASSING)
+            else:
+                accepted.change_meta(lambda _result: {"changed": request.parts}, double_parted=change)
+
     def _delete(self, accepted: AcceptedRequest) -> None:
         channel = accepted.request.channel
         known = self.context.meta.channels.parted.by_name.get(channel)
@@ -72,7 +105,14 @@ class PartRequests:
         room = self.context.nats.payload_bytes_max - HEAD_ROOM
         for name in names[: min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)]:
             found = by_name[name]
-            shown = pb.PartedStatus(channel=name, parts=found.parts, key=found.row.key, deleting=found.row.dropping)
+            shown = pb.PartedStatus(
+                channel=name,
+                parts=found.parts,
+                key=found.row.key,
+                deleting=found.row.dropping,
+                doubling=found.row.doubling > 0,
+                splits=[pb.PartSplitStatus(parts=split.parts, last=split.last) for split in found.row.splits],
+            )
             room -= shown.ByteSize() + ITEM_ROOM
             if room < 0 and response.channels:
                 break

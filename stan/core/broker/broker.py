@@ -193,9 +193,11 @@ class Broker:
         """How far the log of a group has got with its channels that are compacted."""
         self.parts.timed.compacting.compacted(number, done)
 
-    def routed(self, batches: Iterable[Publishes]) -> Iterable[Publishes]:
-        """Publishes as they are to be handled: for a channel with parts those for each part."""
-        return self.parts.routing.routed(batches) if self.context.meta.channels.parted.by_name else batches
+    def to_replay(self, batches: Iterable[Publishes]) -> Iterable[Publishes]:
+        """Publishes as they are to be replayed: for a channel with parts those for each part."""
+        return (
+            self.parts.routing.routed(batches, replayed=True) if self.context.meta.channels.parted.by_name else batches
+        )
 
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""

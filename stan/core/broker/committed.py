@@ -34,6 +34,8 @@ class CommittedEntries:
         return result
 
     def _apply_meta(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+        if change.HasField("part_closed"):
+            self.parts.doubling.told(change.part_closed)
         applied = self.context.meta.apply(change, index)
         self.parts.clients.applied(applied)
         if (applied.created or applied.deleted is not None) and self.context.policies.rules:
@@ -51,6 +53,7 @@ class CommittedEntries:
         if applied.parted:
             self.context.placement_changed()
             self.parts.channels.parted_changed(applied.parted)
+            self.parts.doubling.changed(applied.parted)
         if applied.created or applied.deleted is not None:
             self.parts.consumer_groups.channels_changed(applied)
         if applied.pins_changed or applied.pool_changed:

@@ -23,6 +23,7 @@ from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
+from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
@@ -43,6 +44,7 @@ class BrokerParts:
     channels: LiveChannels
     publishing: Publishing
     routing: PartRouting
+    doubling: PartDoubling
     batching: Batching
     staging: Staging
     committing: Committing
@@ -88,6 +90,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         channels=channels,
         publishing=publishing,
         routing=PartRouting(context),
+        doubling=PartDoubling(context, channels, publishing),
         batching=Batching(context, channels, publishing),
         staging=Staging(context, channels, publishing),
         committing=Committing(context, channels, publishing),

@@ -74,6 +74,7 @@ class GroupRoles:
         self.parts.clients.lead_group(number)
         self.parts.subscribing.lead_group(number)
         self.parts.channels.lead_live(number)
+        self.parts.doubling.lead(number)
         self.parts.serving.leader.lead(number, unreported)
 
     def follow_meta(self) -> None:

@@ -77,6 +77,10 @@ def _meta_change(context: BrokerContext, parts: BrokerParts, frame: Frame) -> No
             context.change_meta(nobody_waits, create_channels=change.create_channels)
         case "delete_channel":
             context.change_meta(nobody_waits, delete_channel=change.delete_channel)
+        case "part_closed":
+            context.change_meta(nobody_waits, part_closed=change.part_closed)
+        case "doubling_ended":
+            context.change_meta(nobody_waits, doubling_ended=change.doubling_ended)
         case "end_move":
             context.change_meta(nobody_waits, end_move=change.end_move)
         case None:

@@ -10,7 +10,7 @@ order. Pure.
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import NamedTuple
 
@@ -101,6 +101,34 @@ class ReplayFilter:
             told.batches.extend(found)
             number += 1
         return told.SerializeToString(), number, number == self._count
+
+    def newest_of(self, channel: bytes, size_max: int) -> bytes:
+        """Fingerprints of the newest messages of a channel, encoded, as far back as they fit in *size_max* bytes."""
+        told, size = list[pb.BatchFingerprints](), 0
+        for _, encoded, _ in reversed(self._applied):
+            for mark in reversed(pb.Fingerprints.FromString(encoded).batches):
+                if mark.channel == channel:
+                    size += mark.ByteSize() + 8
+                    if size > size_max:
+                        return pb.Fingerprints(batches=reversed(told)).SerializeToString()
+                    told.append(mark)
+        return pb.Fingerprints(batches=reversed(told)).SerializeToString()
+
+    def adopt(self, encoded: bytes, channel: bytes, now: Nanos, since: Nanos, *, leads: bool) -> None:
+        """Messages with these fingerprints are in another channel, and would be *channel*'s if they came now: they are known as
+        if they were in its log. *leads*: by the node that takes them, too."""
+        told = pb.Fingerprints.FromString(encoded)
+        for mark in told.batches:
+            mark.channel = channel
+        if not told.batches:
+            return
+        self.apply(told.SerializeToString(), now, since, old=False)
+        if leads:
+            log = _Log()
+            for mark in told.batches:
+                log.add(mark, now)
+            known = log.behind(set(log.numbers.values()), now)
+            self.lagging |= {publisher: replace(one, until=now) for publisher, one in known.items()}
 
     def _begin(self, log: "_Log", heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         messages = _Messages()

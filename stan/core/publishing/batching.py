@@ -16,6 +16,7 @@ from typing import NamedTuple
 from stan import limits
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import AcceptedRequest
@@ -116,7 +117,9 @@ class Batching:
             self.channels.open(batch.channel, partial(self._found, batch))
 
     def _found(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
-        if channel is None:
+        if channel is not None and (error := rows_refusal(self.context, channel, batch.rows)):
+            self._opened(batch, None, error, error == channel.unsealed.halted)
+        elif channel is None:
             self._opened(batch, None, error, can_open_later(error))
         else:
             self.publishing.schemas.rows(channel, batch.rows, batch.number, partial(self._opened, batch))

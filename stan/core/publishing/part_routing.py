@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from stan.core.base.batch_split import owner_of, split
 from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.publishing.channels import LiveChannel
 from stan.core.state.parted import Parted
 from stan.errors import OTHER_PART, go_quote
 from stan.protocol.channels import part_name
@@ -25,6 +26,29 @@ LENGTH_BYTES = 4
 """Before each body of `Publishes.bodies`."""
 
 
+def rows_refusal(context: BrokerContext, channel: LiveChannel, rows: bytes) -> str:
+    """Why rows cannot be stored in a channel: it is a part to which the key of one does not belong, or is being doubled; "" if
+    they can. Rows without a key are wherever who sends them wants."""
+    found = context.meta.channels.parted.by_part.get(channel.info.name)
+    if found is None:
+        return ""
+    whole, number = found
+    if channel.unsealed.halted:
+        return channel.unsealed.halted
+    slots, ends = kernel.slots(rows)
+    start = LENGTH_BYTES
+    for slot, end in zip(array("H", slots), array("I", ends), strict=True):
+        if slot != kernel.NO_SLOT:
+            fits = slot % whole.parts == number
+        else:
+            key = key_in(wire.MsgProto.FromString(rows[start:end]).data, whole.path) if whole.path else b""
+            fits = not key or part_of(key, whole.parts) == number
+        if not fits:
+            return OTHER_PART.format(go_quote(text(channel.info.name)), go_quote(text(whole.name)))
+        start = end + LENGTH_BYTES
+    return ""
+
+
 class PartRouting:
     """Divides publishes among the parts of channels."""
 
@@ -32,17 +56,18 @@ class PartRouting:
         self.context = context
         self._slots: Remembered[bytes, int] = Remembered()  # of client ids
 
-    def routed(self, batches: Iterable[Publishes]) -> list[Publishes]:
-        """What of *batches* is to be taken, by part. Called only where a channel has parts."""
+    def routed(self, batches: Iterable[Publishes], *, replayed: bool = False) -> list[Publishes]:
+        """What of *batches* is to be taken, by part. Called only where a channel has parts. *replayed*: what belongs elsewhere
+        now may be in the log, as the parts were doubled since: it is not answered."""
         found: list[Publishes] = []
         for batch in batches:
             try:
-                found += self._routed(batch)
+                found += self._routed(batch, replayed=replayed)
             except Exception as error:  # noqa: BLE001 - the border of the metadata, which say what has parts
                 self.context.fail(META_GROUP, error)
         return found
 
-    def _routed(self, batch: Publishes) -> list[Publishes]:
+    def _routed(self, batch: Publishes, *, replayed: bool) -> list[Publishes]:
         parted = self.context.meta.channels.parted
         whole = parted.by_name.get(batch.channel)
         if whole is not None:
@@ -53,13 +78,13 @@ class PartRouting:
             divided = kernel.divide(batch, numbers)
             return [replace(divided[number], channel=part_name(whole.name, number)) for number in sorted(divided)]
         part = parted.by_part.get(batch.channel)
-        return [batch] if part is None else self._fitting(batch, *part)
+        return [batch] if part is None else self._fitting(batch, *part, replayed=replayed)
 
-    def _fitting(self, batch: Publishes, whole: Parted, number: int) -> list[Publishes]:
+    def _fitting(self, batch: Publishes, whole: Parted, number: int, *, replayed: bool) -> list[Publishes]:
         """What of a batch for a part belongs there; the rest is refused."""
         numbers = self.parts_of(whole, batch)
         fitting, acks = split(batch, [one == number for one in numbers])
-        if acks and self.context.leads(self.context.group_number(batch.channel)):
+        if acks and not replayed and self.context.leads(self.context.group_number(batch.channel)):
             error = OTHER_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
             self.context.outgoing.pub_acks.append(kernel.refuse(acks, error.encode()))
         return [] if fitting is None else [fitting]

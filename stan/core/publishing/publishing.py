@@ -8,6 +8,7 @@ together with the publishes.
 import contextlib
 from array import array
 from collections import Counter, deque
+from collections.abc import Callable, Collection
 from functools import partial
 from operator import attrgetter
 
@@ -269,6 +270,9 @@ class Publishing:
     def _defer(self, channel: LiveChannel, batch: Publishes) -> None:
         """Take publishes that are due later: they wait in the group's hidden channel."""
         context, info = self.context, channel.info
+        if channel.unsealed.halted:
+            self._refuse_halted(channel, batch.acks)
+            return
         if context.meta.level < level.DELIVERY:
             self._refuse(batch.acks, errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level))
             return
@@ -344,7 +348,9 @@ class Publishing:
         return True
 
     def _deferred(self, batch: Publishes, stored: StoreResult) -> None:
-        if stored.error:
+        if stored.error in (errors.PARTS_CLOSING, errors.PARTS_DOUBLING_SOON):
+            self._refuse_for_now(batch.acks, stored.error)
+        elif stored.error:
             self._refuse(batch.acks, stored.error)
         else:
             acks = kernel.number(batch.acks, batch.replied, stored.first) if batch.numbered else batch.acks
@@ -414,9 +420,11 @@ class Publishing:
     def _queue(self, channel: LiveChannel, batch: Publishes | RowBatch) -> bool:
         """Queue messages for a channel; returns False, and they are not queued, if too much waits already."""
         info, unsealed = channel.info, channel.unsealed
-        if unsealed.closed:
+        if unsealed.closed or unsealed.halted:
             if isinstance(batch, RowBatch):
-                batch.on_done(StoreResult(error=errors.CHANNEL_MOVING, retry=True))
+                batch.on_done(StoreResult(error=unsealed.halted or errors.CHANNEL_MOVING, retry=True))
+            elif unsealed.halted:
+                self._refuse_halted(channel, batch.acks)
             return True  # whoever takes the channel over has heard the publishes
         if isinstance(batch, RowBatch) and batch.priority:
             unsealed.priority.append(batch)
@@ -437,6 +445,17 @@ class Publishing:
         acks = oversize.answerable(acks, self.context.nats.payload_bytes_max)
         if acks:
             self.context.outgoing.pub_acks.append(kernel.refuse(acks, error.encode()))
+
+    def _refuse_halted(self, channel: LiveChannel, acks: bytes) -> None:
+        """Refuse publishes to a part of a channel whose parts are being doubled, as soon as no next leader can take them; those
+        that a new part may take already are without an answer."""
+        unsealed = channel.unsealed
+        if unsealed.halted == errors.PARTS_DOUBLING:
+            self._refuse(acks, unsealed.halted)
+        elif unsealed.halted == errors.PARTS_CLOSING and len(unsealed.unanswered) < limits.PART_UNANSWERED_MAX:
+            unsealed.unanswered.append(acks)
+        else:
+            self._refuse_for_now(acks, unsealed.halted)
 
     def _refuse_for_now(self, acks: bytes, error: str) -> None:
         """Refuse publishes for a reason that passes. In a cluster they stay unanswered: the next leader replays what it has
@@ -596,7 +615,17 @@ class Publishing:
         self.waiting.pop(group, None)
         for bytes_of in (self.unsealed, self.uncommitted, self.blocked_bytes):
             bytes_of.pop(group, None)
-        self.waiting_for_metadata = deque(held for held in self.waiting_for_metadata if held[0] != group)
+        self._keep_waiting(lambda number, _batch: number != group)
+
+    def forget_held(self, channels: Collection[bytes]) -> None:
+        """Publishes to these parts of a channel that wait for the metadata may belong to others now: they stay unanswered."""
+        for group, batch in self.waiting_for_metadata:
+            if batch.channel in channels:
+                self.blocked_bytes[group] -= len(batch.bodies)
+        self._keep_waiting(lambda _number, batch: batch.channel not in channels)
+
+    def _keep_waiting(self, stays: Callable[[GroupId, Publishes], bool]) -> None:
+        self.waiting_for_metadata = deque(held for held in self.waiting_for_metadata if stays(*held))
         self.waiting_publishers = Counter(
             sender for _, batch in self.waiting_for_metadata for sender in batch.senders()
         )

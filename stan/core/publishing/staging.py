@@ -13,6 +13,7 @@ from stan.config import ChannelLimits
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
+from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
@@ -83,7 +84,9 @@ class Staging:
 
     def _found(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
         request = accepted.request
-        if channel is None:
+        if channel is not None and (error := rows_refusal(self.context, channel, request.rows)):
+            self._opened(accepted, None, error, error == channel.unsealed.halted)
+        elif channel is None:
             self._opened(accepted, None, error, error in PASSING)
         else:
             self.publishing.schemas.rows(channel, request.rows, request.count, partial(self._opened, accepted))

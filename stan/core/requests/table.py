@@ -228,6 +228,7 @@ _ROWS: Final = (
     _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA),
     _changing("pin_channel", admin.PinChannelRequest, Scope.METADATA),
     _changing("create_parts", admin.CreatePartsRequest, Scope.METADATA),
+    _changing("double_parts", admin.DoublePartsRequest, Scope.METADATA),
     _changing("delete_parts", admin.DeletePartsRequest, Scope.METADATA),
     _changing("add_schema", admin.AddSchemaRequest, Scope.METADATA),
     _changing("remove_schema", admin.RemoveSchemaRequest, Scope.METADATA),

@@ -14,6 +14,7 @@ from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.moves import MoveStages
+from stan.core.state.part_closings import PartClosings
 from stan.core.state.restore_state import RestoreStates
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import Transactions
@@ -59,4 +60,5 @@ def make_components() -> list[StateComponent]:
         Expiries(),
         Compactions(),
         MoveStages(),
+        PartClosings(),
     ]

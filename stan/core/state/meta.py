@@ -4,12 +4,13 @@ A deterministic state machine: the same committed entries give the same state on
 never sends; the outcome of a change is the return value of `apply`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups
-from stan.core.state.parted import UNKNOWN_PARTED, PartedChannels
+from stan.core.state.parted import DOUBLED_ALREADY, UNKNOWN_PARTED, PartedChannels, doubling_refusal
 from stan.core.state.parted import refusal as parted_refusal
 from stan.core.state.policies import TOO_MANY, with_policy
 from stan.core.state.pool import POOL_CHANGED, with_growth, with_open_pool
@@ -172,18 +173,20 @@ class MetaMachine:
                 result = self._connect(change.connect, index)
             case "disconnect":
                 result = self._disconnect(change.disconnect)
-            case "create_channels" | "delete_channel" | "create_parted" | "drop_parted" as kind:
-                result = self._register(kind, change)
+            case "create_channels":
+                result = self._create(change.create_channels)
+            case "delete_channel":
+                result = self._delete(ChannelUid(change.delete_channel.uid))
             case "heartbeat":
                 result = self._heartbeat(change.heartbeat)
-            case "consumer_group":
-                result = MetaResult(error=self._change_group(change.consumer_group, index))
-            case "schema":
-                result = self._change_schema(change.schema, index)
+            case "consumer_group" | "schema" as kind:
+                result = self._change_rows(kind, change, index)
             case "grow_pool" | "open_pool" | "begin_move" | "end_move" | "pause_moves" as kind:
                 result = self._place(kind, change, index)
             case "cluster_info" | "nodes" | "raise_level" | "set_policy" | "pin_channel" as kind:
                 result = self._change_info(kind, change)
+            case str(kind):
+                result = self._part(kind, change, index)
         return result
 
     def _change_info(self, kind: str, change: pb.MetaChange) -> MetaResult:
@@ -339,10 +342,16 @@ class MetaMachine:
             (not together or not 0 < begin.to <= (self.info.pool.open or self.info.raft_groups), NOT_TOGETHER),
             (len(infos) > MOVE_CHANNELS_MAX, TOO_MANY_MOVED),
             (any(info.move for info in infos), MOVE_UNDER_WAY),
+            (any(map(self._is_doubled, infos)), DOUBLED_ALREADY),
             (any(begin.to in info.left for info in infos), MOVED_BACK.format(begin.to)),
             (len(self.moves()) >= MOVES_MAX, TOO_MANY_MOVES),
         )
         return next((error for wrong, error in checks if wrong), "")
+
+    def _is_doubled(self, info: ChannelInfo) -> bool:
+        """True if a channel is a part of one whose parts are being doubled."""
+        found = self.channels.parted.by_part.get(info.name)
+        return found is not None and found[0].row.doubling > 0
 
     def _end_move(self, end: pb.EndMove) -> MetaResult:
         infos = [self.by_uid[uid] for uid in sorted(self.moving) if self.by_uid[uid].move == end.move]
@@ -373,6 +382,12 @@ class MetaMachine:
         self.info.nodes.CopyFrom(nodes)
         self.dirty.info = True
         return MetaResult()
+
+    def _change_rows(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+        """Apply a change of what has rows of its own."""
+        if kind == "schema":
+            return self._change_schema(change.schema, index)
+        return MetaResult(error=self._change_group(change.consumer_group, index))
 
     def _change_group(self, change: pb.ConsumerGroupChange, index: RaftIndex) -> str:
         """Apply a change of a consumer group; returns why it was not applied, or ""."""
@@ -418,16 +433,20 @@ class MetaMachine:
         if self.by_conn.get(old.conn_id) is old:
             del self.by_conn[old.conn_id]
 
-    def _register(self, kind: str, change: pb.MetaChange) -> MetaResult:
-        """Apply a change of which channels there are."""
+    def _part(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
+        """Apply a change of channels with parts."""
         match kind:
-            case "create_channels":
-                return self._create(change.create_channels)
             case "create_parted":
                 return self._create_parted(change.create_parted)
             case "drop_parted":
                 return self._drop_parted(change.drop_parted.name)
-        return self._delete(ChannelUid(change.delete_channel.uid))
+            case "double_parted":
+                return self._double_parted(change.double_parted, index)
+            case "part_closed":
+                return self._close_part(change.part_closed)
+            case "doubling_ended" if self.channels.parted.end_doubling(change.doubling_ended):
+                return MetaResult(parted=change.doubling_ended.name)
+        return MetaResult()
 
     def _create(self, create: pb.CreateChannels) -> MetaResult:
         result = MetaResult()
@@ -452,18 +471,38 @@ class MetaMachine:
         if error:
             return MetaResult(error=error)
         self.channels.parted.take(pb.PartedChannel(name=create.name, parts=len(create.groups), key=create.key))
-        result = MetaResult(parted=create.name)
-        for number, group in enumerate(create.groups):
-            name = part_name(create.name, number)
+        return self._make_parts(create.name, 0, create.groups)
+
+    def _make_parts(self, whole: bytes, first: int, groups: Iterable[int]) -> MetaResult:
+        """Make parts of a channel, numbered from *first* on."""
+        result = MetaResult(parted=whole)
+        for number, group in enumerate(groups, first):
+            name = part_name(whole, number)
             row = pb.Channel(name=name, uid=self.next_uid, group=self.pins.get(name, group))
             result.created.append(self.load_channel(row, dirty=True))
         return result
 
     def _drop_parted(self, name: bytes) -> MetaResult:
-        if name not in self.channels.parted.by_name:
+        known = self.channels.parted.by_name.get(name)
+        if known is None:
             return MetaResult(error=UNKNOWN_PARTED.format(go_quote(name.decode("utf-8", "surrogateescape"))))
+        if known.row.doubling:
+            return MetaResult(error=DOUBLED_ALREADY)
         self.channels.parted.drop(name)
         return MetaResult(parted=name)
+
+    def _double_parted(self, change: pb.DoubleParted, index: RaftIndex) -> MetaResult:
+        error = doubling_refusal(change, self.channels.parted, self.channels)
+        if error:
+            return MetaResult(error=error)
+        self.channels.parted.begin_doubling(change, index)
+        return MetaResult(parted=change.name)
+
+    def _close_part(self, change: pb.PartClosed) -> MetaResult:
+        known = self.channels.parted.by_name.get(change.name)
+        if known is None or not self.channels.parted.close_part(change):
+            return MetaResult()
+        return self._make_parts(change.name, known.parts, known.row.new_groups)
 
     def _delete(self, uid: ChannelUid) -> MetaResult:
         info = self.by_uid.pop(uid, None)

@@ -12,6 +12,7 @@ from stan.core.state.dedup import ProducerDedup
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
 from stan.core.state.limit_overrides import LimitOverrides
+from stan.core.state.part_closings import PartClosings
 from stan.core.state.restore_state import RestoreStates
 from stan.core.state.state_codec import cursor_row, subscription_row
 from stan.core.state.tombstones import Tombstones
@@ -39,6 +40,7 @@ _OF_CHANNEL: Final[dict[str, Callable[[bytes, int], bool]]] = {
     RestoreStates.KIND: _begins,
     Expiries.KIND: _begins,
     Compactions.KIND: _begins,
+    PartClosings.KIND: _begins,
     Transactions.KIND: _committed,
 }
 """Kinds of components -> a function that tells if a row's key is of a channel. Of the others nothing moves."""

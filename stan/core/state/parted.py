@@ -1,6 +1,7 @@
 """Partitioned channels in the replicated metadata: which channels have parts, and where a message says to which it belongs.
 
     create_parted: the channel and all of its parts, in one entry ─► … ─► drop_parted: its parts are deleted ─► the last is gone
+    double_parted: a doubling begins ─► part_closed: from each part's leader ─► with the last one there are twice as many parts
 
 Fed by committed entries alone. Promises: while a channel has parts, there is no channel of its own name, in any case, and none
 that is called like a part of it but its parts. Pure.
@@ -8,13 +9,14 @@ that is called like a part of it but its parts. Pure.
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from stan import level, limits
-from stan.errors import TOO_MANY_CHANNELS, go_quote
+from stan.errors import CHANNEL_DELETING, TOO_MANY_CHANNELS, go_quote
 from stan.protocol.channels import folded, part_name, whole_of
 from stan.protocol.parted import can_have_parts, key_path
 from stan.protocol.proto import entries_pb2 as pb
+from stan.types import RaftIndex
 
 PARTS_NEED_LEVEL = (
     f"stan: channels with parts need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
@@ -26,7 +28,16 @@ NO_PARTS_POSSIBLE = "stan: a channel of this name can have no parts"
 NO_KEY_PATH = "stan: the key in JSON data is told as $.name or $.name.name"
 CHANNEL_THERE = "stan: channel {} is there already: a channel gets its parts when it is made"
 HAS_OTHER_PARTS = "stan: channel {} has {} parts, and its key otherwise"
+DOUBLED_ALREADY = "stan: the parts of the channel are being doubled already"
+NOT_SO_MANY_PARTS = "stan: channel {} has {} parts now"
+PART_MOVES = "stan: a part of the channel is being moved to another group: ask again when that is over"
 UNKNOWN_PARTED = "stan: channel {} has no parts"
+
+
+class _Moving(Protocol):
+    """What of a channel is looked at."""
+
+    move: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +84,53 @@ class PartedChannels:
         self.by_part |= {name: (made, number) for number, name in enumerate(made.names())}
         self.dirty.add(row.name)
 
-    def drop(self, name: bytes) -> None:
-        """All parts of a channel are to be deleted."""
+    def _changed(self, name: bytes) -> pb.PartedChannel:
+        """A copy of a channel's row, to be changed and taken in."""
         row = pb.PartedChannel()
         row.CopyFrom(self.by_name[name].row)
+        return row
+
+    def drop(self, name: bytes) -> None:
+        """All parts of a channel are to be deleted."""
+        row = self._changed(name)
         row.dropping = True
         self.take(row)
+
+    def begin_doubling(self, change: pb.DoubleParted, index: RaftIndex) -> None:
+        """The parts of a channel are to be doubled."""
+        row = self._changed(change.name)
+        row.doubling = index
+        row.new_groups[:] = change.groups
+        row.closed[:] = [0] * row.parts
+        self.take(row)
+
+    def close_part(self, change: pb.PartClosed) -> bool:
+        """A part takes nothing more; True if that was the last one, so that there are twice as many parts now. Said for another
+        doubling, or again, it changes nothing."""
+        known = self.by_name.get(change.name)
+        if known is None or not change.doubling or known.row.doubling != change.doubling:
+            return False
+        if change.part >= known.parts or known.row.closed[change.part]:
+            return False
+        row = self._changed(change.name)
+        row.closed[change.part] = change.last + 1
+        done = all(row.closed)
+        if done:
+            row.splits.add(parts=row.parts, last=[last - 1 for last in row.closed])
+            row.parts *= 2
+            _settle(row)
+        self.take(row)
+        return done
+
+    def end_doubling(self, change: pb.DoublingEnded) -> bool:
+        """A doubling is given up; False if it is not under way."""
+        known = self.by_name.get(change.name)
+        if known is None or not change.doubling or known.row.doubling != change.doubling:
+            return False
+        row = self._changed(change.name)
+        _settle(row)
+        self.take(row)
+        return True
 
     def lose(self, part: bytes, channels: Container[bytes]) -> None:
         """A channel was removed from the registry, which has *channels* left; with its last part a channel is gone."""
@@ -115,6 +167,29 @@ class PartedChannels:
         row = pb.PartedChannel.FromString(state)
         self.take(row)
         self.dirty.discard(row.name)
+
+
+def _settle(row: pb.PartedChannel) -> None:
+    """The doubling that is under way has ended."""
+    row.settled, row.doubling = row.doubling, 0
+    del row.closed[:], row.new_groups[:]
+
+
+def doubling_refusal(change: pb.DoubleParted, parted: PartedChannels, channels: Mapping[bytes, _Moving]) -> str:
+    """Why the parts of a channel cannot be doubled; "" if they can. *channels*: all channels by name."""
+    known = parted.by_name.get(change.name)
+    if known is None:
+        return UNKNOWN_PARTED.format(_shown(change.name))
+    number = known.parts
+    checks = (
+        (known.row.dropping, CHANNEL_DELETING),
+        (known.row.doubling > 0, DOUBLED_ALREADY),
+        (len(change.groups) != number, NOT_SO_MANY_PARTS.format(_shown(change.name), number)),
+        (2 * number > limits.PARTS_MAX, NOT_THAT_MANY_PARTS),
+        (any(channels[name].move for name in known.names() if name in channels), PART_MOVES),
+        (bool(change.channels_max) and len(channels) + number > change.channels_max, TOO_MANY_CHANNELS),
+    )
+    return next((error for wrong, error in checks if wrong), "")
 
 
 def refusal(create: pb.CreateParted, parted: PartedChannels, channels: Mapping[bytes, bytes], at_level: int) -> str:

@@ -306,7 +306,7 @@ class Gateway:
                     continue
                 steps += [
                     one
-                    for one in self.broker.routed(scan.publishes)
+                    for one in self.broker.to_replay(scan.publishes)
                     if arrived_at > unknown.get(one.channel, 0) and take[one.channel]
                 ]
                 if arrived_at > recent:

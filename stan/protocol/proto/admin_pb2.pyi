@@ -1116,6 +1116,16 @@ class DeletePartsRequest(_message.Message):
     channel: bytes
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ...) -> None: ...
 
+class DoublePartsRequest(_message.Message):
+    __slots__ = ("version", "channel", "parts")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    parts: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., parts: _Optional[int] = ...) -> None: ...
+
 class PartsRequest(_message.Message):
     __slots__ = ("channel", "after", "max")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
@@ -1139,16 +1149,28 @@ class PartsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., channels: _Optional[_Iterable[_Union[PartedStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class PartedStatus(_message.Message):
-    __slots__ = ("channel", "parts", "key", "deleting")
+    __slots__ = ("channel", "parts", "key", "deleting", "doubling", "splits")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     DELETING_FIELD_NUMBER: _ClassVar[int]
+    DOUBLING_FIELD_NUMBER: _ClassVar[int]
+    SPLITS_FIELD_NUMBER: _ClassVar[int]
     channel: bytes
     parts: int
     key: bytes
     deleting: bool
-    def __init__(self, channel: _Optional[bytes] = ..., parts: _Optional[int] = ..., key: _Optional[bytes] = ..., deleting: bool = ...) -> None: ...
+    doubling: bool
+    splits: _containers.RepeatedCompositeFieldContainer[PartSplitStatus]
+    def __init__(self, channel: _Optional[bytes] = ..., parts: _Optional[int] = ..., key: _Optional[bytes] = ..., deleting: bool = ..., doubling: bool = ..., splits: _Optional[_Iterable[_Union[PartSplitStatus, _Mapping]]] = ...) -> None: ...
+
+class PartSplitStatus(_message.Message):
+    __slots__ = ("parts", "last")
+    PARTS_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    parts: int
+    last: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, parts: _Optional[int] = ..., last: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PinsRequest(_message.Message):
     __slots__ = ("version", "after", "max")

@@ -287,6 +287,9 @@ def test_channels_are_made_with_parts_and_deleted_with_them(servers):
     servers.admin.all_parts = [pb.PartedStatus(channel=b"sales", parts=4, key=b"$.id")]
     assert "$.id" in stan("channel", "parts").stdout
     assert json.loads(stan("channel", "parts", "--json").stdout)["channels"][0]["parts"] == 4
+    assert "sales has 8 parts" in stan("channel", "double", "sales", "--yes").stdout
+    assert servers.admin.asked[-1] == ("double_parts", "sales", 4)
+    assert stan("channel", "double", "orders", "--yes").exit_code == 1
     asked = stan("channel", "delete", "sales", "--yes")
     assert "deleted, with its parts" in asked.stdout
     assert servers.admin.asked[-1] == ("delete_parts", "sales")

@@ -10,9 +10,11 @@ from stan.config import StoreLimits
 from stan.core.state.meta import MetaMachine
 from stan.core.state.parted import (
     CHANNEL_THERE,
+    DOUBLED_ALREADY,
     HAS_OTHER_PARTS,
     NO_KEY_PATH,
     NO_PARTS_POSSIBLE,
+    NOT_SO_MANY_PARTS,
     NOT_THAT_MANY_PARTS,
     PARTS_NEED_LEVEL,
     UNKNOWN_PARTED,
@@ -21,6 +23,8 @@ from stan.protocol.channels import part_name
 from stan.protocol.parted import part_of
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as extension
+from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame
 
 ADMIN = "_STAN.x.test-cluster.admin"
@@ -297,3 +301,207 @@ def test_parts_spread_over_the_groups() -> None:
     groups = [node.broker.view.group_number(part_name(b"orders", number)) for number in range(6)]
     assert groups[:3] == groups[3:]
     assert sorted(groups[:3]) == [1, 2, 3]
+
+
+# --- doubling -------------------------------------------------------------------------------------------------------------
+
+
+def double(harness, channel=b"orders", parts=4):
+    request = admin.DoublePartsRequest(version=1, channel=channel, parts=parts)
+    answer = harness.ask(f"{ADMIN}.double_parts", request, admin.ChangeResponse)
+    harness.turn()
+    return answer.error.decode(), answer.changed
+
+
+def status(harness):
+    answer = harness.ask("_STAN.x.test-cluster.parts", admin.PartsRequest(), admin.PartsResponse)
+    return answer.channels[0]
+
+
+def test_after_a_doubling_keys_are_in_their_part_or_in_the_one_beside_it(harness) -> None:
+    create(harness)
+    for text in (b"1", b"2"):
+        harness.publish("orders", *(key + b":" + text for key in KEYS), key_of=lambda one: one.partition(b":")[0])
+        if text == b"1":
+            before = [len(harness.stored(f"orders.~{number}")) for number in range(4)]
+            assert double(harness) == ("", 4)
+            assert (status(harness).parts, status(harness).doubling) == (8, False)
+            (split,) = status(harness).splits
+            assert (split.parts, list(split.last)) == (4, before)
+    for key in KEYS:
+        for text, parts in ((b"1", 4), (b"2", 8)):
+            assert key + b":" + text in harness.stored(f"orders.~{part_of(key, parts)}")
+    for number in range(4):
+        later = harness.stored(f"orders.~{number}")[before[number] :]
+        assert all(part_of(one.partition(b":")[0], 8) == number for one in later)
+    assert double(harness)[0] == NOT_SO_MANY_PARTS.format('"orders"', 8)
+    assert double(harness, b"other")[0] == UNKNOWN_PARTED.format('"other"')
+    assert double(harness, parts=limits.PARTS_MAX + 1)[0] == NOT_THAT_MANY_PARTS
+
+
+def test_no_channel_gets_more_parts_than_any_may_have(harness) -> None:
+    harness.config = replace(harness.config, limits=StoreLimits(channels=0))
+    harness._boot()
+    create(harness, parts=129)
+    assert double(harness, parts=129)[0] == NOT_THAT_MANY_PARTS
+
+
+def test_a_doubling_goes_on_over_a_crash_behind_each_entry(harness) -> None:
+    create(harness, parts=2)
+    harness.publish("orders", *KEYS, key_of=lambda key: key)
+    harness.hold = True
+    harness.asks(f"{ADMIN}.double_parts", admin.DoublePartsRequest(version=1, channel=b"orders", parts=2), "reply")
+    for _ in range(8):
+        harness.turn()
+        harness.restart()
+    harness.hold = False
+    harness.restart()
+    harness.pass_time(1)
+    assert (status(harness).parts, status(harness).doubling) == (4, False)
+    harness.connect("again")
+    assert harness.publish("orders", b"x", client_id="again") == [""]
+
+
+def test_a_doubling_is_given_up_while_a_transaction_waits(harness) -> None:
+    create(harness, parts=2)
+    key = next(key for key in KEYS if part_of(key, 2) == 0)
+    body = wire.MsgProto(data=b"x", key=key).SerializeToString()
+    stage = extension.StageRequest(
+        app=b"app", version=1, txn=b"t", channel=b"orders.~0", count=1, rows=len(body).to_bytes(4, "little") + body
+    )
+    assert not harness.ask("_STAN.x.test-cluster.stage", stage, extension.StageResponse).error
+    assert double(harness, parts=2) == ("", 2)
+    harness.pass_time(1)
+    assert (status(harness).parts, status(harness).doubling) == (2, False)
+    assert any(errors.MOVE_WAITS_STAGED in text for _, text in harness.notes)
+    assert harness.publish("orders", b"y", key_of=lambda _data: key) == [""]
+    stage.channel = b"orders.~1"
+    answer = harness.ask("_STAN.x.test-cluster.stage", stage, extension.StageResponse)
+    assert answer.error.decode() == errors.OTHER_PART.format('"orders.~1"', '"orders"')
+
+
+def test_rows_of_a_batch_belong_to_their_part(harness) -> None:
+    create(harness, parts=2, key=b"$.id")
+    for message, key in ((wire.MsgProto(data=b"x", key=KEYS[0]), KEYS[0]), (wire.MsgProto(data=b'{"id": 7}'), b"7")):
+        body, number = message.SerializeToString(), part_of(key, 2)
+        rows = len(body).to_bytes(4, "little") + body
+        for part in range(2):
+            request = extension.BatchRequest(channel=b"orders.~%d" % part, count=1, rows=rows)
+            answer = harness.ask("_STAN.x.test-cluster.batch", request, extension.BatchResponse)
+            wanted = "" if part == number else errors.OTHER_PART.format(f'"orders.~{part}"', '"orders"')
+            assert (answer.error.decode(), answer.retry) == (wanted, False)
+    request = extension.BatchRequest(channel=b"orders", count=1, rows=rows)
+    answer = harness.ask("_STAN.x.test-cluster.batch", request, extension.BatchResponse)
+    assert answer.error.decode() == errors.HAS_PARTS.format('"orders.~0"', '"orders.~1"')
+    assert not answer.retry
+
+
+def test_a_closed_part_refuses_and_is_silent_once_others_may_take_what_it_refuses(node) -> None:
+    """Group 1 has the parts 0 and 3. A leader that finds the mark of an earlier one does not know whether that has told."""
+    key = next(key for key in KEYS if part_of(key, 4) == 0)
+    node.feed_client(key.decode())
+    node.lead(1)
+    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
+    node.turn()
+    node.hears(keyed(key, b"1"))
+    assert node.pub_acks() == [errors.PARTS_DOUBLING]
+    assert "close_part" in node.entries(1)
+    node.pass_time(2)
+    told = [change.part_closed for change in asked_of_meta(node) if change.HasField("part_closed")]
+    assert {one.part for one in told} == {0, 3}
+    node.hears(keyed(key, b"2"))
+    assert node.pub_acks() == []
+    node.follow(1)
+    node.lead(1)
+    node.hears(keyed(key, b"3"))
+    assert node.pub_acks() == []
+    doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
+    for part in range(4):
+        node.feed_meta(part_closed=pb.PartClosed(name=b"orders", doubling=doubling, part=part, last=0))
+    node.turn()
+    new = next(key for key in KEYS if part_of(key, 8) == 0)
+    node.feed_client(new.decode())
+    node.hears(keyed(new, b"4"), keyed(key, b"5"))
+    assert node.pub_acks() == [""] * (1 + (part_of(key, 8) in (0, 3, 4, 7)))
+    assert b"4" in node.stored("orders.~0")
+
+
+def asked_of_meta(node):
+    """Changes of the metadata that were asked of its leader since the last call."""
+    said = node.hear("_STAN.node.test-cluster.meta")
+    return [pb.MetaChange.FromString(one.payload) for one in said if not one.reply]
+
+
+def test_what_is_in_the_old_part_is_not_taken_by_the_new_one_if_the_network_held_it_back(node) -> None:
+    key = next(key for key in KEYS if part_of(key, 4) == 0 and part_of(key, 8) == 4)
+    node.feed_client(key.decode())
+    node.lead(1)
+    node.hears(keyed(key, b"1"))
+    assert node.pub_acks() == [""]
+    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
+    node.pass_time(2)
+    told = {one.part_closed.part: one.part_closed for one in asked_of_meta(node) if one.HasField("part_closed")}
+    assert told[0].last == 1
+    other = Node(config=MANY)
+    other.feed_client()
+    other.feed_client(key.decode())
+    other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
+    other.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[2, 2, 3, 1]))
+    other.lead(2)
+    for part in range(4):
+        one = told.get(part, pb.PartClosed(name=b"orders", part=part))
+        one.doubling = other.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
+        other.feed_meta(part_closed=one)
+    other.hears(keyed(key, b"1"), keyed(key, b"2"))
+    assert other.pub_acks() == ["", ""], "the first is acknowledged again"
+    assert other.stored("orders.~4", 2) == [b"2"]
+
+
+def test_no_part_moves_while_they_are_doubled(node) -> None:
+    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
+    meta = node.broker.context.meta
+    begin = pb.MetaChange(begin_move=pb.BeginMove(uids=[meta.channels[b"orders.~0"].uid], to=2))
+    assert meta.apply(begin, meta.applied + 1).error == DOUBLED_ALREADY
+    again = pb.MetaChange(double_parted=pb.DoubleParted(name=b"orders", groups=[1] * 4))
+    assert meta.apply(again, meta.applied + 1).error == DOUBLED_ALREADY
+    assert (
+        meta.apply(pb.MetaChange(drop_parted=pb.DropParted(name=b"orders")), meta.applied + 1).error == DOUBLED_ALREADY
+    )
+
+
+def test_what_is_in_the_log_is_not_refused_when_it_is_replayed_behind_a_doubling(node) -> None:
+    """Its publisher has named the part, to which its key does not belong any more."""
+    key = next(key for key in KEYS if part_of(key, 4) == 0 and part_of(key, 8) == 4)
+    node.feed_client(key.decode())
+    node.lead(1)
+    node.hears(keyed(key, b"1", "orders.~0"))
+    assert node.pub_acks() == [""]
+    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
+    doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
+    for part in range(4):
+        node.feed_meta(part_closed=pb.PartClosed(name=b"orders", doubling=doubling, part=part, last=1))
+    node.follow(1)
+    node.lead(1)
+    node.turn()
+    assert node.pub_acks() == []
+    node.hears(keyed(key, b"2", "orders.~0"))
+    assert node.pub_acks() == [errors.OTHER_PART.format('"orders.~0"', '"orders"')]
+
+
+def test_what_waits_for_the_metadata_over_a_doubling_is_not_stored_where_it_belonged_before(node) -> None:
+    key = next(key for key in KEYS if part_of(key, 4) == 0 and part_of(key, 8) == 4)
+    node.lead(1)
+    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
+    node.turn()
+    node.hears(keyed(key, b"1"))  # of a client that this node does not know yet
+    doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
+    for part in range(4):
+        node.feed_meta(part_closed=pb.PartClosed(name=b"orders", doubling=doubling, part=part, last=0))
+    node.feed_client(key.decode())
+    node.meta_says(node.broker.context.meta.applied)
+    node.turn()
+    assert node.pub_acks() == []
+    assert node.stored("orders.~0") == []
+    assert not node.broker.parts.publishing.waiting_publishers
+    node.hears(keyed(key, b"2"))
+    assert node.stored("orders.~4") == [b"2"]
