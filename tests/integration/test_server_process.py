@@ -341,7 +341,7 @@ def test_one_file_serves_both_servers_and_is_reloaded(start, tmp_path):
     file = tmp_path / "stan.conf"
     file.write_text("debug: false\nstreaming { sd: true, foo: 1 }\nauthorization { user: u, password: p }\n")
     with start("-sc", str(file)) as server:
-        assert "[DBG] STREAM: debug is on" in server.logged()
+        until(lambda: "[DBG] STREAM: debug is on" in server.logged())
         assert f'[WRN] STREAM: {file}:2: unknown option "foo" is ignored' in server.logged()
         file.write_text("debug: true\nstreaming { sd: true }\n# as long as before: nothing is left of what was longer")
         server.send(signal.SIGHUP)

@@ -218,13 +218,18 @@ class Retry:
             return await call_next(message)
         self._budget.note_publish()
         pause_s = self._pause_s
+        refused: StanClientError | None = None
         while True:
             try:
                 return await call_next(message)
             except StanClientError as error:
+                if refused is None or not isinstance(error, NotSentError):
+                    refused = (
+                        error  # where time is over before the publish leaves once more, this says why it was not enough
+                    )
                 wait_s = random.uniform(0.5, 1) * pause_s
                 if not self._again(error, context, wait_s):
-                    raise
+                    raise refused from None
             await asyncio.sleep(wait_s)
             pause_s = min(2 * pause_s, self._pause_max_s)
             context.attempt += 1

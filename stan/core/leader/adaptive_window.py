@@ -117,16 +117,17 @@ class AdaptiveWindow:
                 self._grow()
             self.acked = self.early = 0
 
-    def taken_back(self, runs: Iterable[Run], now: int) -> None:
-        """The ack wait of *runs* is over, and they were taken out of the window.
+    def taken_back(self, runs: Iterable[Run], now: int, *, elsewhere: bool = False) -> None:
+        """The ack wait of *runs* is over, and they were taken out of the window. *elsewhere*: another member has room.
 
         A client that is slow acks late. Where only repeats were taken back, and nothing was acked late for a few ack waits, it is
-        not slow: it never acks these messages. Then the window grows, lest they fill it for ever and nothing else gets through.
+        not slow: it never acks these messages. Then the window grows, lest they fill it for ever and nothing else gets through;
+        unless another member has room, and may do better.
 
         The window is cut at most once per ack wait, as what was sent before a cut does not count: to a half; or, where more is
         late than the client acks in an ack wait, to a half of what it acks, as the rest would wait behind what it has.
         """
-        newest, stuck = 0, now >= self.late_ack + PATIENCE * self.ack_wait
+        newest, stuck = 0, not elsewhere and now >= self.late_ack + PATIENCE * self.ack_wait
         for run in runs:
             stuck = stuck and run.count > 0
             sent = run.deadline - self.ack_wait

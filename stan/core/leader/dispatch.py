@@ -813,7 +813,8 @@ class Dispatch:
                     continue
                 self._owe(live, part)
         if member.adaptive is not None and taken:
-            member.adaptive.taken_back(taken, now)
+            elsewhere = any(other.open_slots for other in live.takers if other is not member)
+            member.adaptive.taken_back(taken, now, elsewhere=elsewhere)
         self._arm(live, member)
 
     # --- small parts ------------------------------------------------------------------------------------------------

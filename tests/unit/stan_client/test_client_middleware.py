@@ -140,6 +140,12 @@ async def test_attempts_are_bounded(clock) -> None:
     assert len(publish.messages) == 3
 
 
+async def test_what_was_refused_before_its_time_was_over_tells_why(clock) -> None:
+    publish = publishing(BUSY, stan_client.NotSentError())
+    with pytest.raises(stan_client.ServerError, match=errors.BUSY):
+        await Retry(1.0, attempts_max=2, least=9)(context(), NewMessage(b"x"), publish)
+
+
 async def test_no_pause_goes_on_behind_the_callers_deadline(clock) -> None:
     publish = publishing(BUSY, "guid")
     deadline = asyncio.get_running_loop().time() + 0.1
