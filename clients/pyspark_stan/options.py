@@ -240,6 +240,7 @@ class SourceOptions:
     consumer: str = option("consumerName", "")
     from_replica: bool = option("fromReplica", False)
     pushdown: bool = option("pushdown", False)
+    cold: str = option("cold", "")  # a lake with the older messages
     typed: bool  # columns by the schemas that are registered for the channels
     malformed: Malformed  # what becomes of a message that is not what its schema says
 
@@ -291,14 +292,21 @@ def source_options(options: Mapping[str, str], kind: Literal["batch", "stream", 
         typed=take.choice("schema", ("auto", "off"), "off") == "auto",
         malformed=next(each for each in MALFORMED if each == take.choice("malformed", MALFORMED, "fail")),
     )
-    if take.given("malformed") and not found.typed:
-        take.complain("malformed: goes with schema 'auto'")
+    _check_typed(take, found)
     if found.rows_per_trigger and found.rows_at_least > found.rows_per_trigger:
         take.complain("minOffsetsPerTrigger: more than maxOffsetsPerTrigger")
     if take.given("maxTriggerDelay") and not take.given("minOffsetsPerTrigger"):
         take.complain("maxTriggerDelay: goes with minOffsetsPerTrigger")
     take.finish()
     return found
+
+
+def _check_typed(take: OptionReader, found: SourceOptions) -> None:
+    """Complain about options that do not go with typed columns, or only with them."""
+    if found.cold and found.typed:
+        take.complain("cold: not with schema 'auto'")
+    if take.given("malformed") and not found.typed:
+        take.complain("malformed: goes with schema 'auto'")
 
 
 def _chosen(take: OptionReader) -> tuple[tuple[str, ...], str, str, dict[str, tuple[int, int]]]:

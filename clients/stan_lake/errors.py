@@ -1,7 +1,9 @@
 """What may be wrong with a lake."""
 
+from stan_client.errors import StanClientError
 
-class LakeError(Exception):
+
+class LakeError(StanClientError):
     """The lake cannot be read or written: it is damaged, belongs to something else, or cannot be reached."""
 
 

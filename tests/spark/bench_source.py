@@ -2,12 +2,14 @@
 
 `python -m tests.spark.bench_source [--rows N] [--size BYTES] [--repeats N] [--master local[2]]`: a broker with a FILE store and
 fsync, its nats-server and Spark on this machine, read into `noop`. Beside it Spark's own file source reads the same rows from
-parquet. Of each case the best of some repeats, after one that warms up. Prints JSON.
+parquet, those of a lake too. Of each case the best of some repeats, after one that warms up; with `--cases cold,lake` only those
+whose names begin so. Prints JSON.
 """
 
 import argparse
 import json
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,6 +21,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 from pyspark_stan import ensure_java
 from stan_client.blocking import BlockingClient
+from stan_lake import LakeTable, incarnations, open_store
 
 from tests.kit.server import ROOT, StanServer
 from tests.spark.conftest import SESSION, slim_home
@@ -47,6 +50,30 @@ class Bench:
     def source(self, reader, **options):
         """The channel as a DataFrame."""
         return reader.format("stan").option("servers", self.broker.url).options(**options).load(CHANNEL)
+
+    def tiered(self):
+        """A lake that has all of the channel."""
+        lake = self.directory / "lake"
+        command = [
+            sys.executable,
+            "-m",
+            "stan.cli.main",
+            "lake",
+            "run",
+            str(lake),
+            CHANNEL,
+            "--once",
+            "-s",
+            self.broker.url,
+        ]
+        subprocess.run(command, check=True, cwd=ROOT)
+        return lake
+
+    def files_of(self, lake):
+        """Its files."""
+        store = open_store(str(lake))
+        table = LakeTable(store, CHANNEL, incarnations(store, CHANNEL)[-1])
+        return [store.location(table.path(file.name)) for file in table.manifest().files]
 
     def batch(self, frame):
         """Read all of a DataFrame."""
@@ -101,24 +128,29 @@ def session(master, directory):
         spark.stop()
 
 
-def figures(bench, repeats):
-    """All cases."""
+def figures(bench, repeats, wanted):
+    """All cases, or those whose names begin as *wanted*."""
     files = str(bench.directory / "parquet")
-    bench.source(bench.spark.read).write.parquet(files)
-    read, stream = bench.spark.read, bench.spark.readStream
-    schema = read.parquet(files).schema
-    values = read.format("stan").option("servers", bench.broker.url).schema("value binary").load(CHANNEL)
+    spark, lake = bench.spark, str(bench.tiered())  # a reader keeps what it is given: each case takes a new one
+    bench.source(spark.read).write.parquet(files)
+    schema = spark.read.parquet(files).schema
+    two = -(-bench.rows // 2)
     cases = {
-        "batch": lambda: bench.batch(bench.source(read)),
-        "batch, value alone": lambda: bench.batch(values),
-        "batch, 1 task": lambda: bench.batch(bench.source(read, maxRecordsPerPartition=bench.rows)),
-        "batch, 2 tasks": lambda: bench.batch(bench.source(read, maxRecordsPerPartition=-(-bench.rows // 2))),
-        "stream, one trigger": lambda: bench.stream(bench.source(stream, startingOffsets="earliest")),
-        "parquet, batch": lambda: bench.batch(read.parquet(files)),
-        "parquet, stream": lambda: bench.stream(stream.schema(schema).parquet(files)),
+        "batch": lambda: bench.batch(bench.source(spark.read)),
+        "batch, value alone": lambda: bench.batch(bench.source(spark.read.schema("value binary"))),
+        "batch, 1 task": lambda: bench.batch(bench.source(spark.read, maxRecordsPerPartition=bench.rows)),
+        "batch, 2 tasks": lambda: bench.batch(bench.source(spark.read, maxRecordsPerPartition=two)),
+        "cold, batch": lambda: bench.batch(bench.source(spark.read, cold=lake)),
+        "cold, 2 tasks": lambda: bench.batch(bench.source(spark.read, cold=lake, maxRecordsPerPartition=two)),
+        "lake's files, batch": lambda: bench.batch(spark.read.parquet(*bench.files_of(lake)).select(schema.names)),
+        "stream, one trigger": lambda: bench.stream(bench.source(spark.readStream, startingOffsets="earliest")),
+        "parquet, batch": lambda: bench.batch(spark.read.parquet(files)),
+        "parquet, stream": lambda: bench.stream(spark.readStream.schema(schema).parquet(files)),
     }
     found = {}
     for name, run in cases.items():
+        if not name.startswith(wanted):
+            continue
         found[name] = bench.measure(run, repeats)
         print(name, found[name], file=sys.stderr)
     return found
@@ -130,6 +162,7 @@ def main():
     parser.add_argument("--size", type=int, default=128)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--cases", default="")
     args = parser.parse_args()
     limits = ("-mc", "0", "-mm", "0", "-mb", "0")
     with tempfile.TemporaryDirectory() as name, StanServer(Path(name), *limits) as broker:
@@ -138,7 +171,7 @@ def main():
                 values = [b"%0*d" % (args.size, row) for row in range(at, min(args.rows, at + FILL_ROWS))]
                 fill(client, CHANNEL, values)
         with session(args.master, Path(name)) as spark:
-            found = figures(Bench(spark, broker, args.rows, Path(name)), args.repeats)
+            found = figures(Bench(spark, broker, args.rows, Path(name)), args.repeats, tuple(args.cases.split(",")))
     print(json.dumps({"rows": args.rows, "size": args.size, "master": args.master, "cases": found}, indent=2))
 
 

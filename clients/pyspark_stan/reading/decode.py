@@ -30,6 +30,19 @@ class Decoder:
         self._headers = "headers" in schema.names
         self._key = "key" in schema.names
 
+    @property
+    def names(self) -> list[str]:
+        """The columns."""
+        return list(self._schema.names)
+
+    def cold(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch of a lake with these columns as one of this schema."""
+        arrays = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, self._schema, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
     def batch(self, found: "Fetched") -> pa.RecordBatch:
         """Return the messages of an answer as one record batch. Raises ValueError: they are damaged."""
         count = found.count

@@ -1,13 +1,13 @@
 """Reads the ranges of one task, channel after channel and answer by answer, as record batches.
 
-Promises: every message of the range that the broker has, once and in order; missing messages are an error or a line in the log,
-as failOnDataLoss says. After a temporary failure (no leader, a broker that restarts, a lost connection) reading continues after
-the last message that was read.
+Promises: every message of the range that the broker has, or the lake of the option `cold`, once and in order; missing messages
+are an error or a line in the log, as failOnDataLoss says. After a temporary failure (no leader, a broker that restarts, a lost
+connection) reading continues after the last message that was read.
 """
 
 import logging
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, ServerError
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     AnyDecoder = Decoder | TypedDecoder
 
     import pyarrow as pa
-    from stan_client import Fetched
     from stan_client.blocking import BlockingClient
 
     from pyspark_stan.reading.offsets import Range
@@ -55,14 +54,15 @@ def read_partition(options: SourceOptions, decoder: "AnyDecoder", part: "StanPar
 
 
 def _read_range(options: SourceOptions, decoder: "AnyDecoder", part: "Range") -> "Iterator[pa.RecordBatch]":
-    reader = _Reader(options, part)
+    reader = _Reader(options, decoder, part)
+    if options.cold:
+        yield from reader.cold()
     failures = 0
     while reader.next <= reader.last:
         before, client = reader.next, None
         try:
             client = client_of(options.connection)
-            for found in reader.answers(client):
-                yield decoder.batch(found)
+            yield from reader.batches(client)
         except UnreachableError:  # was tried for long enough
             raise
         except PASSING as error:
@@ -77,14 +77,29 @@ def _read_range(options: SourceOptions, decoder: "AnyDecoder", part: "Range") ->
 class _Reader:
     """Reads one range, up to the sequence `last`; `next` is the sequence to continue with."""
 
-    def __init__(self, options: SourceOptions, part: "Range") -> None:
+    def __init__(self, options: SourceOptions, decoder: "AnyDecoder", part: "Range") -> None:
         self._options = options
+        self._decoder = decoder
         self._part = part
         self.next, self.last = part.first, part.end - 1
 
-    def answers(self, client: "BlockingClient") -> "Iterator[Fetched]":
-        """Yield answers with messages from `next` on; at the end the whole partition was read, except for messages that were
-        reported as lost."""
+    def cold(self, up_to: int = 0) -> "Iterator[pa.RecordBatch]":
+        """Yield what the lake has from `next` on, up to its end; or, as of now, up to the sequence *up_to*."""
+        from pyspark_stan.reading.cold import Cold  # noqa: PLC0415 - only with the option `cold`
+
+        part = self._part if not up_to else self._part._replace(end=up_to + 1)
+        lake, decoder, first = Cold(self._options.cold), cast("Decoder", self._decoder), self.next
+        for after, batch in lake.batches(part, first, decoder.names, newest=bool(up_to)):
+            if batch is not None:
+                yield decoder.cold(batch)
+            self.next = after
+        for begin, last in lake.missing(part, first, self.next):
+            text = f"messages {begin} to {last} of {part.channel} cannot be read, for the lake came too late"
+            note_loss(text, fail=self._options.fail_on_data_loss)
+
+    def batches(self, client: "BlockingClient") -> "Iterator[pa.RecordBatch]":
+        """Yield the messages from `next` on; at the end the whole partition was read, except for messages that were reported as
+        lost."""
         options, part = self._options, self._part
         size, replica = options.fetch_bytes, options.from_replica
         why = "the channel ends before"
@@ -94,9 +109,10 @@ class _Reader:
             ):
                 begins = found.runs[0].first_sequence if found.runs else found.next_sequence
                 oldest = found.first_sequence or begins  # 0 if a large message left no room for it in the answer
+                yield from self._filled(min(begins, oldest) - 1)
                 self._miss(min(begins, oldest) - 1, f"the channel begins at {oldest}")
                 if found.count:
-                    yield found
+                    yield self._decoder.batch(found)
                 self.next = max(self.next, found.next_sequence)
         except ChannelReplacedError:
             why = "the channel was deleted and made again"
@@ -104,7 +120,14 @@ class _Reader:
             if str(error) != UNKNOWN_CHANNEL:
                 raise
             why = "the channel was deleted"
+        yield from self._filled(self.last)
         self._miss(self.last, why)
+
+    def _filled(self, up_to: int) -> "Iterator[pa.RecordBatch]":
+        """Yield the messages from `next` to *up_to* as far as they have gone from the broker into the lake."""
+        up_to = min(up_to, self.last)
+        if self._options.cold and self.next <= up_to:
+            yield from self.cold(up_to)
 
     def _miss(self, up_to: int, why: str) -> None:
         """Report the messages from `next` to *up_to* as lost, if there are any, and continue after them."""

@@ -23,7 +23,7 @@ from pyspark.sql.streaming.datasource import (
 from stan_client.errors import StanClientError
 from stan_client.requests.requests import ChannelInfo
 
-from pyspark_stan.options import OptionsError, SourceOptions, source_options
+from pyspark_stan.options import ROWS_PER_PARTITION, OptionsError, SourceOptions, source_options
 from pyspark_stan.reading.offsets import Offset, Range, Resolver, behind, from_json, oldest, packed, ranges_between
 from pyspark_stan.reading.planning import StanPartition, plan, rows_for_bytes, share
 from pyspark_stan.schema import check_schema
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
     from stan_client.blocking import BlockingClient
 
+    from pyspark_stan.reading.cold import Cold
     from pyspark_stan.reading.reading import AnyDecoder
     from pyspark_stan.reading.registry import Registered
 
@@ -58,6 +59,7 @@ class _Channels:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._nameless: set[str] = set()  # channels with a name that is not UTF-8, of which the log has a line
+        self.cold = _cold(options)
 
     def infos(self, newer_than: Mapping[str, int] | None = None, wait_s: float = 0) -> dict[str, ChannelInfo]:
         """Return the state of each channel of the read that exists. The broker answers after *wait_s*, or as soon as a channel
@@ -66,10 +68,10 @@ class _Channels:
         found = self._ask(
             lambda client: client.info(options.channels, pattern=options.asked, newer_than=newer_than, wait_s=wait_s)
         )
-        if not options.pattern:
-            return found
-        matches = re.compile(options.pattern).fullmatch
-        return {name: info for name, info in found.items() if matches(name) and self._has_text(name)}
+        if options.pattern:
+            matches = re.compile(options.pattern).fullmatch
+            found = {name: info for name, info in found.items() if matches(name) and self._has_text(name)}
+        return found if self.cold is None else self.cold.extended(found)
 
     def _has_text(self, name: str) -> bool:
         """Return True if the channel's name is UTF-8, as Spark needs it; NATS accepts any bytes."""
@@ -84,7 +86,11 @@ class _Channels:
 
     def resolver(self, infos: Infos) -> Resolver:
         """Return a resolver of the user's start and end in these channels."""
-        return Resolver(infos, lambda channel, time_ns: self._ask(lambda client: client.seq_at_time(channel, time_ns)))
+
+        def at(channel: str, time_ns: int) -> int:
+            return self._ask(lambda client: client.seq_at_time(channel, time_ns))
+
+        return Resolver(infos, at) if self.cold is None else self.cold.resolver(infos, at)
 
     def tell(self, positions: Mapping[str, int]) -> None:
         """Report the position of the query to the broker, for monitoring only: a failure is written to the log."""
@@ -95,6 +101,15 @@ class _Channels:
 
     def _ask(self, call: "Callable[[BlockingClient], T]") -> T:
         return patiently(self._options.connection, self._options.retries, self._options.retry_pause_s, call)
+
+
+def _cold(options: SourceOptions) -> "Cold | None":
+    """Return the lake of a read, if it has one. Raises OptionsError."""
+    if not options.cold:
+        return None
+    from pyspark_stan.reading.cold import Cold  # noqa: PLC0415 - only with the option `cold`
+
+    return Cold(options.cold)
 
 
 class ReadColumns(NamedTuple):
@@ -150,7 +165,10 @@ class StanBatchReader(DataSourceReader):
         channels = _Channels(self._options)
         infos = channels.infos()
         ranges = self.narrowed(self._ranges(infos, channels.resolver(infos)), channels.resolver(infos))
-        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition, _cores())
+        options = self._options
+        if channels.cold is None:
+            return plan(ranges, options.partitions_at_least, options.rows_per_partition, _cores())
+        return _plan_cold(options, channels.cold, ranges)
 
     def narrowed(self, ranges: list[Range], _resolver: Resolver) -> list[Range]:
         """Return *ranges*; a subclass narrows them by filters."""
@@ -170,6 +188,19 @@ class StanBatchReader(DataSourceReader):
         if complaints:
             raise OptionsError(complaints)
         return [Range(name, infos[name].uid, first, ends[name]) for name, first in starts.items() if first < ends[name]]
+
+
+def _plan_cold(options: SourceOptions, lake: "Cold", ranges: list[Range]) -> list[StanPartition]:
+    """Return partitions of a read with a lake; where the user leaves it to us, tasks that read from the lake are larger."""
+    from pyspark_stan.reading.cold import TASK_ROWS_MAX  # noqa: PLC0415 - only with the option `cold`
+
+    cold, hot = lake.split(ranges)
+    rows, at_least, cores = options.rows_per_partition, options.partitions_at_least, _cores()
+    if rows != ROWS_PER_PARTITION or at_least:
+        return plan([*lake.cut(cold, rows), *hot], at_least, rows, cores)
+    each = -(-sum(part.end - part.first for part in cold) // cores)
+    pieces = lake.cut(cold, min(max(rows, each), TASK_ROWS_MAX))
+    return [*plan(pieces, 0, TASK_ROWS_MAX, cores), *plan(hot, 0, rows, cores)]
 
 
 class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):

@@ -1,0 +1,170 @@
+"""What a lake has of the channels of a read: older messages come from its files, newer ones from the broker, as one.
+
+Only with the option `cold`. The driver sees each channel as if the broker had all of it; a task looks into the newest manifest,
+reads from the files what is below the manifest's `next`, and asks the broker for the rest. What the broker has lost to limits
+meanwhile is in a newer manifest. Promises: each message that the lake or the broker has comes once and in order, wherever it is
+at the moment.
+"""
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from stan_client.requests.requests import ChannelInfo
+from stan_lake import LakeError, LakeTable, Store, TableManifest, open_store
+from stan_lake.manifest import Run, within
+
+from pyspark_stan.options import OptionsError
+from pyspark_stan.reading.offsets import Range, Resolver, SequenceAt, behind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TASK_ROWS_MAX: Final = 4 << 20
+"""Of messages that a task reads from the lake, which is several times as fast as the broker; fewer, where else cores would have
+nothing to do."""
+KNOWN_S: Final = 5.0
+"""How long a manifest is used before it is read again."""
+ATTEMPTS: Final = 3
+"""How often a file is looked for that a newer manifest has replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    manifest: TableManifest
+    until: float  # monotonic seconds
+
+
+_lock = threading.Lock()
+_stores: dict[str, Store] = {}
+_manifests: dict[tuple[str, str, int], _Known] = {}  # by lake, channel and uid; of this process
+
+
+class Cold:
+    """The lake of a read. Raises LakeError and OSError where it cannot be read."""
+
+    def __init__(self, url: str) -> None:
+        """Open a lake. Raises OptionsError: *url* names none."""
+        self._url = url
+        try:
+            with _lock:
+                if url not in _stores:
+                    _stores[url] = open_store(url)
+                self._store = _stores[url]
+        except LakeError as error:
+            raise OptionsError([f"cold: {error}"]) from None
+
+    def table(self, channel: str, uid: int) -> LakeTable:
+        """Return the table of a channel."""
+        return LakeTable(self._store, channel, uid)
+
+    def manifest(self, channel: str, uid: int, *, newest: bool = False) -> TableManifest:
+        """Return what the lake has of a channel; *newest*: not as it was some seconds ago."""
+        key = self._url, channel, uid
+        now = time.monotonic()
+        with _lock:
+            known = _manifests.get(key)
+        if known is None or newest or now > known.until:
+            known = _Known(self.table(channel, uid).manifest(), now + KNOWN_S)
+            with _lock:
+                _manifests[key] = known
+        return known.manifest
+
+    # --- the driver ---------------------------------------------------------------------------------------------------
+
+    def extended(self, infos: Mapping[str, ChannelInfo]) -> dict[str, ChannelInfo]:
+        """Return the state of channels as if the broker had what the lake has, too."""
+        return {name: self._extended(info) for name, info in infos.items()}
+
+    def _extended(self, info: ChannelInfo) -> ChannelInfo:
+        found = self.manifest(info.name, info.uid)
+        first = max(info.first, 1)
+        if not found.files or found.first >= first:
+            return info
+        hot = behind(info) - first
+        size = info.bytes * (behind(info) - found.first) // hot if hot > 0 else sum(file.bytes for file in found.files)
+        return info._replace(first=found.first, bytes=size, first_time_ns=found.files[0].first_time_ns)
+
+    def resolver(self, infos: Mapping[str, ChannelInfo], hot: SequenceAt) -> Resolver:
+        """Return a resolver of starts and ends in channels that are extended; *hot* asks the broker."""
+        from stan_lake.reading import sequence_at  # noqa: PLC0415 - needs pyarrow, which few drivers load for anything else
+
+        def at(channel: str, time_ns: int) -> int:
+            uid = infos[channel].uid
+            found = self.manifest(channel, uid)
+            if found.files and time_ns <= found.files[-1].last_time_ns:
+                sequence = sequence_at(self.table(channel, uid), found, time_ns)
+                if sequence < found.next:
+                    return sequence
+            return hot(channel, time_ns)
+
+        return Resolver(infos, at)
+
+    def split(self, ranges: Sequence[Range]) -> tuple[list[Range], list[Range]]:
+        """Return what of *ranges* the lake has, and what is left to the broker."""
+        cold, hot = [], []
+        for whole in ranges:
+            end = min(max(self.manifest(whole.channel, whole.uid).next, whole.first), whole.end)
+            cold += [whole._replace(end=end)] if whole.first < end else []
+            hot += [whole._replace(first=end)] if end < whole.end else []
+        return cold, hot
+
+    def cut(self, ranges: Sequence[Range], rows: int) -> list[Range]:
+        """Return *ranges* of the lake cut at row groups of its files, so that no piece has many more than *rows* messages, and no
+        two tasks read the same row group where that can be helped."""
+        from stan_lake.columns import ROW_GROUP_ROWS  # noqa: PLC0415 - as above
+
+        pieces = []
+        step = max(1, rows // ROW_GROUP_ROWS) * ROW_GROUP_ROWS
+        for whole in ranges:
+            begin = whole.first
+            for file in self.manifest(whole.channel, whole.uid).overlapping(whole.first, whole.end):
+                for place in (*range(file.first, file.last + 1, ROW_GROUP_ROWS), file.last + 1):
+                    if place < whole.end and place - begin >= step:
+                        pieces.append(whole._replace(first=begin, end=place))
+                        begin = place
+            pieces.append(whole._replace(first=begin))
+        return pieces
+
+    # --- a task -------------------------------------------------------------------------------------------------------
+
+    def batches(
+        self, part: Range, first: int, columns: Sequence[str], *, newest: bool = False
+    ) -> "Iterator[tuple[int, pa.RecordBatch | None]]":
+        """Yield what the lake has of *part* from *first* on, as pairs: the sequence to go on with behind a batch, and the batch.
+        The last pair has none: up to there everything was read, or is gone. The lake has nothing to say about what follows.
+
+        Raises:
+            LakeError, OSError: the lake cannot be read.
+        """
+        for attempt in range(ATTEMPTS):
+            found = self.manifest(part.channel, part.uid, newest=newest or attempt > 0)
+            try:
+                for after, batch in self._of_files(found, part, first, columns):
+                    first = after
+                    yield after, batch
+            except FileNotFoundError:  # written anew meanwhile
+                if attempt == ATTEMPTS - 1:
+                    raise
+                continue
+            yield max(first, min(found.next, part.end)), None
+            return
+
+    def missing(self, part: Range, first: int, end: int) -> list[Run]:
+        """Return what of [first, end) the broker had lost before it came into the lake."""
+        return within(self.manifest(part.channel, part.uid).missing, first, end - 1)
+
+    def _of_files(
+        self, found: TableManifest, part: Range, first: int, columns: Sequence[str]
+    ) -> "Iterator[tuple[int, pa.RecordBatch]]":
+        from stan_lake.reading import read_file  # noqa: PLC0415 - tasks without cold messages do without it
+
+        table = self.table(part.channel, part.uid)
+        wanted = columns if "sequence" in columns else [*columns, "sequence"]
+        now = time.time_ns()
+        for file in found.overlapping(first, part.end):
+            path = table.path(file.name)
+            for batch in read_file(self._store, path, file, first, part.end, wanted, deleted=found.deleted, now_ns=now):
+                yield batch.column("sequence")[-1].as_py() + 1, batch.select(list(columns))
