@@ -14,7 +14,7 @@ DELIVERY: Final = 2
 """Delivery under control: keys of messages, policies of delivery, negative acks, dead letters, delays."""
 SCALE: Final = 3
 """Scale out: consumer groups, labels of nodes, channels that are pinned to a group, subscriptions that other nodes serve, a pool
-of groups that grows."""
+of groups that grows, commits that refer to staged rows."""
 KNOWN: Final = SCALE
 """The highest level that this program knows."""
 

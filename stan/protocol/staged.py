@@ -23,6 +23,13 @@ def staged_body(channel: bytes, rows: bytes) -> bytes:
     return b"".join((_LENGTH.pack(len(head) + len(rows)), head, rows))
 
 
+def rows_of(message: bytes | memoryview) -> bytes:
+    """The rows in a message of the hidden channel. Raises ValueError: it is none; KeyError: it has none."""
+    return {field: bytes(message[start:stop]) for field, _, _, start, stop in read_fields(message) if field == _ROWS}[
+        _ROWS
+    ]
+
+
 def sealed(records: bytes | memoryview, base_sequence: int, timestamp: int) -> bytes:
     """The records that readers get of staged rows.
 

@@ -16,12 +16,13 @@ from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.level import KNOWN
 from stan.protocol.compression import in_clear
-from stan.protocol.entries import Kind, decode_batches
+from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.proto.admin_pb2 import Event
+from stan.protocol.staged import sealed
 from stan.protocol.user_subjects import published, rules
 from stan.types import MILLISECOND, SECOND
 from tests.kit.guids import mixed
@@ -223,7 +224,13 @@ class CoreHarness:
     def _commit_entry(self, group, index, kind, body):
         if kind == Kind.RECORDS:
             for batch in decode_batches(body):
-                entry = (batch.base_sequence, batch.count, batch.timestamp, bytes(in_clear(batch)))
+                if batch.staged:
+                    *_, hidden = self.indexes[group, STAGING_UID].find(batch.staged)
+                    records = sealed(hidden, batch.base_sequence, batch.timestamp)
+                    assert len(records) == batch.size
+                else:
+                    records = bytes(in_clear(batch))
+                entry = (batch.base_sequence, batch.count, batch.timestamp, records)
                 channel = self.indexes[group, batch.uid]
                 channel.batches.append(entry)
                 channel.first = max(channel.first, batch.first_sequence)  # as the log does

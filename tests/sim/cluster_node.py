@@ -374,7 +374,7 @@ class SimulatedNode:
         def committed(group, index, kind, body):
             if kind == Kind.RECORDS:
                 for batch in decode_batches(body):
-                    world.stored(self, batch)
+                    world.stored(self, world.whole(group, batch))
             commit(group, index, kind, body)
             if group:
                 world.change_committed(cluster_node.broker, group, index, kind, body)

@@ -15,7 +15,9 @@ from stan import limits
 from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.labels import NO_LABELS
+from stan.protocol.entries import STAGING_UID
 from stan.protocol.placement import channel_group
+from stan.protocol.staged import sealed
 from stan.protocol.user_subjects import ACK_GROUPS
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
 from tests.sim.cluster_node import HANDED_OVER_IN_VAIN, HANDS_OVER, LEADS, LEADS_NO_MORE, SimulatedNode, values_of
@@ -46,6 +48,7 @@ class ClusterWorld(Scene):
         self.disk_failed = False
         self.program_fails = False  # a test has broken something in a group
         self.channel_of = {}  # uid -> name
+        self.staged = {}  # (group, sequence of its hidden channel) -> records
         self._handing_over = {}  # (node, group) -> since when
         self.nodes = {name: SimulatedNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
         self.nats.seen = self._seen
@@ -145,6 +148,15 @@ class ClusterWorld(Scene):
         )
         if (level == "ERR" and not expected) or forgot:
             self.complain(f"{node.name} says: {text}")
+
+    def whole(self, group, batch):
+        """A batch with its records, also if it refers to rows that were staged."""
+        if batch.uid == STAGING_UID:
+            self.staged[group, batch.base_sequence] = bytes(batch.records)
+        if not batch.staged:
+            return batch
+        records = sealed(self.staged[group, batch.staged], batch.base_sequence, batch.timestamp)
+        return batch._replace(records=memoryview(records), size=0, staged=0)
 
     def stored(self, node, batch):
         """A node has committed a batch."""

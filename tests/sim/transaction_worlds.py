@@ -22,7 +22,7 @@ class NodeTransactions(Transacting, World):
         def committed(group, index, kind, body):
             commit(group, index, kind, body)
             step = kind == Kind.RECORDS and any(
-                b"app" in batch.records[:64].tobytes() for batch in decode_batches(body)
+                batch.staged or b"app" in batch.records[:64].tobytes() for batch in decode_batches(body)
             )
             if step and not self.quiet and draw.random() < self.aimed:
                 self.loop.after(draw.randint(0, 900) * MICROSECOND, strike)

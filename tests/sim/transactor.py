@@ -5,10 +5,11 @@ to each channel, or all of it is aborted. Every request is repeated until it is 
 back. Rows count as published once their commit was asked for: whatever else is seen of them is a phantom.
 """
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from stan import limits
 from stan.core.publishing import publishing
+from stan.core.publishing.committing import Committing
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.proto import extension_pb2 as ext
 from stan.types import MILLISECOND
@@ -17,6 +18,8 @@ from tests.sim.clients import SimClient
 from tests.sim.history import Publish
 from tests.sim.scene import CHANNELS
 
+COPIED = 0.4
+"""Of the worlds, in which commits copy all rows."""
 AT_ONCE = 4
 """Requests of one app on their way."""
 SUBJECT = "_STAN.x.test-cluster"
@@ -239,7 +242,8 @@ class Transacting:
         super().make_clients(**options)
 
     def run(self):
-        with small_steps(self.random.choice((1, 1, 300))):
+        copied = self.random.random() < COPIED
+        with small_steps(self.random.choice((1, 1, 300))), copies() if copied else nullcontext():
             found = super().run()
         return found + list(check_transactions(self))
 
@@ -261,6 +265,16 @@ class Transacting:
     def read_all(self):
         self.fail_if(self.busy_apps(), f"no progress: {self.busy_apps()}")
         super().read_all()
+
+
+@contextmanager
+def copies():
+    """Commits copy all rows, as where a reference would not do."""
+    before, Committing._can_refer = Committing._can_refer, lambda *_: False
+    try:
+        yield
+    finally:
+        Committing._can_refer = before
 
 
 @contextmanager

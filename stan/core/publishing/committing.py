@@ -1,6 +1,10 @@
 """Commits of staged rows, on the leader of the channel's group.
 
-    request ─► decision (one entry) ─► read staged parts, seal them as rows of the channel (steps) ─► the last step: visible
+    request ─► decision (one entry) ─► one entry refers to the staged parts, which become batches of the channel where they lie
+                                   └─► or: read them, seal them as rows of the channel (steps) ─► the last step: visible
+
+Rows are copied where a reference would not do: below level SCALE, in a SQL store, and in channels whose policy compresses what is
+stored or lets it expire.
 
 One commit at a time in a channel; publishes and other commits wait behind it. A decided commit is carried out by whichever node
 leads, as its progress is in the log. Never more than a few MiB of a commit are in memory. The CommitRequest is answered only when
@@ -18,7 +22,7 @@ from stan.core.base.ready import Fetch, ReadResult, Ready
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
-from stan.core.publishing.publishing import Publishing
+from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.staging import PASSING, is_app, writer_of
 from stan.core.publishing.stored_reads import stored_messages
@@ -26,12 +30,13 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
 from stan.core.state.transactions import Ended, TransactionRefused, Transactions, writer_refusal
 from stan.invariant import invariant
+from stan.level import SCALE
 from stan.protocol.channels import is_channel_name
-from stan.protocol.entries import STAGING_UID
+from stan.protocol.entries import STAGING_UID, Reference, encode_references
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import ChannelUid, GroupId, Nanos
+from stan.protocol.staged import rows_of, sealed_size
+from stan.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 
 @dataclass(slots=True)
@@ -236,6 +241,9 @@ class Committing:
             return
         if carrier is None or carrier.broken:
             carrier = self._begin(group, channel, commit, carrier)
+            parts = [group.machine.transactions.staged[sequence] for sequence in carrier.unread]
+            if self._can_go_on(carrier) and self._can_refer(channel, parts):
+                self._refer(carrier, parts)
         if self._can_go_on(carrier):
             ready.fetches.append(self._read(group, carrier))
 
@@ -266,6 +274,38 @@ class Committing:
         if before is not None:
             made.pause_until, made.failures = before.pause_until, before.failures
         return made
+
+    def _can_refer(self, channel: LiveChannel, parts: list[pb.StagedPart]) -> bool:
+        """True if parts can become batches of their channel where they lie."""
+        uid, context = channel.info.uid, self.context
+        if uid in self.channels.compressed or uid in self.channels.ttls or context.config.store.kind == "sql":
+            return False
+        return context.meta.level >= SCALE and all(part.in_place for part in parts)
+
+    def _refer(self, carrier: CommitRun, parts: list[pb.StagedPart]) -> None:
+        """Propose the entry in which the parts become batches of their channel."""
+        channel, info = carrier.channel, carrier.channel.info
+        timestamp = max(self.context.clock.wall, channel.last_timestamp)
+        count, base, sizes = sum(part.count for part in parts), channel.next_sequence, []
+        for part in parts:
+            sizes.append(sealed_size(info.name, part.bytes, part.count, base, timestamp))
+            base += part.count
+        index = self.context.written(info.group, info.uid)
+        size = index.accounted(sum(sizes), count)
+        first = self.channels.first_after(channel, index, count, size)
+        references, base = [], channel.next_sequence
+        for part, told in zip(parts, sizes, strict=True):
+            place = info.uid, Sequence(base), part.count, WallNanos(timestamp), Sequence(first)
+            references.append(Reference(*place, Sequence(part.sequence), told))
+            base += part.count
+        entry = Sealed(info.group)
+        entry.parts += encode_references(references)
+        carrier.unread.clear()
+        carrier.in_flight += size
+        step = partial(self._change, carrier, info.uid, count)
+        entry.rows.append((RowBatch(b"", count, partial(self._stored, carrier, size), step), channel.next_sequence))
+        self.publishing.propose(entry, channel, base, size)
+        channel.last_timestamp, channel.idle_since = timestamp, self.context.clock.now
 
     def _read(self, group: ChannelGroup, carrier: CommitRun) -> Fetch:
         """Make a Fetch for the next parts, about as many bytes as one entry holds."""
@@ -299,16 +339,14 @@ class Committing:
         staged = self.context.group_of(carrier.channel.info).machine.transactions.staged
         for record in records:
             part = staged[carrier.unread.popleft()]
-            rows = wire.MsgProto.FromString(record).data
-            change = partial(self._change, carrier, part)
+            rows = rows_of(record)
+            change = partial(self._change, carrier, part.uid, part.count)
             carrier.in_flight += len(rows)
             on_done = partial(self._stored, carrier, len(rows))
             self.publishing.add(carrier.channel, RowBatch(rows, part.count, on_done, change, priority=True))
 
-    def _change(self, carrier: CommitRun, part: pb.StagedPart, first: int) -> bytes:
-        step = pb.CommitStep(
-            uid=part.uid, first_sequence=first, count=part.count, timestamp_before=carrier.timestamp_before
-        )
+    def _change(self, carrier: CommitRun, uid: int, count: int, first: int) -> bytes:
+        step = pb.CommitStep(uid=uid, first_sequence=first, count=count, timestamp_before=carrier.timestamp_before)
         return pb.GroupChange(commit_step=step).SerializeToString()
 
     def _stored(self, carrier: CommitRun, size: int, stored: StoreResult) -> None:

@@ -41,6 +41,7 @@ from stan.permissions import Right
 from stan.protocol.channels import is_channel_name, publication
 from stan.protocol.entries import (
     DEFERRED_UID,
+    STAGING_UID,
     Kind,
     RecordBatch,
     encode_batch,
@@ -674,7 +675,10 @@ class Publishing:
 
 
 def _parts(channel: LiveChannel, batches: list[Publishes | RowBatch]) -> list[list[Publishes | RowBatch]]:
-    """Divide *batches* into parts of about ENTRY_BYTES_TARGET, so that no entry gets much larger."""
+    """Divide *batches* into parts of about ENTRY_BYTES_TARGET, so that no entry gets much larger; staged ones are each alone, as
+    commits refer to them one by one."""
+    if channel.info.uid == STAGING_UID:
+        return [[batch] for batch in batches]
     room = oversize.MESSAGE_ROOM + len(channel.info.name)  # as in `sealed_size`
     parts: list[list[Publishes | RowBatch]] = []
     size = ENTRY_BYTES_TARGET

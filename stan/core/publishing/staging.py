@@ -1,8 +1,9 @@
 """Parts of a transaction before it is committed (staged, dropped, expired), and which version of an app is finished; on the
 leader of the group.
 
-A part is stored as one message of the group's hidden channel, with the change that registers it in the same entry; the
-StageRequest is answered once both are committed. A part that is staged already is not stored again.
+A part is stored as one message of the group's hidden channel, in a batch of its own, so that a commit can refer to it, with the
+change that registers it in the same entry; the StageRequest is answered once both are committed. A part that is staged already is
+not stored again.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from stan.level import SCALE
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.staged import staged_body
 from stan.types import GroupId
 
 STAGING_NAME = b"_STAN.staged"
@@ -71,29 +72,30 @@ class Staging:
         """A StageRequest."""
         context = self.context
         request = accepted.request
+        rows: bytes = request.rows  # reading it makes a copy
         names = is_app(request.app) and 0 < len(request.txn) <= limits.TXN_BYTES_MAX and request.version >= 0
         payload_max = context.message_payload_max(request.channel)
-        error = refusal(request.channel, request.rows, request.count, payload_max, context.meta.level)
+        error = refusal(request.channel, rows, request.count, payload_max, context.meta.level)
         if error or not names:
             accepted.refuse(error if names else errors.INVALID_TRANSACTION)
         elif (here := self._here(accepted.number)).opening >= limits.COMMITS_WAITING_MAX:
             accepted.busy()
         else:
             here.opening += 1
-            self.channels.open(request.channel, partial(self._found, accepted))
+            self.channels.open(request.channel, partial(self._found, accepted, rows))
 
-    def _found(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
-        request = accepted.request
-        if channel is not None and (error := rows_refusal(self.context, channel, request.rows)):
-            self._opened(accepted, None, error, error == channel.unsealed.halted)
+    def _found(self, accepted: AcceptedRequest, rows: bytes, channel: LiveChannel | None, error: str) -> None:
+        if channel is not None and (error := rows_refusal(self.context, channel, rows)):
+            self._opened(accepted, rows, None, error, error == channel.unsealed.halted)
         elif channel is None:
-            self._opened(accepted, None, error, error in PASSING)
+            self._opened(accepted, rows, None, error, error in PASSING)
         else:
-            self.publishing.schemas.rows(channel, request.rows, request.count, partial(self._opened, accepted))
+            self.publishing.schemas.rows(channel, rows, accepted.request.count, partial(self._opened, accepted, rows))
 
     def _opened(
         self,
         accepted: AcceptedRequest,
+        rows: bytes,
         channel: LiveChannel | None,
         error: str,
         retry: bool,  # noqa: FBT001 - as the checks of schemas tell it
@@ -111,8 +113,9 @@ class Staging:
             txn=request.txn,
             part=request.part,
             count=request.count,
-            bytes=len(request.rows),
+            bytes=len(rows),
             user=accepted.user,
+            in_place=self.context.meta.level >= SCALE,
         )
         if known.is_anothers(part.uid, part.app, part.user):
             accepted.refuse(errors.APP_OF_ANOTHER)
@@ -125,10 +128,8 @@ class Staging:
         elif len(known.staged) >= limits.STAGED_PARTS_MAX or known.staged_bytes >= limits.STAGED_BYTES_MAX:
             accepted.refuse(errors.STAGED_TOO_MUCH, retry=True)
         else:
-            record = wire.MsgProto(data=request.rows).SerializeToString()
-            body = b"".join((len(record).to_bytes(4, "little"), record))
-            rows = RowBatch(body, 1, partial(self._answer, accepted, part), partial(self._change, part))
-            self.publishing.add(here.hidden, rows)
+            body, answer = staged_body(channel.info.name, rows), partial(self._answer, accepted, part)
+            self.publishing.add(here.hidden, RowBatch(body, 1, answer, partial(self._change, part)))
 
     def _change(self, part: pb.StagedPart, sequence: int) -> bytes:
         part.sequence, part.at = sequence, self.context.clock.wall

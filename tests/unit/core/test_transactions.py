@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from stan import errors, limits
 from stan.config import Config, StoreLimits
+from stan.core.publishing.committing import Committing
 from stan.core.state.group import GroupMachine
 from stan.level import SCALE
 from stan.patterns import ChannelLimits
-from stan.protocol.entries import STAGING_UID
+from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
@@ -96,6 +97,12 @@ class Transacting(CoreHarness):
         """(first, last) sequence of the hidden channel."""
         index = self.indexes[1, STAGING_UID]
         return index.first, index.last_sequence
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """Commits copy the rows, as they do where a reference would not do."""
+    monkeypatch.setattr(Committing, "_can_refer", lambda *_: False)
 
 
 @pytest.fixture
@@ -365,6 +372,7 @@ def parts(harness, count, size=400_000, **named):
         harness.stage(b"%d" % number * (size // len(b"%d" % number)), part=number, **named)
 
 
+@pytest.mark.usefixtures("copied")
 def test_nothing_of_a_commit_is_seen_before_it_is_whole(harness):
     harness.publish("foo", b"before")
     harness.subscribe("foo")
@@ -402,6 +410,7 @@ def test_publishes_wait_behind_a_commit(harness):
     assert harness.hear("_INBOX.acks")
 
 
+@pytest.mark.usefixtures("copied")
 @pytest.mark.parametrize(("start", "expected"), [(0, 2), (1, 1), (4, 1)])
 def test_new_subscription_starts_before_or_behind_a_commit_never_in_it(harness, start, expected):
     harness.publish("foo", b"before")
@@ -471,6 +480,7 @@ def test_commit_goes_on_after_a_restart(harness, entries):
     assert harness.publish("foo", b"after") == [""]
 
 
+@pytest.mark.usefixtures("copied")
 def test_full_disk_in_the_middle_of_a_commit(harness):
     parts(harness, 30)
     sent = held_commit(harness, (b"t", 30))
@@ -546,6 +556,7 @@ def test_limits_smaller_than_the_commit():
     assert (harness.index().first_sequence, harness.index().last_sequence) == (11, 15)
 
 
+@pytest.mark.usefixtures("copied")
 def test_channel_that_is_deleted_takes_its_transactions_with_it(harness):
     parts(harness, 30)
     harness.stage(b"other", channel=b"bar", txn=b"other")
@@ -633,6 +644,7 @@ def test_finished_version(harness):
     assert last() == 4
 
 
+@pytest.mark.usefixtures("copied")
 def test_rows_that_cannot_be_read_hold_the_commit_up(harness):
     parts(harness, 3)
     kept = harness.indexes[1, STAGING_UID].batches
@@ -645,6 +657,7 @@ def test_rows_that_cannot_be_read_hold_the_commit_up(harness):
     assert len(harness.visible()) == 3
 
 
+@pytest.mark.usefixtures("copied")
 def test_rows_that_are_lost_end_the_commit(harness):
     parts(harness, 3)
     harness.indexes[1, STAGING_UID].batches = []
@@ -734,3 +747,99 @@ def test_entries_that_make_no_sense_change_nothing(harness):
     ):
         machine.apply(change, 99)
     assert list(harness.transactions.keys()) == []
+
+
+# --- commits that refer to what is staged ------------------------------------------------------------------------------
+
+
+def entries_of(harness, since):
+    """The batches of each entry of the group, behind the first *since* ones: (uid, count, whether it is a reference)."""
+    return [
+        [(batch.uid, batch.count, bool(batch.staged)) for batch in decode_batches(body)]
+        for _, kind, body in harness.logs[1][since:]
+        if kind == Kind.RECORDS
+    ]
+
+
+def staged_and_committed(harness, **named):
+    """What the log has of a commit of two parts; and what readers see."""
+    harness.stage(b"a", b"b", part=0, **named)
+    harness.stage(b"c", part=1, **named)
+    before = len(harness.logs[1])
+    answer = harness.commit_rows((b"t", 2))
+    assert (answer.error, answer.first_sequence, answer.last_sequence) == (b"", 1, 3)
+    assert harness.visible() == [b"a", b"b", b"c"]
+    return entries_of(harness, before)
+
+
+def test_commit_of_staged_parts_writes_one_entry_without_their_rows(harness):
+    assert staged_and_committed(harness) == [[(harness.uid(), 2, True), (harness.uid(), 1, True)]]
+    harness.publish("foo", b"behind")
+    harness.restart()
+    assert harness.visible() == [b"a", b"b", b"c", b"behind"]
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_commit_copies_below_the_level_of_references(harness, level):
+    harness.broker.context.meta.info.level = level
+    copied = staged_and_committed(harness)
+    assert not any(is_reference for entry in copied for _, _, is_reference in entry)
+    assert sum(count for entry in copied for uid, count, _ in entry if uid == harness.uid()) == 3
+
+
+def test_commit_copies_what_was_staged_below_the_level_of_references(harness):
+    harness.broker.context.meta.info.level = 2
+    harness.stage(b"a")
+    harness.broker.context.meta.info.level = SCALE
+    before = len(harness.logs[1])
+    harness.commit_rows((b"t", 1))
+    assert entries_of(harness, before) == [[(harness.uid(), 1, False)]]
+    assert harness.visible() == [b"a"]
+
+
+@pytest.mark.parametrize("kept", ["ttls", "compressed"])
+def test_commit_copies_where_the_policy_changes_what_is_stored(harness, kept):
+    harness.publish("foo", b"first")
+    harness.stage(b"a")
+    channels, uid = harness.broker.parts.channels, harness.uid()
+    if kept == "ttls":
+        channels.ttls[uid] = 60 * SECOND
+    else:
+        channels.compressed.add(uid)
+    before = len(harness.logs[1])
+    harness.commit_rows((b"t", 1))
+    assert entries_of(harness, before) == [[(uid, 1, False)]]
+
+
+def test_full_disk_refuses_the_entry_of_references_and_the_commit_goes_on_later(harness):
+    parts(harness, 30)
+    sent = held_commit(harness, (b"t", 30))
+    behind = harness.publish("foo", b"behind")
+    harness.full = True
+    let_go(harness)
+    answer = harness.answer(sent)
+    assert (behind, answer.retry) == ([], True)
+    assert [wire.PubAck.FromString(said.payload).error for said in harness.hear("_INBOX.acks")] == [b"disk full"]
+    assert harness.visible() == []
+    harness.full = False
+    harness.pass_time(3)
+    assert len(harness.visible()) == 30
+    assert [sequence for sequence, _ in harness.stored()] == list(range(1, 31))
+    assert harness.commit_rows((b"t", 30)) == ext.CommitResponse(already=True, first_sequence=1, last_sequence=30)
+    assert harness.publish("foo", b"after") == [""]
+
+
+def test_what_is_referred_to_leaves_the_hidden_channel_but_not_the_log(harness):
+    staged_and_committed(harness)
+    assert harness.transactions.staged == {}
+    assert harness.hidden()[0] == 3
+
+
+def test_bytes_of_a_channel_are_the_same_whether_rows_were_copied_or_referred_to(harness, monkeypatch):
+    harness.stage(b"a" * 100, b"b")
+    harness.commit_rows((b"t", 1))
+    referred = harness.index().bytes
+    monkeypatch.setattr(Committing, "_can_refer", lambda *_: False)
+    harness.stage(b"a" * 100, b"b", version=1)
+    harness.commit_rows((b"t", 1), version=1)
+    assert harness.index().bytes == 2 * referred

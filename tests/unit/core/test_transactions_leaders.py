@@ -4,6 +4,7 @@ import pytest
 
 from stan import errors
 from stan.core.publishing import publishing
+from stan.core.publishing.committing import Committing
 from stan.protocol.proto import extension_pb2 as ext
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import Node, pub_frame
@@ -11,6 +12,12 @@ from tests.kit.core_harness import Node, pub_frame
 X = "_STAN.x.test-cluster"
 STAGE = ext.StageRequest(app=b"app", txn=b"t", channel=b"foo", count=2, rows=rows_of([b"a", b"b"]))
 COMMIT = ext.CommitRequest(app=b"app", channel=b"foo", txns=[ext.Txn(txn=b"t", parts=1)])
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """Commits copy the rows, as they do where a reference would not do."""
+    monkeypatch.setattr(Committing, "_can_refer", lambda *_: False)
 
 
 @pytest.fixture
@@ -125,6 +132,7 @@ def test_publishes_go_on_if_nobody_tells_what_became_of_the_decision(node):
     assert commit(node) == ext.CommitResponse(first_sequence=2, last_sequence=3)
 
 
+@pytest.mark.usefixtures("copied")
 def test_followers_see_a_commit_when_it_is_whole(node, monkeypatch):
     """What a copy of the group shows to readers, entry by entry."""
     monkeypatch.setattr(publishing, "ENTRY_BYTES_TARGET", 1)
