@@ -115,6 +115,8 @@ class Spreading:
         if name != info.name and name in meta.channels:
             return info.group
         to = meta.pins.get(name, GroupId(0))
+        if not to and name in meta.channels.parted.by_part:
+            return info.group  # its hash says nothing: parts are in groups one after the other
         if not to:
             to = channel_group(name, context.pool_open)
             sizes = [context.config.store.raft_groups, *(growth.groups for growth in meta.pool.growths)]

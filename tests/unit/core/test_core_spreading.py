@@ -146,6 +146,18 @@ def test_who_is_pinned_or_was_placed_by_hand_stays(node) -> None:
     assert places(node)[pinned] == home(pinned, MORE), "it is where the hash had put it, and follows the hash again"
 
 
+def test_parts_of_a_channel_stay_side_by_side(node) -> None:
+    """Also those that are, by chance, where the hash of their own names would have put them."""
+    parts = 16
+    row = pb.CreateParted(name=b"many", groups=[at % GROUPS + 1 for at in range(parts)])
+    node.feed_meta(create_parted=row)
+    made = {info.name.decode(): info.group for info in node.broker.view.meta.channels.values() if b"many" in info.name}
+    assert len(made) == parts
+    assert any(group == home(name, GROUPS) != home(name, MORE) for name, group in made.items())
+    grow(node, MORE, GROUPS)
+    assert node.broker.view.channels_to_move == len(GO)
+
+
 def test_what_belongs_to_a_channel_goes_with_it(node) -> None:
     node.feed_meta(set_policy=pb.Policy(pattern=GO[0].encode(), max_deliver=1, dead_letter=b".dlq"))
     node.feed_channel(f"{GO[0]}.dlq", home(GO[0], GROUPS))
