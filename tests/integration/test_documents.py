@@ -67,6 +67,7 @@ ELSEWHERE = (
     Elsewhere("docs/security.md", ".venv/bin/pip", "installs from the network", "tests/deploy/test_image_steps.py"),
     Elsewhere("docs/lake.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere("docs/spark.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
+    Elsewhere("docs/spark-recipes.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere(
         "docs/spark.md",
         ".venv/bin/stan pipeline run",
@@ -136,7 +137,7 @@ ELSEWHERE = (
         "tests/deploy/test_deploy_files.py::test_unit_is_one_that_systemd_takes",
     ),
 )
-SPARK = {"docs/spark.md"}
+SPARK = {"docs/spark.md", "docs/spark-recipes.md"}
 """Pages whose programs run under Spark."""
 LASTING = ("stan top", "stan events", "stan lake run /data/lake orders 'orders.>'")
 """Commands that go on until somebody ends them."""

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pb2 as d
 from pyspark_stan.payloads.avro import AvroSchemaError, avro_columns
 from pyspark_stan.payloads.types import TypeTextError, parse_type
 from pyspark_stan.pipeline.config import PipelineConfigError, parse_pipeline, read_pipeline, summary
@@ -65,10 +66,10 @@ def changed(old: str, new: str) -> str:
 def test_a_good_file_says_everything():
     pipeline = pipeline_of()
     assert pipeline.checkpoint == "/etc/pipes/state"
-    assert pipeline.payload.columns == {"page": "string", "at": "timestamp"}
-    assert pipeline.watermark == ("at", "10 seconds")
+    assert pipeline.inputs[0].payload.columns == {"page": "string", "at": "timestamp"}
+    assert pipeline.inputs[0].watermark == ("at", "10 seconds")
     assert (pipeline.sink.mode, pipeline.sink.value, pipeline.spark.master) == ("append", "json", "local[*]")
-    assert pipeline.source_options() == {
+    assert pipeline.source_options(pipeline.inputs[0]) == {
         "servers": "nats://10.0.0.1:4222",
         "clusterId": "test-cluster",
         "user": "spark",
@@ -316,7 +317,7 @@ def test_an_avro_schema_may_be_in_the_file_or_beside_it(tmp_path):
     inside = f"{head}[payload]\nformat = 'avro'\nschema = '''{json.dumps(AVRO)}'''\n{tail}"
     (tmp_path / "order.avsc").write_text(json.dumps(AVRO))
     beside = f"{head}[payload]\nformat = 'avro'\nschema_file = 'order.avsc'\n{tail}"
-    assert pipeline_of(inside).payload == pipeline_of(beside, tmp_path).payload
+    assert pipeline_of(inside).inputs[0].payload == pipeline_of(beside, tmp_path).inputs[0].payload
     (tmp_path / "order.avsc").write_text("{")
     assert "payload.schema_file: is not an Avro schema that can be used" in complaints_of(beside, tmp_path)[0]
 
@@ -351,3 +352,86 @@ def test_a_file_may_say_how_checkpoints_are_written():
     text = changed("[sink]", '[spark.conf]\n"spark.sql.streaming.checkpointFileManagerClass" = "my.Manager"\n[sink]')
 
     assert conf_of(pipeline_of(text))["spark.sql.streaming.checkpointFileManagerClass"] == "my.Manager"
+
+
+SEVERAL = """
+name = "join"
+checkpoint = "state"
+[sources.orders]
+channels = ["orders"]
+payload.format = "registered"
+watermark = { column = "_timestamp", delay = "1 minute" }
+[sources.paid]
+pattern = "paid.*"
+payload.format = "raw"
+[query]
+sql = "SELECT 1"
+[sink]
+delta = "tables/orders"
+keys = ["id"]
+mode = "update"
+"""
+
+
+def test_several_sources_and_a_table():
+    pipeline = pipeline_of(SEVERAL)
+    orders, paid = pipeline.inputs
+    assert (orders.view, orders.source.channels, orders.watermark) == (
+        "orders",
+        ("orders",),
+        ("_timestamp", "1 minute"),
+    )
+    assert (paid.view, paid.source.pattern, paid.payload.format) == ("paid", "paid.*", "raw")
+    assert pipeline.source_options(orders)["schema"] == "auto"
+    assert "schema" not in pipeline.source_options(paid)
+    assert pipeline.sink.table.name == "/etc/pipes/tables/orders"
+    told = dict(summary(pipeline))["publish"]
+    assert told == "to the delta table /etc/pipes/tables/orders, update: each result again when it has changed"
+
+
+def test_mistakes_in_several_sources_and_tables_are_all_told():
+    text = SEVERAL.replace('payload.format = "raw"', 'payload.format = "raw"\nmax_per_trigger = 0')
+    more = '[source]\nchannels = ["a"]\n[sources."a b"]\nchannels = ["c"]\npayload.format = "raw"\n[query]\nview = "x"'
+    text = text.replace("[query]", more)
+    text = text.replace('keys = ["id"]', 'delivery = "idempotent"\norder = "n"\niceberg = "orders"')
+    told = "\n".join(complaints_of(text))
+    for wanted in (
+        "source: goes into the tables of sources",
+        "sources.paid.max_per_trigger: must be at least 1",
+        "sources.a b: must be a name such as clicks",
+        "query.view: has no meaning for several sources",
+        "sink.iceberg: does not go with delta",
+        "sink.delivery: does not go with delta",
+        "sink.order: goes with keys",
+        "sink.keys: is missing: which columns identify a row that is updated",
+    ):
+        assert wanted in told
+
+
+@pytest.mark.parametrize(
+    ("sink", "wanted"),
+    [
+        ('channel = "a"\nkeys = ["id"]', "sink.keys: goes with delta or iceberg"),
+        ('iceberg = "orders"', "sink.iceberg: must be a name with that of its namespace"),
+        ('delta = "a"\nmode = "complete"', "sink.mode: complete does not go with a table"),
+        ('delta = "a"\ncatalog.uri = "x"', "sink.catalog: goes with iceberg"),
+        ('channel = "a"\nvalue = "avro"', "sink.schema: is missing"),
+        ('channel = "a"\nvalue = "avro"\nschema = "}"', "sink.schema: is not an Avro schema"),
+    ],
+)
+def test_mistakes_in_sinks(sink, wanted):
+    assert wanted in "\n".join(complaints_of(changed('channel = "counts"', sink)))
+
+
+def test_protobuf_is_read_from_a_file(tmp_path):
+    file = d.FileDescriptorProto(name="a.proto", package="shop", syntax="proto3")
+    file.message_type.add(name="Order").field.add(name="id", number=1, type=3, label=1)
+    (tmp_path / "order.pb").write_bytes(d.FileDescriptorSet(file=[file]).SerializeToString())
+    payload = '[payload]\nformat = "protobuf"\ndescriptor_file = "order.pb"\nmessage = "shop.Order"\n'
+    text = GOOD[: GOOD.index("[payload]")] + payload + GOOD[GOOD.index("[query]") :]
+    assert pipeline_of(text, tmp_path).inputs[0].payload.columns == {"id": "bigint"}
+    (complaint,) = complaints_of(text.replace("shop.Order", "shop.Nothing"), tmp_path)
+    assert "payload.message: no message 'shop.Nothing'" in complaint
+    (complaint,) = complaints_of(text.replace("order.pb", "other.pb"), tmp_path)
+    assert "payload.descriptor_file: cannot read" in complaint
+    assert len(complaints_of(text.replace('message = "shop.Order"\n', ""), tmp_path)) == 1

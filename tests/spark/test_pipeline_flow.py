@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from pyspark_stan.payloads.avro import avro_columns
+from pyspark_stan.payloads.schema import PayloadSchema
 from pyspark_stan.pipeline.config import parse_pipeline
 from pyspark_stan.pipeline.flow import FlowError, decode, encode, transform
 from pyspark_stan.pipeline.payload import Payload
@@ -31,7 +32,7 @@ def decoded(spark, payload: Payload, *values: bytes):
 
 
 def json_payload(malformed: str = "fail", **columns: str) -> Payload:
-    return Payload(format="json", columns=columns or {"user": "string", "n": "int"}, avro="", malformed=malformed)
+    return Payload(format="json", columns=columns or {"user": "string", "n": "int"}, malformed=malformed)
 
 
 def test_json_becomes_columns(spark):
@@ -64,7 +65,7 @@ def test_malformed_json_stops_the_pipeline_and_is_told(spark, value):
 
 
 def test_raw_is_left_as_it_is(spark):
-    payload = Payload(format="raw", columns={"value": "binary"}, avro="", malformed="fail")
+    payload = Payload(format="raw", columns={"value": "binary"}, malformed="fail")
     (row,) = decoded(spark, payload, b"\x00\xff").collect()
     assert (bytes(row.value), row._sequence) == (b"\x00\xff", 1)
 
@@ -98,7 +99,12 @@ def avro_message(record) -> bytes:
 
 
 def avro_payload(malformed: str) -> Payload:
-    return Payload(format="avro", columns=avro_columns(AVRO), avro=json.dumps(AVRO), malformed=malformed)
+    return Payload(
+        format="avro",
+        columns=avro_columns(AVRO),
+        schema=PayloadSchema("avro", json.dumps(AVRO).encode()),
+        malformed=malformed,
+    )
 
 
 def test_avro_becomes_columns(spark):
@@ -130,6 +136,9 @@ def doubled(n):
 def all_doubled(rows):
     return rows.select(udf(doubled, "long", useArrow=False)("id").alias("n"))
 
+def all_of_both(a, b):
+    return a.union(b)
+
 def none(rows):
     pass
 """
@@ -141,18 +150,21 @@ def query_of(**more: str) -> Query:
 
 def test_rows_are_transformed_by_sql(spark):
     rows = spark.range(5)
-    assert transform(spark, query_of(sql="SELECT sum(id) AS s FROM numbers", view="numbers"), rows).collect()[0].s == 10
+    results = transform(spark, query_of(sql="SELECT sum(id) AS s FROM numbers"), {"numbers": rows})
+    assert results.collect()[0].s == 10
 
 
 def test_rows_are_transformed_by_a_function_whose_workers_find_it(spark, tmp_path):
     script = tmp_path / "steps_of_a_test.py"
     script.write_text(STEPS)
-    results = transform(spark, query_of(script=str(script), function="all_doubled"), spark.range(3))
+    results = transform(spark, query_of(script=str(script), function="all_doubled"), {"events": spark.range(3)})
     assert sorted(row.n for row in results.collect()) == [0, 2, 4]
+    both = {"a": spark.range(2), "b": spark.range(2)}
+    assert transform(spark, query_of(script=str(script), function="all_of_both"), both).count() == 4
     with pytest.raises(FlowError, match="none returns NoneType, and not a DataFrame"):
-        transform(spark, query_of(script=str(script), function="none"), spark.range(3))
+        transform(spark, query_of(script=str(script), function="none"), {"events": spark.range(3)})
     with pytest.raises(FlowError, match="has no function 'nowhere'"):
-        transform(spark, query_of(script=str(script), function="nowhere"), spark.range(3))
+        transform(spark, query_of(script=str(script), function="nowhere"), {"events": spark.range(3)})
 
 
 SINK = """

@@ -3,9 +3,13 @@
 import json
 import threading
 from collections import Counter
+from io import BytesIO
 from itertools import islice
 
+import fastavro
 import pytest
+from google.protobuf import descriptor_pb2 as d
+from google.protobuf.message_factory import GetMessageClass
 from pyspark_stan.examples import EXAMPLES
 from pyspark_stan.examples.clicks import Click, clicks, counted
 from pyspark_stan.examples.orders import COLUMNS, events, table_of
@@ -15,6 +19,7 @@ from pyspark_stan.pipeline.run import PipelineError, follow
 from pyspark_stan.pipeline.table import read_table
 from stan_client.blocking import BlockingClient
 
+from stan.protocol.schemas.protobuf import parse
 from tests.spark.filling import fill
 
 
@@ -49,10 +54,14 @@ def run(spark, pipeline):
 
 
 def messages_in(client, channel):
+    return [json.loads(data) for data in data_in(client, channel)]
+
+
+def data_in(client, channel):
     found = []
     info = client.info([channel]).get(channel)
     for part in client.read_range(channel, 1, info.last) if info and info.last else ():
-        found += [json.loads(message.data) for message in part.messages()]
+        found += [message.data for message in part.messages()]
     return found
 
 
@@ -92,6 +101,109 @@ def test_orders_are_a_table_kept_by_its_changelog(spark, broker, client, channel
         key: (event.status, event.cents) for key, event in expected.items()
     }
     assert {key: row.changes for key, row in rows.items()} == Counter(event.order_id for event in happened)
+
+
+BOTH = """
+name = "both"
+checkpoint = "both"
+[connection]
+servers = "${STAN_SERVER}"
+[sources.placed]
+channels = ["clicks"]
+payload = { format = "protobuf", descriptor_file = "order.pb", message = "shop.Order" }
+watermark = { column = "_timestamp", delay = "1 minute" }
+[sources.paid]
+channels = ["orders"]
+payload.format = "registered"
+watermark = { column = "_timestamp", delay = "1 minute" }
+[query]
+sql = '''
+SELECT placed.id, item, amount FROM placed JOIN paid ON placed.id = paid.id
+AND paid._timestamp BETWEEN placed._timestamp - INTERVAL 1 HOUR AND placed._timestamp + INTERVAL 1 HOUR
+'''
+[sink]
+channel = "clicks-per-page"
+value = "avro"
+schema = '''
+{"type": "record", "name": "Paid", "fields": [
+  {"name": "id", "type": "long"}, {"name": "item", "type": "string"}, {"name": "amount", "type": ["null", "double"]}]}
+'''
+[trigger]
+available_now = true
+"""
+
+
+def order_file():
+    """Descriptors of a message with an id and an item."""
+    file = d.FileDescriptorProto(name="a.proto", package="shop", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="id", number=1, type=d.FieldDescriptorProto.TYPE_INT64, label=1)
+    order.field.add(name="item", number=2, type=d.FieldDescriptorProto.TYPE_STRING, label=1)
+    return d.FileDescriptorSet(file=[file]).SerializeToString()
+
+
+def test_two_sources_are_joined_and_published_in_avro(spark, client, channel, pipeline_of, tmp_path):
+    (tmp_path / "order.pb").write_bytes(order_file())
+    order = GetMessageClass(parse(order_file(), "shop.Order"))
+    paid = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}, "amount": {"type": "number"}}})
+    client._wait(client._direct.admin.add_schema(f"{channel}.paid", paid.encode()))
+    text = BOTH.replace('channels = ["orders"]', f'channels = ["{channel}.paid"]')
+    fill(client, channel, [order(id=1, item="pot").SerializeToString(), order(id=2, item="cup").SerializeToString()])
+    fill(client, f"{channel}.paid", [b'{"id": 2, "amount": 1.5}', b'{"id": 3, "amount": 2}'])
+    run(spark, pipeline_of(text))
+    fill(client, f"{channel}.paid", [b'{"id": 1}'])
+    run(spark, pipeline_of(text))
+    schema = fastavro.parse_schema(json.loads(pipeline_of(text).sink.avro))
+    found = [fastavro.schemaless_reader(BytesIO(data), schema, None) for data in data_in(client, f"{channel}.out")]
+    assert found == [{"id": 2, "item": "cup", "amount": 1.5}, {"id": 1, "item": "pot", "amount": None}]
+
+
+TABLE = """
+name = "table"
+checkpoint = "table"
+[connection]
+servers = "${STAN_SERVER}"
+[source]
+channels = ["clicks"]
+[payload.schema]
+id = "int"
+n = "int"
+[query]
+sql = "SELECT id, sum(n) AS total FROM events GROUP BY id"
+[sink]
+keys = ["id"]
+mode = "update"
+SINK
+[trigger]
+available_now = true
+"""
+SINKS = {
+    "delta": 'delta = "tables/totals"',
+    "iceberg": 'iceberg = "shop.totals"\ncatalog = { type = "sql", uri = "sqlite:///PLACE/c.db", warehouse = "file://PLACE/w" }',
+}
+
+
+def totals(kind, place):
+    """The rows of the table, by id."""
+    if kind == "delta":
+        table = pytest.importorskip("deltalake").DeltaTable(str(place / "tables/totals")).to_pyarrow_table()
+    else:
+        catalog = pytest.importorskip("pyiceberg.catalog")
+        options = {"type": "sql", "uri": f"sqlite:///{place}/c.db", "warehouse": f"file://{place}/w"}
+        table = catalog.load_catalog(None, **options).load_table("shop.totals").scan().to_arrow()
+    return {row["id"]: row["total"] for row in table.to_pylist()}
+
+
+@pytest.mark.parametrize("kind", SINKS)
+def test_a_table_is_kept_by_update_mode(spark, client, channel, pipeline_of, tmp_path, kind):
+    pytest.importorskip({"delta": "deltalake", "iceberg": "pyiceberg"}[kind])
+    text = TABLE.replace("SINK", SINKS[kind].replace("PLACE", str(tmp_path)))
+    fill(client, channel, [b'{"id": 1, "n": 1}', b'{"id": 2, "n": 5}', b'{"id": 1, "n": 2}'])
+    run(spark, pipeline_of(text))
+    assert totals(kind, tmp_path) == {1: 3, 2: 5}
+    fill(client, channel, [b'{"id": 2, "n": 1}', b'{"id": 3, "n": 7}'])
+    run(spark, pipeline_of(text))
+    assert totals(kind, tmp_path) == {1: 3, 2: 6, 3: 7}
 
 
 COPY = """

@@ -4,6 +4,7 @@ Promises that Spark accepts every type that is accepted here, so that a file can
 """
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 SIMPLE: Final = frozenset(
@@ -82,7 +83,7 @@ def merged_fields(one: dict[str, ColumnType], other: dict[str, ColumnType]) -> d
     return {**one, **{name: merged(one[name], kind) if name in one else kind for name, kind in other.items()}}
 
 
-def ddl(columns: dict[str, ColumnType]) -> str:
+def ddl(columns: Mapping[str, object]) -> str:
     """Return *columns* as a schema in Spark's DDL syntax."""
     return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 

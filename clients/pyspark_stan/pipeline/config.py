@@ -9,13 +9,13 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from pyspark_stan.options import OptionsError, source_options
 from pyspark_stan.pipeline.lines import KeyLines
-from pyspark_stan.pipeline.payload import METADATA, Payload, payload_of
+from pyspark_stan.pipeline.payload import METADATA, Payload, avro_schema_of, payload_of
 from pyspark_stan.pipeline.queries import Query, query_of
 from pyspark_stan.pipeline.tables import Complaint, Secret, TomlTable
 
@@ -82,13 +82,41 @@ class PipelineSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineInput:
+    """Messages that are read, and how they become rows of a view."""
+
+    view: str
+    source: PipelineSource
+    payload: Payload
+    watermark: tuple[str, str] | None  # column, delay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSink:
+    """A table for the results."""
+
+    format: Literal["delta", "iceberg"]
+    name: str  # a directory or URL; of Iceberg the name with that of its namespace
+    catalog: Mapping[str, str] = field(repr=False)  # of Iceberg; secrets are in it
+    keys: tuple[str, ...]
+    order: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
-    """The destination of the results."""
+    """The destination of the results: a channel or a table."""
 
     channel: str
     mode: Mode
-    value: Literal["json", "raw"]
+    value: Literal["json", "avro", "raw"]
+    avro: str  # the schema of values in Avro, as JSON
     more: Mapping[str, str]
+    table: TableSink | None
+
+    @property
+    def title(self) -> str:
+        """The channel or table, as shown to the user."""
+        return f"the {self.table.format} table {self.table.name}" if self.table else self.channel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,21 +136,22 @@ class Pipeline:
     every: str  # interval of the batches, in Spark's words; empty: each starts when the one before has ended
     available_now: bool  # read the messages that exist now, then end
     connection: PipelineConnection
-    source: PipelineSource
-    payload: Payload
-    watermark: tuple[str, str] | None  # column, delay
+    inputs: tuple[PipelineInput, ...]
     query: Query
     sink: Sink
     spark: Spark
 
-    def source_options(self) -> dict[str, str]:
+    @property
+    def title(self) -> str:
+        """What is read, and where the results go, as shown to the user."""
+        return f"{', '.join(each.source.title for each in self.inputs)} to {self.sink.title}"
+
+    def source_options(self, of: PipelineInput) -> dict[str, str]:
         """Return the options of the data source for reading, including secrets."""
-        chosen = (
-            {"subscribe": ",".join(self.source.channels)}
-            if self.source.channels
-            else {"subscribePattern": self.source.pattern}
-        )
-        return {**self.connection.options(), **chosen, **self.source.more}
+        source, payload = of.source, of.payload
+        chosen = {"subscribe": ",".join(source.channels)} if source.channels else {"subscribePattern": source.pattern}
+        typed = {"schema": "auto", "malformed": payload.malformed} if payload.format == "registered" else {}
+        return {**self.connection.options(), **chosen, **source.more, **typed}
 
     def sink_options(self) -> dict[str, str]:
         """Return the options of the data source for publishing, including secrets."""
@@ -163,18 +192,16 @@ def parse_pipeline(text: str, directory: Path, environment: Mapping[str, str]) -
 
 def _pipeline(root: TomlTable, directory: Path) -> Pipeline:
     trigger = root.table("trigger")
-    payload = payload_of(root.table("payload"), directory)
+    query = query_of(root.table("query"), directory)
     pipeline = Pipeline(
         name=root.text("name", required=True),
         checkpoint=_place(root.text("checkpoint", required=True), directory),
         every=_duration(trigger, "every"),
         available_now=trigger.flag("available_now", default=False),
         connection=_connection(root.table("connection"), directory),
-        source=_source(root.table("source")),
-        payload=payload,
-        watermark=_watermark(root, payload),
-        query=query_of(root.table("query"), directory),
-        sink=_sink(root.table("sink")),
+        inputs=_inputs(root, directory, query),
+        query=query,
+        sink=_sink(root.table("sink"), directory),
         spark=_spark(root.table("spark")),
     )
     if pipeline.every and pipeline.available_now:
@@ -183,7 +210,7 @@ def _pipeline(root: TomlTable, directory: Path) -> Pipeline:
     root.finish()
     if not root.complained_of("connection"):
         _ask_the_options(pipeline, root)
-    if pipeline.sink.channel and pipeline.source.reads(pipeline.sink.channel):
+    if pipeline.sink.channel and any(each.source.reads(pipeline.sink.channel) for each in pipeline.inputs):
         root.table("sink").complain("channel", "is read by this pipeline: it would read its own results for ever")
     return pipeline
 
@@ -204,6 +231,29 @@ def _connection(table: TomlTable, directory: Path) -> PipelineConnection:
     )
     table.finish()
     return found
+
+
+def _inputs(root: TomlTable, directory: Path, query: Query) -> tuple[PipelineInput, ...]:
+    """Read `source`, `payload` and `watermark`, or all of them for each table of `sources`."""
+    if not root.given("sources"):
+        payload = payload_of(root.table("payload"), directory)
+        source, watermark = _source(root.table("source")), _watermark(root, payload)
+        return (PipelineInput(view=query.view, source=source, payload=payload, watermark=watermark),)
+    for key in ("source", "payload", "watermark"):
+        if root.given(key):
+            root.complain(key, "goes into the tables of sources, where there are some")
+    if root.table("query").given("view"):
+        root.table("query").complain("view", "has no meaning for several sources: the views have their names")
+    found = []
+    for name, table in root.table("sources").tables().items():
+        if not re.fullmatch(r"[A-Za-z_]\w*", name):
+            table.complain("", f"must be a name such as clicks, not {name!r}: a view gets it")
+        payload = payload_of(table.table("payload"), directory)
+        watermark = _watermark(table, payload)
+        found.append(PipelineInput(view=name, source=_source(table), payload=payload, watermark=watermark))
+    if not found:
+        root.complain("sources", "has no tables, such as [sources.clicks]")
+    return tuple(found)
 
 
 _SOURCE_KEYS: Final = {"max_per_trigger": "maxOffsetsPerTrigger", "min_per_trigger": "minOffsetsPerTrigger"}
@@ -251,21 +301,62 @@ def _watermark(root: TomlTable, payload: Payload) -> tuple[str, str] | None:
     return column, delay
 
 
-def _sink(table: TomlTable) -> Sink:
+VALUES: Final = ("json", "avro", "raw")
+_OF_CHANNELS: Final = ("channel", "value", "delivery", "options", "schema", "schema_file")
+
+
+def _sink(table: TomlTable, directory: Path) -> Sink:
     mode = table.choice("mode", MODES, "append")
+    into = _table_sink(table, directory, mode)
     more = {}
     if table.given("delivery"):
         more["delivery"] = table.choice("delivery", DELIVERIES, DELIVERIES[0])
+    value = table.choice("value", VALUES, "json")
+    schema = avro_schema_of(table, directory) if value == "avro" and not into else None
     found = Sink(
-        channel=table.text("channel", required=True),
+        channel=table.text("channel", required=into is None),
         mode=mode,  # type: ignore[arg-type] # one of MODES
-        value=table.choice("value", ("json", "raw"), "json"),  # type: ignore[arg-type] # one of both
+        value=value,  # type: ignore[arg-type] # one of VALUES
+        avro=schema.text.decode() if schema else "",
         more={**more, **table.table("options").texts_by_key()},
+        table=into,
     )
     if found.channel and (set(found.channel) & set("*> \t\r\n") or not all(found.channel.split("."))):
         table.complain("channel", f"{found.channel!r} is no channel's name")
     table.finish()
     return found
+
+
+def _table_sink(table: TomlTable, directory: Path, mode: str) -> TableSink | None:
+    """Read the keys of a table; None if the results go to a channel."""
+    named = [key for key in ("delta", "iceberg") if table.given(key)]
+    keys, order = table.words("keys"), table.text("order")
+    catalog = table.table("catalog").texts_by_key()
+    if not named:
+        for key in filter(table.given, ("keys", "order", "catalog")):
+            table.complain(key, "goes with delta or iceberg")
+        return None
+    kind = named[0]
+    for key in (*named[1:], *filter(table.given, _OF_CHANNELS)):
+        table.complain(key, f"does not go with {kind}")
+    if order and not keys:
+        table.complain("order", "goes with keys")
+    if mode == "complete":
+        table.complain("mode", "complete does not go with a table: update with keys keeps it up to date")
+    if mode == "update" and not keys:
+        table.complain("keys", "is missing: which columns identify a row that is updated")
+    name = table.text(kind, required=True)
+    if kind == "iceberg" and "." not in name:
+        table.complain(kind, f"must be a name with that of its namespace, such as shop.orders, not {name!r}")
+    if kind == "delta" and catalog:
+        table.complain("catalog", "goes with iceberg")
+    return TableSink(
+        format=kind,  # type: ignore[arg-type] # one of both
+        name=_place(name, directory) if kind == "delta" else name,
+        catalog=catalog,
+        keys=keys,
+        order=order,
+    )
 
 
 def _spark(table: TomlTable) -> Spark:
@@ -279,22 +370,25 @@ def _spark(table: TomlTable) -> Spark:
 
 def _ask_the_options(pipeline: Pipeline, root: TomlTable) -> None:
     """Let the source and the sink check their options now, as they would at run time."""
-    checks: list[tuple[str, Callable[[], object]]] = []
-    if pipeline.source.channels or pipeline.source.pattern:
-        checks.append(("source", lambda: source_options(pipeline.source_options(), "stream")))
+    checks: list[tuple[TomlTable, Callable[[], object]]] = []
+    several = root.given("sources")
+    for each in pipeline.inputs:
+        if each.source.channels or each.source.pattern:
+            table = root.table("sources").table(each.view) if several else root.table("source")
+            checks.append((table, lambda each=each: source_options(pipeline.source_options(each), "stream")))  # type: ignore[misc]
     with contextlib.suppress(ImportError):  # the check of the sink's options needs pyspark, because some name columns
         from pyspark_stan.writing.sink_options import sink_options  # noqa: PLC0415 - not installed everywhere
 
         if pipeline.sink.channel and not root.complained_of("sink"):
-            checks.append(("sink", lambda: sink_options(pipeline.sink_options(), None, "stream")))
+            checks.append((root.table("sink"), lambda: sink_options(pipeline.sink_options(), None, "stream")))
     told: set[str] = set()
-    for key, check in checks:
+    for table, check in checks:
         try:
             check()
         except OptionsError as error:
             for complaint in error.complaints:
                 if complaint not in told:
-                    root.table(key).complain("", complaint)
+                    table.complain("", complaint)
                 told.add(complaint)
 
 
@@ -320,17 +414,21 @@ def summary(pipeline: Pipeline) -> list[tuple[str, Any]]:
         "complete": "all results again and again",
     }[pipeline.sink.mode]
     trigger = "what is there now, then end" if pipeline.available_now else f"every {pipeline.every or 'moment'}"
+    several = len(pipeline.inputs) > 1
+    inputs = []
+    for each in pipeline.inputs:
+        view = f" as {each.view}" if several else ""
+        inputs += [
+            ("read", f"{each.source.title} from {each.source.more['startingOffsets']}, {trigger}{view}"),
+            ("decode", each.payload.title),
+        ]
+        if each.watermark:
+            inputs.append(("wait", f"{each.watermark[1]} for late events, by {each.watermark[0]}"))
     return [
-        ("read", f"{pipeline.source.title} from {pipeline.source.more['startingOffsets']}, {trigger}"),
+        *inputs,
         ("broker", f"{pipeline.connection.servers}, cluster {pipeline.connection.cluster_id}"),
-        ("decode", pipeline.payload.title),
-        *(
-            [("wait", f"{pipeline.watermark[1]} for late events, by {pipeline.watermark[0]}")]
-            if pipeline.watermark
-            else []
-        ),
         ("transform", pipeline.query.title),
-        ("publish", f"to {pipeline.sink.channel}, {pipeline.sink.mode}: {mode}"),
+        ("publish", f"to {pipeline.sink.title}, {pipeline.sink.mode}: {mode}"),
         ("remember", f"in {pipeline.checkpoint}"),
         ("run", f"on Spark at {pipeline.spark.master}"),
     ]

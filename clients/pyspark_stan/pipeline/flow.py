@@ -5,17 +5,19 @@ pipeline, the error names its channel and sequence.
 """
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pyspark_stan import foreach_batch, register
-from pyspark_stan.payloads.types import quoted
-from pyspark_stan.pipeline.config import Pipeline, Sink
-from pyspark_stan.pipeline.payload import MALFORMED, METADATA, Payload
+from pyspark_stan import foreach_batch, register, to_delta, to_iceberg
+from pyspark_stan.payloads.column import decoded, to_avro
+from pyspark_stan.payloads.schema import MALFORMED
+from pyspark_stan.payloads.types import ddl, parse_type, quoted
+from pyspark_stan.pipeline.config import Pipeline, Sink, TableSink
+from pyspark_stan.pipeline.payload import METADATA, Payload
 from pyspark_stan.pipeline.queries import Query
 
 if TYPE_CHECKING:
@@ -33,10 +35,11 @@ class FlowError(Exception):
 def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
     """Start the pipeline's streaming query, which resumes from the checkpoint if there is one. Raises FlowError."""
     register(spark)
-    messages = spark.readStream.format("stan").options(**pipeline.source_options()).load()
+    reader = spark.readStream.format("stan")
+    messages = {each.view: reader.options(**pipeline.source_options(each)).load() for each in pipeline.inputs}
     results = results_of(spark, pipeline, messages)
     writer = (
-        encode(results, pipeline.sink)
+        (results if pipeline.sink.table else encode(results, pipeline.sink))
         .writeStream.queryName(pipeline.name)
         .outputMode(pipeline.sink.mode)
         .option("checkpointLocation", pipeline.checkpoint)
@@ -45,16 +48,28 @@ def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
         writer = writer.trigger(availableNow=True)
     elif pipeline.every:
         writer = writer.trigger(processingTime=pipeline.every)
+    if pipeline.sink.table:
+        return writer.foreachBatch(_into(pipeline.sink.table)).start()
     if pipeline.sink.mode == "update":  # Spark does not allow this mode for a sink written in Python
         return writer.foreachBatch(foreach_batch({**pipeline.sink_options()})).start()
     return writer.format("stan").options(**pipeline.sink_options()).start()
 
 
-def results_of(spark: "SparkSession", pipeline: Pipeline, messages: DataFrame) -> DataFrame:
-    """Return the results for a data frame of messages with the columns of the data source. Raises FlowError."""
-    events = decode(messages, pipeline.payload)
-    if pipeline.watermark:
-        events = events.withWatermark(*pipeline.watermark)
+def _into(table: TableSink) -> "Callable[[DataFrame, int], None]":
+    try:
+        if table.format == "delta":
+            return to_delta(table.name, keys=table.keys, order=table.order)
+        return to_iceberg(table.name, table.catalog, keys=table.keys, order=table.order)
+    except ImportError as error:
+        raise FlowError(str(error)) from None
+
+
+def results_of(spark: "SparkSession", pipeline: Pipeline, messages: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the results for data frames of messages, by their views, with the columns of the data source. Raises FlowError."""
+    events = {}
+    for each in pipeline.inputs:
+        rows = decode(messages[each.view], each.payload)
+        events[each.view] = rows.withWatermark(*each.watermark) if each.watermark else rows
     return transform(spark, pipeline.query, events)
 
 
@@ -63,6 +78,8 @@ def results_of(spark: "SparkSession", pipeline: Pipeline, messages: DataFrame) -
 
 def decode(messages: DataFrame, payload: Payload) -> DataFrame:
     """Decode *messages* into rows: the columns of the payload, then METADATA, then MALFORMED if malformed messages are kept."""
+    if payload.format == "registered":  # the source has decoded them
+        return messages
     whence = [F.col(name[1:]).alias(name) for name in METADATA]
     if payload.format == "raw":
         return messages.select("value", *whence)
@@ -83,30 +100,25 @@ def decode(messages: DataFrame, payload: Payload) -> DataFrame:
 def _parsed(payload: Payload) -> "Column":
     """Return a struct column of the payload's columns and MALFORMED; MALFORMED is null if the message could be decoded. The
     struct itself may be null for a message that could not."""
-    if payload.format == "avro":
-        from pyspark_stan.payloads.avro_column import avro_column  # noqa: PLC0415 - needs fastavro
-
-        return avro_column(F.col("value"), payload.avro, ddl(payload.columns))
+    if payload.schema is not None:
+        columns = {name: parse_type(kind) for name, kind in payload.columns.items()}
+        return decoded(F.col("value"), payload.schema, columns)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
     return F.from_json(F.col("value").cast("string"), f"{ddl(payload.columns)}, {MALFORMED} string", options)
-
-
-def ddl(columns: Mapping[str, str]) -> str:
-    """Return *columns* (name -> type) as a schema in Spark's DDL syntax."""
-    return ", ".join(f"{quoted(name)} {kind}" for name, kind in columns.items())
 
 
 # --- rows to results ------------------------------------------------------------------------------------------------
 
 
-def transform(spark: "SparkSession", query: Query, events: DataFrame) -> DataFrame:
-    """Run the query over the rows.
+def transform(spark: "SparkSession", query: Query, events: Mapping[str, DataFrame]) -> DataFrame:
+    """Run the query over the rows of all views. A function gets the only one, or each by its name.
 
     Raises:
         FlowError: the module has no such function, or the function does not return a data frame.
     """
     if query.sql:
-        events.createOrReplaceTempView(query.view)
+        for view, rows in events.items():
+            rows.createOrReplaceTempView(view)
         return spark.sql(query.sql)
     if query.script:
         spark.sparkContext.addPyFile(query.script)  # so that workers can import it as well
@@ -114,7 +126,7 @@ def transform(spark: "SparkSession", query: Query, events: DataFrame) -> DataFra
     function = getattr(module, query.function, None)
     if not callable(function):
         raise FlowError(f"query.function: {query.script or query.module} has no function {query.function!r}")
-    results = function(events)
+    results = function(*events.values()) if len(events) == 1 else function(**events)
     if not isinstance(results, DataFrame):
         raise FlowError(f"query.function: {query.function} returns {type(results).__name__}, and not a DataFrame")
     return results
@@ -133,6 +145,9 @@ def encode(results: DataFrame, sink: Sink) -> DataFrame:
         if "value" not in results.columns:
             raise FlowError(f"sink.value: raw messages need a column value; there are {', '.join(results.columns)}")
         return results.select("value", *(name for name in PASSED_ON if name in results.columns))
-    value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")
+    if sink.avro:
+        value = to_avro(F.struct("*"), sink.avro).alias("value")
+    else:
+        value = F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("value")
     named = sink.more.get("idColumn", "")
     return results.select(value, *([named] if named in results.columns else []))

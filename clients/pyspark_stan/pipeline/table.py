@@ -29,5 +29,5 @@ def read_table(spark: "SparkSession", columns: Mapping[str, str], *keys: str, **
     """
     register(spark)
     messages = spark.read.format("stan").options(**options).load()
-    payload = Payload(format="json", columns=columns, avro="", malformed="fail")
+    payload = Payload(format="json", columns=columns, malformed="fail")
     return latest(decode(messages, payload), *keys).select(*columns, "_sequence", "_timestamp")

@@ -97,6 +97,12 @@ class TomlTable:
             self._take(key, dict, {}), (*self._path, key), self._lines, self._complaints, self._environment
         )
 
+    def tables(self) -> dict[str, "TomlTable"]:
+        """Return the tables in this one, which may have any names."""
+        for key in self._values:
+            self._take(key, dict, {})
+        return {key: self.table(key) for key in self._values if self.holds(key, dict)}
+
     def holds(self, key: str, kind: type) -> bool:
         """Return True if the file has *key* with a value of type *kind*."""
         return self.given(key) and isinstance(self._values[key], kind)

@@ -56,7 +56,7 @@ def run_pipeline(
     stop = _stop_on_signals()
     try:
         with screen(pipeline.name) as shown:
-            shown.tell(f"pipeline {pipeline.name}: {pipeline.source.title} to {pipeline.sink.channel}")
+            shown.tell(f"pipeline {pipeline.name}: {pipeline.title}")
             run(pipeline, stop, shown.tell, shown.show)
     except (SparkMissingError, PipelineError) as error:
         fail(f"pipeline {pipeline.name}: {error}")
