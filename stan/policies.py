@@ -54,6 +54,9 @@ class PolicyOption:
     since: int = level.DELIVERY  # level of the cluster from which on it may be set, and is in force
 
 
+SYNCED, REPLICATED = range(2)
+"""Of `commit`: an ack means that a majority has the message on its disks; that a majority has it in its memory."""
+COMMITS: Final = ("synced", "replicated")
 POLICY_OPTIONS: Final = (
     PolicyOption("max_deliver", "max_deliver", "max deliver", Form.NUMBER, MAX_DELIVER_MAX),
     PolicyOption("backoff", "backoff", "back-off", Form.DURATIONS, BACKOFF_PAUSE_MAX, zero="none"),
@@ -100,6 +103,7 @@ POLICY_OPTIONS: Final = (
         of_channel=True,
         since=level.SCALE,
     ),
+    PolicyOption("commit", "commit", "commit", Form.CHOICE, words=COMMITS, of_channel=True, since=level.SCALE),
     PolicyOption(
         "schema", "schema", "schema", Form.CHOICE, words=("off", "known", "valid"), of_channel=True, since=level.SCALE
     ),
@@ -139,6 +143,7 @@ class PolicyRule:
     tombstone_max: int | None = None  # ns
     tier: str | None = None  # a named position; "": none
     tier_stretch: int | None = None
+    commit: int | None = None  # SYNCED, REPLICATED
     schema: int | None = None  # OFF, KNOWN, VALID
     compress: int | None = None  # 0: not, 1: zstd
     where: str = ""  # file:line, of one that is configured

@@ -24,6 +24,7 @@ from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
 from stan.errors import go_quote
 from stan.level import DELIVERY
+from stan.policies import SYNCED
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame, Publishes, Sender
@@ -407,7 +408,17 @@ class BrokerContext:
             channel = self.placed_by(channel)
             if (info := self.meta.channels.get(channel)) is not None:
                 return info.group
-        return self.meta.pins.get(channel) or channel_group(channel, self.pool_open)
+        return self.meta.pins.get(channel) or self.hashed(channel, self.wanted_commit(channel), self.pool_open)
+
+    def wanted_commit(self, channel: bytes) -> int:
+        """What an ack shall mean of a channel that is made now: SYNCED or REPLICATED. SYNCED, which promises more, where there
+        are no groups for the other."""
+        wanted = self.policies.of(channel, b"").commit if self.policies.rules else SYNCED
+        return wanted if self.hashed(channel, wanted, self.pool_open) else SYNCED
+
+    def hashed(self, channel: bytes, commit: int, opened: int) -> GroupId:
+        """The group of a channel by the hash of its name, among groups 1 to *opened* of that kind."""
+        return self.meta.home(channel, commit, opened)
 
     def app_group(self, app: bytes) -> GroupId:
         """The group that keeps what is known of an application by its name: for ever the one that the name had when the cluster

@@ -200,6 +200,11 @@ def _groups(node: BrokerProcess) -> Iterator[Metric]:
     )
     written = _gauge("group_log_entries", "Number of the newest entry of the group's log", labels=("group",))
     durable = _gauge("group_durable_entries", "Number of the newest entry that is on stable storage", labels=("group",))
+    commit = _gauge(
+        "group_commit",
+        "What an ack of the group's channels means, 0: a majority has synced the message, 1: it has it in memory",
+        labels=("group",),
+    )
     lag = _gauge(
         "replica_lag_entries", "Entries that another node has not acknowledged to this leader", labels=("group", "node")
     )
@@ -211,12 +216,13 @@ def _groups(node: BrokerProcess) -> Iterator[Metric]:
         differs.add_metric(label, float(number in node.storage.differs))
         written.add_metric(label, group.log.last_index)
         durable.add_metric(label, group.log.durable_index)
+        commit.add_metric(label, node.broker.view.meta.commit_of(number))
         if isinstance(group, RaftGroup):
             if group.leader is not None:
                 leader.add_metric((*label, group.leader), 1)
             for peer, missing in group.lag().items() if group.leads else ():
                 lag.add_metric((*label, peer), missing)
-    yield from (leads, leader, frozen, differs, written, durable, lag)
+    yield from (leads, leader, frozen, differs, written, durable, commit, lag)
 
 
 # --- channels, durables and queue groups --------------------------------------------------------------------------------

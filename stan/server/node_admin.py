@@ -135,6 +135,7 @@ class NodeAdmin:
             group=number,
             last_index=group.log.last_index,
             applied=node.storage.applied.get(number, (0, 0))[0],  # a frozen group may have none
+            commit=self._state.meta.commit_of(number),
             trouble=trouble(node, number, group) or (f"it takes nothing: {refused}" if refused else ""),
         )
         hashes = node.storage.rows.hashes(number)

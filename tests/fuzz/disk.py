@@ -91,7 +91,7 @@ def logs() -> Iterator[Parser]:
 
 
 def _hard_states() -> tuple[bytes, ...]:
-    return tuple(hard_state._encode(1, 2, 3, name, amnesiac=fresh) for name in (None, "n1") for fresh in (False, True))
+    return tuple(hard_state._encode(1, 2, 3, name, kind) for name in (None, "n1") for kind in hard_state.Amnesia)
 
 
 # --- the replicated state ----------------------------------------------------------------------------------------------------

@@ -55,9 +55,9 @@ class FakeAdmin:
         self._fail()
         return [one for one in self.all_clients if client_id in ("", one.client_id.decode())]
 
-    async def grow_pool(self, groups: int) -> pb.ChangeResponse:
+    async def grow_pool(self, groups: int, commit: int = 0) -> pb.ChangeResponse:
         self._fail()
-        self.asked.append(("grow_pool", groups))
+        self.asked.append(("grow_pool", groups, commit))
         for status in self.all_nodes.answers:
             status.pool_groups = status.pool_open = groups
         return pb.ChangeResponse(changed=1)

@@ -73,6 +73,24 @@ class RaftHistory:
             self.acks.pop((node, number), None)
         self.votes = {key: candidate for key, candidate in self.votes.items() if key[1] != node}
 
+    def _counted(self, log):
+        """How much of a log may be acknowledged."""
+        return log.last_index if self.world.unsynced else log.durable_index
+
+    def lost_power(self, node):
+        """What it had acknowledged and not synced may be gone."""
+        self.forgotten.add(node)
+        for number in self.world.numbers:
+            self.acks.pop((node, number), None)
+
+    def void(self):
+        """Nothing that was acknowledged until now has to be there: too many have lost power."""
+        for number in self.world.numbers:
+            self.committed[number].clear()
+            self.acked_to[number] = 0
+        self.applied.clear()
+        self.values = dict.fromkeys(self.values, "perhaps")
+
     def died(self, node, number):
         """Nothing is promised to proposers of a dead node, nor of a group whose object was replaced."""
         self.owners.pop((node, number), None)
@@ -89,7 +107,7 @@ class RaftHistory:
             self._voted(number, node, message.term, node)
         elif isinstance(message, AppendAnswer) and message.success:
             index = message.next_index - 1
-            if index > log.durable_index:
+            if index > self._counted(log):
                 self.world.complain(f"R5: {key}: acknowledges {index}, durable is {log.durable_index}")
             if index >= self.acks.get(key, (0,))[0]:
                 self.acks[key] = index, log.term_at(index), message.term
@@ -105,7 +123,7 @@ class RaftHistory:
             before = self.leaders.setdefault((number, group.term), node)
             if before != node:
                 self.world.complain(f"R2: group {number} term {group.term}: {before} and {node}")
-            if group.commit_index > max(group.log.durable_index, group._raft.library.term_begins - 1):
+            if group.commit_index > max(self._counted(group.log), group._raft.library.term_begins - 1):
                 self.world.complain(
                     f"R5: {node}/{number} leads and counts {group.commit_index}, which is not durable here"
                 )
@@ -122,7 +140,7 @@ class RaftHistory:
 
     def handed_out(self, node, number, entries, log):
         key, committed = (node, number), self.committed[number]
-        if entries[-1].index > log.durable_index:
+        if entries[-1].index > self._counted(log):
             self.world.complain(f"A1: {key}: {entries[-1].index} is handed out and not durable")
         for entry in entries:
             if entry.index != self.handed[key] + 1:

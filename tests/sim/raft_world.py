@@ -104,6 +104,7 @@ class Node:
         self.members = {}  # group -> entry and voters that are in force here, on disk
         self.lives = 0
         self.founds = True  # at the very beginning nobody can have forgotten anything
+        self.power_lost = False  # since it was last up
         self.unsettled = False  # it has an empty disk, and is not known to be whole again
         self.pauses = Pauses(self)
         self.drift = world.loop.random.choice((0, world.loop.random.randint(-10_000, 10_000)))  # of its clock, in ppm
@@ -157,17 +158,21 @@ class Node:
                 files=self.files,
                 segment_bytes_max=SEGMENT_BYTES,
                 tail_cache_bytes_max=2000,
+                power_lost=not world.unsynced or self.power_lost,
+                cuts_unsynced=world.unsynced,
             )
             if report.quarantined:
                 world.complain(f"{self.name}/{number}: {report.texts}")
             hard_state = HardState.open(self.files, f"/{number}")
+            if world.unsynced and self.power_lost:
+                hard_state.mark_entries_forgotten()
             world.history.booted(self.name, number, log, hard_state, self.saved[number])
             self.members.setdefault(number, world.members_for(self, number))
             self.groups[number] = self._group(number, log, hard_state, self.saved[number])
             log.commit(RaftIndex(self.saved[number]))
             if self.founds:
                 self.groups[number].found()
-        self.founds = False
+        self.founds = self.power_lost = False
         self.driving = False
         scheduler.start(self.mux, list(self.groups.values()))
         self._save_soon()
@@ -185,7 +190,7 @@ class Node:
             observers=[name for name in self.world.nodes if name not in voters],
             applied=RaftIndex(applied),
             configured=configured,
-            sync="always",
+            sync="interval" if self.world.unsynced else "always",
         )
 
     def write(self, frames):
@@ -298,12 +303,16 @@ class Node:
 
     def _save(self):
         for number in self.groups:
-            self.saved[number] = self.world.history.handed[self.name, number]
+            if self.world.unsynced:
+                self._sync(self.groups[number])
+            durable = self.groups[number].log.durable_index
+            self.saved[number] = min(self.world.history.handed[self.name, number], durable)
         self._save_soon()
 
     def crash(self, *, power, pause=1500):
         if not self.alive:
             return
+        power = power and self.world.may_lose_power(self)
         self.world.trace(f"{self.name} dies, power {power}")
         self.alive = False
         self.runtime.dead = True
@@ -312,6 +321,8 @@ class Node:
         draw = self.world.loop.random
         if power:
             self.files = self.files.crash(draw.getrandbits(30))
+            self.power_lost = True
+            self.world.lost_power(self)
         for number in self.groups:
             self.world.history.died(self.name, number)
         self.world.loop.after(draw.randint(5, pause) * MILLISECOND, self.boot)
@@ -321,6 +332,7 @@ class RaftWorld:
     """One run; *faults* are kinds to choose from, in place of all."""
 
     changes = 0  # of voters that were committed
+    unsynced = False  # entries are answered before they are synced
 
     def __init__(self, seed, faults=()):
         self.seed = seed
@@ -354,6 +366,13 @@ class RaftWorld:
     def reconfigure(self, node, number):
         """A node has found other voters in force."""
         node.runtime.soon(lambda: node.reconfigure(number))
+
+    def may_lose_power(self, _node):
+        """Whether that is among what the groups have to survive."""
+        return True
+
+    def lost_power(self, node):
+        """A node has lost power."""
 
     def electorate(self):
         """Names of voters to aim at."""

@@ -7,6 +7,8 @@ from importlib import import_module
 WORLDS = {
     "node": ("tests.sim.world", "World"),
     "raft": ("tests.sim.raft_world", "RaftWorld"),
+    "raft-replicated": ("tests.sim.unsynced_world", "UnsyncedWorld"),
+    "raft-outage": ("tests.sim.unsynced_world", "OutageWorld"),
     "starved": ("tests.sim.starved_world", "StarvedWorld"),
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),
     "members": ("tests.sim.member_world", "MemberWorld"),

@@ -382,9 +382,11 @@ class Admin:
         request = pb.SetPolicyRequest(version=1, pattern=raw(pattern), name=raw(name), policy=policy)
         return await self.change("set_policy", request)
 
-    async def grow_pool(self, groups: int) -> pb.ChangeResponse:
-        """Let the cluster have *groups* groups of channels from now on; answered once that is decided."""
-        return await self.change("grow_pool", pb.GrowPoolRequest(version=1, groups=groups))
+    async def grow_pool(self, groups: int, commit: int = 0) -> pb.ChangeResponse:
+        """Let the cluster have *groups* groups of channels from now on; answered once that is decided.
+
+        *commit*: what an ack of the channels in the new groups means. 0: a majority has synced it; 1: it has it in memory."""
+        return await self.change("grow_pool", pb.GrowPoolRequest(version=1, groups=groups, commit=commit))
 
     async def pause_moves(self, *, paused: bool) -> pb.ChangeResponse:
         """Let no channel go by itself to the group where it belongs, or let them go again; moves under way end."""

@@ -126,6 +126,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
         *([("time to live", format_duration(status.ttl))] if status.ttl else []),
         *_tier_rows(status),
         ("group", f"{status.group}, pinned" if status.pinned else str(status.group)),
+        ("commit", commit_words(status.commit)),
         *limit_rows(status),
     ]
     for cursor in cursors:
@@ -134,6 +135,12 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
     document = {"channel": document_of(status), "cursors": [document_of(cursor) for cursor in cursors]}
     behind = max((lag(cursor) for cursor in cursors), default=0)
     return Table(rows=rows, document=document, names=[name], foot=f"Worst lag: {behind:,}" if cursors else "")
+
+
+def commit_words(commit: int) -> str:
+    """What an ack of a publish means."""
+    words = ("synced: acked once a majority has it on disk", "replicated: acked once a majority has it in memory")
+    return words[commit] if commit < len(words) else "in a way that this program does not know"
 
 
 def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:

@@ -9,11 +9,21 @@ from stan_client.requests.admin import Nodes
 from stan import units
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.groups import behind, format_growth, format_moves, groups_of, leaderless, odd_hashes, pool_of
+from stan.cli.support.groups import (
+    GroupSummary,
+    behind,
+    format_growth,
+    format_moves,
+    groups_of,
+    leaderless,
+    odd_hashes,
+    pool_of,
+)
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
+from stan.policies import COMMITS, SYNCED
 
 app = group_of_commands(
     "Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata."
@@ -31,6 +41,12 @@ def list_(*, target: Target, view: View) -> None:
     look(target, view, table)
 
 
+def _kind(group: GroupSummary) -> str:
+    commit = max(status.commit for _, status in group.copies)
+    kind = "metadata" if not group.number else COMMITS[commit] if SYNCED < commit < len(COMMITS) else ""
+    return f" ({kind})" if kind else ""
+
+
 def groups_table(nodes: Nodes) -> Table:
     """One a line."""
     groups = groups_of(nodes)
@@ -41,7 +57,7 @@ def groups_table(nodes: Nodes) -> Table:
         trouble += ["states differ"] if odd_hashes(group) else []
         rows.append(
             (
-                str(group.number) if group.number else "0 (metadata)",
+                f"{group.number}{_kind(group)}",
                 group.leader or "NONE",
                 f"{group.term:,}",
                 f"{max(status.committed for _, status in group.copies):,}",

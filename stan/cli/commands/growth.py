@@ -13,6 +13,7 @@ from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import on_cluster
 from stan.limits import RAFT_GROUPS_MAX
+from stan.policies import COMMITS, SYNCED
 from stan.units import counted
 
 GROWTH_PAUSE_S: Final = 0.25
@@ -20,17 +21,26 @@ GROWTH_PAUSE_S: Final = 0.25
 GROWTH_PATIENCE_S: Final = 30.0
 """How long leaders of new groups are waited for."""
 MOVES: Final = "Channels whose names belong to a new one move there one by one."
+UNSYNCED: Final = "An ack of the channels in them means that a majority has the message in memory, not on disk. "
 STAYS: Final = "Channels that are there stay where they are while moves are paused."
 
 
 @injected
 def grow(
     groups: Annotated[int, typer.Option("--groups", min=1, max=RAFT_GROUPS_MAX, help="How many there shall be.")],
+    commit: Annotated[
+        str,
+        typer.Option("--commit", help=f"What an ack of the channels in the new groups means: {' or '.join(COMMITS)}."),
+    ] = COMMITS[SYNCED],
     *,
     target: Target,
     confirmation: Confirmation,
 ) -> None:
     """Have more groups of channels: all channels are spread over them, those that are there move one by one."""
+    if commit not in COMMITS:
+        raise CliError(f"--commit is {' or '.join(COMMITS)}, not {commit!r}.", EXIT_USAGE)
+    kind = COMMITS.index(commit)
+    told = UNSYNCED if kind != SYNCED else ""
 
     async def main(direct: stan_client.Direct) -> None:
         nodes = await direct.admin.nodes()
@@ -41,10 +51,10 @@ def grow(
             raise CliError(f"There are {there} groups already: their number only grows.", EXIT_USAGE)
         if groups > there:
             confirmation.require(
-                f"Makes {groups - there} new groups of channels; there are {there}. {STAYS if paused else MOVES} The number of "
-                "groups cannot be made smaller again."
+                f"Makes {groups - there} new groups of channels; there are {there}. {told}{STAYS if paused else MOVES} The "
+                "number of groups cannot be made smaller again."
             )
-            await direct.admin.grow_pool(groups)
+            await direct.admin.grow_pool(groups, kind)
         until = time.monotonic() + GROWTH_PATIENCE_S
         while pool_of(await direct.admin.nodes()).opened < groups:
             if time.monotonic() >= until:

@@ -35,6 +35,8 @@ HELP: Final = {
     "--tier": "The channel's limits remove only what this named position has passed, as that of stan lake run; or none.",
     "--tier-stretch": "How many times its limits the channel keeps at most for its tier; 0: any number.",
     "--schema": "Published messages are checked: valid: they fit the channel's schema; known: they name a version of it; or off.",
+    "--commit": "What an ack of a publish means, of channels made from now on: synced (a majority has it on disk) or replicated "
+    "(a majority has it in memory).",
     "--compress": "zstd: the channel's messages are compressed where several are stored together; or none.",
 }
 METAVARS: Final = {

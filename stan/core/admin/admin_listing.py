@@ -208,6 +208,7 @@ class AdminListing:
             compacted_until=compaction.until,
             tombstones_until=compaction.tombstones_until,
             compact=context.policies.of(info.name, b"").compact,
+            commit=context.meta.commit_of(info.group),
         )
         if tier is not None and channel is not None:
             shown.tier, shown.tier_next = tier.name, self.channels.tiers.position(info, tier)

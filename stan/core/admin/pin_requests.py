@@ -11,11 +11,15 @@ from stan.core.state.meta import PIN_LEVEL_TOO_LOW, ChannelInfo
 from stan.errors import ALONE, go_quote
 from stan.level import SCALE
 from stan.patterns import valid_name
+from stan.policies import COMMITS
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from stan.types import GroupId
 
 NO_GROUP = "stan: there is no group {}: groups of channels are 1 to {}"
+OTHER_COMMIT = (
+    "stan: group {} is for channels with commit {}: the policy says it for new channels, and a channel stays what it is"
+)
 PLACED_WITH = "stan: channel {} is kept where channel {} is: pin that one"
 
 
@@ -52,11 +56,21 @@ class PinRequests:
             (context.meta.info is None, errors.BUSY),
             (context.meta.level < SCALE, PIN_LEVEL_TOO_LOW),
             (
+                request.group != META_GROUP and self._changes_commit(request),
+                OTHER_COMMIT.format(request.group, COMMITS[context.meta.commit_of(GroupId(request.group))]),
+            ),
+            (
                 request.group != META_GROUP and placed_by != request.channel,
                 PLACED_WITH.format(go_quote(text(request.channel)), go_quote(text(placed_by))),
             ),
         )
         return next((error for wrong, error in checks if wrong), "")
+
+    def _changes_commit(self, request: pb.PinChannelRequest) -> bool:
+        """True if an ack of the channel would mean something else in that group."""
+        context, info = self.context, self.context.meta.channels.get(request.channel)
+        now = context.wanted_commit(request.channel) if info is None else context.meta.commit_of(info.group)
+        return now != context.meta.commit_of(GroupId(request.group))
 
     def _move(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """Pin a channel to another group than its own: it is moved there."""

@@ -6,9 +6,10 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MetaResult
 from stan.core.state.pool import POOL_GROWS, POOL_LEVEL_TOO_LOW
-from stan.errors import ALONE
+from stan.errors import ALONE, INVALID_ADMIN
 from stan.level import SCALE
 from stan.limits import RAFT_GROUPS_MAX
+from stan.policies import COMMITS
 
 TOO_MANY_GROUPS = f"stan: there are at most {RAFT_GROUPS_MAX} groups"
 NOT_MORE = "stan: there are {} groups already: a pool only grows"
@@ -33,19 +34,21 @@ class PoolRequests:
             accepted.busy()
         elif groups == context.pool and context.meta.pool.growths:
             accepted.answer()  # asked again: the answer to the first request was lost
-        elif refusal := self._refusal(groups):
+        elif refusal := self._refusal(groups, accepted.request.commit):
             accepted.refuse(refusal)
         elif isinstance(growth := self.nodes.heard.growth(groups), str):
             accepted.refuse(f"stan: {growth}", retry=True)
         else:
-            more = growth.groups - growth.before
+            more, growth.commit = growth.groups - growth.before, accepted.request.commit
             accepted.change_meta(lambda _result: {"changed": more}, grow_pool=growth)
 
-    def _refusal(self, groups: int) -> str:
+    def _refusal(self, groups: int, commit: int) -> str:
         """Why the metadata does not have so many groups; "" if it may."""
         meta, there = self.context.meta, self.context.pool
         if meta.level < SCALE:
             return POOL_LEVEL_TOO_LOW
+        if commit >= len(COMMITS):
+            return INVALID_ADMIN
         if groups > RAFT_GROUPS_MAX:
             return TOO_MANY_GROUPS
         if groups <= there:

@@ -19,7 +19,6 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import ALONE, go_quote
-from stan.protocol.placement import channel_group
 from stan.types import SECOND, ChannelUid, GroupId, Nanos
 
 
@@ -118,9 +117,10 @@ class Spreading:
         if not to and name in meta.channels.parted.by_part:
             return info.group  # its hash says nothing: parts are in groups one after the other
         if not to:
-            to = channel_group(name, context.pool_open)
+            commit = context.meta.commit_of(info.group)  # a channel stays what it is
+            to = context.hashed(name, commit, context.pool_open)
             sizes = [context.config.store.raft_groups, *(growth.groups for growth in meta.pool.growths)]
-            if to != info.group and info.group not in {channel_group(name, size) for size in sizes}:
+            if to != info.group and info.group not in {context.hashed(name, commit, size) for size in sizes}:
                 return info.group
         return info.group if to in info.left else to
 

@@ -38,6 +38,7 @@ class DeliveryPolicy:
     tier: str = ""  # the named position for which the channel's limits wait; "": for none
     tier_stretch: int = 4  # how many times its limits a channel keeps for that; 0: any number
     schema: int = OFF  # whether published messages are checked: OFF, KNOWN or VALID
+    commit: int = 0  # SYNCED or REPLICATED, of a channel that is made now
     compress: int = 0  # 1: the leader compresses batches that their publishers have not compressed
 
     def target_of(self, channel: bytes) -> bytes:

@@ -13,7 +13,7 @@ from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.parted import DOUBLED_ALREADY, UNKNOWN_PARTED, PartedChannels, doubling_refusal
 from stan.core.state.parted import refusal as parted_refusal
 from stan.core.state.policies import TOO_MANY, with_policy
-from stan.core.state.pool import POOL_CHANGED, with_growth, with_open_pool
+from stan.core.state.pool import POOL_CHANGED, commit_of, home, with_growth, with_open_pool
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS, go_quote
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
@@ -214,6 +214,14 @@ class MetaMachine:
     def pool(self) -> pb.GrownPool:
         """How the pool of groups has grown; empty while it has not, or the cluster is not founded."""
         return pb.GrownPool() if self.info is None else self.info.pool
+
+    def commit_of(self, group: GroupId) -> int:
+        """What an ack of the channels in a group means: SYNCED or REPLICATED (stan.policies)."""
+        return commit_of(self.pool, group)
+
+    def home(self, channel: bytes, commit: int, opened: int) -> GroupId:
+        """See `pool.home`."""
+        return home(self.pool, opened, commit, channel)
 
     @property
     def level(self) -> int:

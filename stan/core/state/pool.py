@@ -1,4 +1,5 @@
-"""The pool of groups of channels in the metadata: how many groups there are, and over how many names of channels are hashed.
+"""The pool of groups of channels in the metadata: how many groups there are, of which kind, and over how many names of channels
+are hashed. A group's kind is what an ack of a publish to its channels means (`commit`); the groups of the founding are `synced`.
 
     grow_pool: the new groups and who votes in them first ─► every node makes its directories ─► all have leaders ─► open_pool
 
@@ -8,7 +9,10 @@ group. Pure.
 
 from stan import level
 from stan.limits import RAFT_GROUPS_MAX
+from stan.policies import COMMITS, SYNCED
+from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
+from stan.types import GroupId
 
 POOL_LEVEL_TOO_LOW = (
     f"stan: a pool that grows needs level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "
@@ -40,6 +44,7 @@ def _is_sound(growth: pb.GrowPool) -> bool:
     """True if each new group has voters, and each of them a store."""
     return (
         growth.before < growth.groups <= RAFT_GROUPS_MAX
+        and growth.commit < len(COMMITS)
         and len(growth.voters) == growth.groups - growth.before
         and all(first.nodes and max(first.nodes) < len(growth.nodes) for first in growth.voters)
         and all(node.node and len(node.store) == STORE_BYTES for node in growth.nodes)
@@ -54,6 +59,26 @@ def with_open_pool(info: pb.ClusterInfo, groups: int) -> pb.ClusterInfo:
     opened.CopyFrom(info)
     opened.pool.open = groups
     return opened
+
+
+def commit_of(pool: pb.GrownPool, group: int) -> int:
+    """What an ack means of the channels in a group: SYNCED or REPLICATED."""
+    for growth in pool.growths:
+        if growth.before < group <= growth.groups:
+            return growth.commit
+    return SYNCED
+
+
+def home(pool: pb.GrownPool, opened: int, commit: int, channel: bytes) -> GroupId:
+    """The group of a channel of that kind by the hash of its name, over those of groups 1 to *opened* that are for such channels.
+    GroupId(0): there is none.
+
+    A kind's groups are numbered in the order in which they came, so that more of them take a part of the names, and no name goes
+    from one old group to another."""
+    if not any(growth.commit for growth in pool.growths):
+        return channel_group(channel, opened) if commit == SYNCED else GroupId(0)
+    groups = [group for group in range(1, opened + 1) if commit_of(pool, group) == commit]
+    return GroupId(groups[channel_group(channel, len(groups)) - 1]) if groups else GroupId(0)
 
 
 def first_voters(growth: pb.GrowPool) -> dict[int, tuple[str, ...]]:

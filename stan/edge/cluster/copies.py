@@ -19,6 +19,7 @@ from stan.edge.cluster.host import Done, Host
 from stan.edge.cluster.links import PeerLinks
 from stan.edge.storage.raft_files import Voters
 from stan.errors import NotNow
+from stan.policies import REPLICATED
 from stan.raft.configuration import decode
 from stan.raft.group import GroupPorts, RaftGroup
 from stan.types import GroupId, Nanos, RaftIndex
@@ -43,6 +44,9 @@ class GroupCopies:
         environment, storage = node.environment, node.storage
         member = storage.members[number]
         node.broker.step_loaded(number, storage.logs[number].last_index)
+        replicated = member.answers_unsynced or node.broker.view.meta.commit_of(number) == REPLICATED
+        if replicated:
+            member.mark_unsynced()
         group = node.groups[number] = RaftGroup(
             number,
             storage.node_id,
@@ -59,7 +63,7 @@ class GroupCopies:
                 self.links.mux.listens_since,
             ),
             applied=storage.applied[number][0],
-            sync=node.broker.view.config.store.sync,
+            sync="interval" if replicated else node.broker.view.config.store.sync,
             intact=member.intact,
             configured=member.voters.index,
         )

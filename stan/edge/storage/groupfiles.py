@@ -93,6 +93,7 @@ class GroupFiles:
             on_damage=on_damage if raft is not None else None,
             on_loss=on_loss,
             power_lost=self._directory.power_lost,
+            cuts_unsynced=raft is not None and raft.answers_unsynced(number),
             cipher=self._directory.log_cipher(number),
         )
         if raft is not None and not marked and not report.quarantined:

@@ -2,6 +2,7 @@
 
     raft/<n>/hard_state    term and vote (stan.raft.pysyncobj.hard_state)
     raft/<n>/voters.json   who votes in the group, once a voter was added or removed
+    raft/<n>/unsynced      entries were answered before they were synced, so that a loss of power may have taken them
     raft/<n>/damaged       the log of the group has lost entries, and nothing has brought them back since
 
 No transfer of a group touches it. Blocking; raises OSError, Damage, StartError.
@@ -19,6 +20,7 @@ from stan.types import GroupId
 
 _DAMAGED = "damaged"
 _VOTERS = "voters.json"
+_UNSYNCED = "unsynced"
 
 
 @dataclass(slots=True)
@@ -58,6 +60,17 @@ class RaftFiles:
         if not self.is_intact(number):
             self._files.unlink(f"{self._path(number)}/{_DAMAGED}")
             self._files.sync_directory(self._path(number))
+
+    def answers_unsynced(self, number: GroupId) -> bool:
+        """True if entries of the group may have been answered before they were synced."""
+        self._files.makedirs(self._path(number))
+        return _UNSYNCED in self._files.listdir(self._path(number))
+
+    def mark_unsynced(self, number: GroupId) -> None:
+        """Note durably that entries of the group are answered before they are synced: before the first one is."""
+        if not self.answers_unsynced(number):
+            text = b"entries are answered before they are synced\n"
+            write_durably(self._files, f"{self._path(number)}/{_UNSYNCED}", text)
 
     # --- members ----------------------------------------------------------------------------------------------------------
 
@@ -127,6 +140,15 @@ class StoredMember:
         """Note durably that the log has lost entries."""
         self._raft.mark_damaged(self._number)
         self.intact = False
+
+    def mark_unsynced(self) -> None:
+        """Note durably that entries of the group are answered before they are synced."""
+        self._raft.mark_unsynced(self._number)
+
+    @property
+    def answers_unsynced(self) -> bool:
+        """True if entries of the group may have been answered before they were synced."""
+        return self._raft.answers_unsynced(self._number)
 
     def read_mark(self) -> None:
         """Look again whether the log is marked as damaged."""

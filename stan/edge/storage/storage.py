@@ -40,6 +40,10 @@ REPLAY_BYTES = 4 * MiB
 
 BACKUP = "restore the directory from a backup"
 REMEDY = f"{BACKUP}, or start once with --file_truncate_bad_eof to go on without what is lost"
+POWER_LOST = (
+    "power was lost, which may have taken messages that were acked before they were synced: this node has no vote in the group "
+    "until it holds again what the others hold, or all nodes of the group vote"
+)
 NO_FILES = "the memory store keeps no files"
 
 Offload = Callable[[Callable[[], object]], Awaitable[object]]
@@ -167,7 +171,10 @@ class Storage:
     def _open_group(self, number: GroupId) -> None:
         raft = self._of_disk().raft
         if raft is not None:
-            self.members[number] = raft.open(number, self._note)
+            member = self.members[number] = raft.open(number, self._note)
+            if member.answers_unsynced and self._in_directory().power_lost:
+                self._note("WRN", f"group {number}: {POWER_LOST}")
+                member.hard_state.mark_entries_forgotten()  # before anything else is changed
         self._open_log(number)
         if raft is not None:
             self._expect_committed(number)

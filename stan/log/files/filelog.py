@@ -97,6 +97,7 @@ class FileLog(Visible):
         on_damage: Callable[[], None] | None = None,
         on_loss: Callable[[str], None] | None = None,
         power_lost: bool = True,
+        cuts_unsynced: bool = False,
         cipher: LogCipher | None = None,
     ) -> tuple[Self, RecoveryReport]:
         """Open the log in *directory*, made if need be; blocking. Nothing is indexed before commit().
@@ -115,6 +116,8 @@ class FileLog(Visible):
             on_loss: called with a text for the operator if entries were lost that had been written, before the evidence of the
                 loss is changed; an exception that it raises ends the opening.
             power_lost: power may have been lost since the log was last open: writes that no sync covered may be there in parts.
+            cuts_unsynced: after a loss of power a fault that no sync covered is an unfinished write, whatever follows it: for a
+                log of which nobody counts on more than what was synced.
             cipher: encrypts the record batches that are appended, and decrypts encrypted ones; without it they are in clear.
 
         Returns:
@@ -127,7 +130,7 @@ class FileLog(Visible):
         quarantine = Quarantine(
             files, str(directory), str(lost_found or directory.parent / "lost+found"), on_damage=on_damage
         )
-        identity = LogIdentity(group, store_id)
+        identity = LogIdentity(group, store_id, cuts_unsynced)
         recovery = Recovery(files, str(directory), quarantine, identity, on_loss, power_lost=power_lost)
         try:
             recovery.run()

@@ -70,10 +70,11 @@ class _Lost(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogIdentity:
-    """Whose log it is, as the header of each of its segments says."""
+    """Whose log it is, as the header of each of its segments says, and whether anybody counts on what was not synced."""
 
     group: GroupId
     store_id: bytes  # 16 bytes, the same in all files of a store
+    cuts_unsynced: bool = False  # see FileLog.open
 
     def header(self, first_index: RaftIndex, previous_term: Term) -> SegmentHeader:
         """The header of a new segment of this log."""
@@ -297,7 +298,8 @@ class Recovery:
         self.report.scanned_bytes += size
         survivor = scan.survivor() if scan.fault else None
         fault = scan.fault or ("wrong header" if header is None else "")
-        torn = following is None and survivor is None and self._is_torn(segment, scan, size)
+        cuts = self._power_lost and self._identity.cuts_unsynced
+        torn = following is None and (survivor is None or cuts) and self._is_torn(segment, scan, size)
         if fault and not (torn and (header is not None or not segment.entries)):
             self._set_aside(segment, descriptor, fault, writer, self._lost(segment, scan, survivor, following))
             return False

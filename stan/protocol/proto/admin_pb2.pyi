@@ -69,7 +69,7 @@ class ChannelsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ChannelStatus(_message.Message):
-    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "ttl", "compacted_until", "tombstones_until", "compact", "tier", "tier_next", "tier_kept", "tier_lost")
+    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "commit", "ttl", "compacted_until", "tombstones_until", "compact", "tier", "tier_next", "tier_kept", "tier_lost")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -87,6 +87,7 @@ class ChannelStatus(_message.Message):
     DELAYED_FIELD_NUMBER: _ClassVar[int]
     DELAY_FAULT_FIELD_NUMBER: _ClassVar[int]
     PINNED_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
     TTL_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_UNTIL_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +113,7 @@ class ChannelStatus(_message.Message):
     delayed: int
     delay_fault: bytes
     pinned: bool
+    commit: int
     ttl: int
     compacted_until: int
     tombstones_until: int
@@ -120,7 +122,7 @@ class ChannelStatus(_message.Message):
     tier_next: int
     tier_kept: int
     tier_lost: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_next: _Optional[int] = ..., tier_kept: _Optional[int] = ..., tier_lost: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., commit: _Optional[int] = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_next: _Optional[int] = ..., tier_kept: _Optional[int] = ..., tier_lost: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")
@@ -321,7 +323,7 @@ class CursorStatus(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., served_by: _Optional[bytes] = ..., exhausted: _Optional[int] = ..., counted_runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., delayed: _Optional[int] = ..., held_back: _Optional[int] = ..., rejected: _Optional[int] = ..., dead_letters: _Optional[int] = ..., dead_letter_channel: _Optional[bytes] = ..., dead_letter_fault: _Optional[bytes] = ..., pause_reason: _Optional[bytes] = ...) -> None: ...
 
 class DeliveryPolicy(_message.Message):
-    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema", "compress", "tier", "tier_stretch")
+    __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema", "compress", "tier", "tier_stretch", "commit")
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
     BACKOFF_FIELD_NUMBER: _ClassVar[int]
     MAX_HOLD_FIELD_NUMBER: _ClassVar[int]
@@ -342,6 +344,7 @@ class DeliveryPolicy(_message.Message):
     COMPRESS_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
     TIER_STRETCH_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
     max_deliver: int
     backoff: Backoff
     max_hold: int
@@ -362,7 +365,8 @@ class DeliveryPolicy(_message.Message):
     compress: int
     tier: bytes
     tier_stretch: int
-    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ..., schema: _Optional[int] = ..., compress: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_stretch: _Optional[int] = ...) -> None: ...
+    commit: int
+    def __init__(self, max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Backoff, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ..., schema: _Optional[int] = ..., compress: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_stretch: _Optional[int] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class Backoff(_message.Message):
     __slots__ = ("pauses",)
@@ -645,7 +649,7 @@ class NodePlace(_message.Message):
     def __init__(self, node: _Optional[str] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class GroupStatus(_message.Message):
-    __slots__ = ("group", "role", "leader", "term", "last_index", "committed", "applied", "voters", "trouble", "replicas", "state_hash", "hashed", "differs")
+    __slots__ = ("group", "role", "leader", "term", "last_index", "committed", "applied", "voters", "trouble", "replicas", "state_hash", "hashed", "differs", "commit")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -659,6 +663,7 @@ class GroupStatus(_message.Message):
     STATE_HASH_FIELD_NUMBER: _ClassVar[int]
     HASHED_FIELD_NUMBER: _ClassVar[int]
     DIFFERS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
     group: int
     role: str
     leader: str
@@ -672,7 +677,8 @@ class GroupStatus(_message.Message):
     state_hash: bytes
     hashed: int
     differs: str
-    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., last_index: _Optional[int] = ..., committed: _Optional[int] = ..., applied: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., trouble: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., state_hash: _Optional[bytes] = ..., hashed: _Optional[int] = ..., differs: _Optional[str] = ...) -> None: ...
+    commit: int
+    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., last_index: _Optional[int] = ..., committed: _Optional[int] = ..., applied: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., trouble: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., state_hash: _Optional[bytes] = ..., hashed: _Optional[int] = ..., differs: _Optional[str] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
     __slots__ = ("node", "match", "connected")
@@ -1081,12 +1087,14 @@ class PinChannelRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
 
 class GrowPoolRequest(_message.Message):
-    __slots__ = ("version", "groups")
+    __slots__ = ("version", "groups", "commit")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
     version: int
     groups: int
-    def __init__(self, version: _Optional[int] = ..., groups: _Optional[int] = ...) -> None: ...
+    commit: int
+    def __init__(self, version: _Optional[int] = ..., groups: _Optional[int] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class PauseMovesRequest(_message.Message):
     __slots__ = ("version", "paused")

@@ -221,18 +221,20 @@ class GrownPool(_message.Message):
     def __init__(self, groups: _Optional[int] = ..., open: _Optional[int] = ..., growths: _Optional[_Iterable[_Union[GrowPool, _Mapping]]] = ...) -> None: ...
 
 class GrowPool(_message.Message):
-    __slots__ = ("groups", "before", "nodes_version", "nodes", "voters")
+    __slots__ = ("groups", "before", "nodes_version", "nodes", "voters", "commit")
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     BEFORE_FIELD_NUMBER: _ClassVar[int]
     NODES_VERSION_FIELD_NUMBER: _ClassVar[int]
     NODES_FIELD_NUMBER: _ClassVar[int]
     VOTERS_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
     groups: int
     before: int
     nodes_version: int
     nodes: _containers.RepeatedCompositeFieldContainer[FoundingNode]
     voters: _containers.RepeatedCompositeFieldContainer[FirstVoters]
-    def __init__(self, groups: _Optional[int] = ..., before: _Optional[int] = ..., nodes_version: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[FoundingNode, _Mapping]]] = ..., voters: _Optional[_Iterable[_Union[FirstVoters, _Mapping]]] = ...) -> None: ...
+    commit: int
+    def __init__(self, groups: _Optional[int] = ..., before: _Optional[int] = ..., nodes_version: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[FoundingNode, _Mapping]]] = ..., voters: _Optional[_Iterable[_Union[FirstVoters, _Mapping]]] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class FoundingNode(_message.Message):
     __slots__ = ("node", "store")
@@ -367,7 +369,7 @@ class FirstSequence(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
 
 class Policy(_message.Message):
-    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema", "compress", "tier", "tier_stretch")
+    __slots__ = ("pattern", "name", "max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema", "commit", "compress", "tier", "tier_stretch")
     PATTERN_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     MAX_DELIVER_FIELD_NUMBER: _ClassVar[int]
@@ -387,6 +389,7 @@ class Policy(_message.Message):
     TOMBSTONE_MAX_FIELD_NUMBER: _ClassVar[int]
     FROM_REPLICA_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
     COMPRESS_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
     TIER_STRETCH_FIELD_NUMBER: _ClassVar[int]
@@ -409,10 +412,11 @@ class Policy(_message.Message):
     tombstone_max: int
     from_replica: bool
     schema: int
+    commit: int
     compress: int
     tier: bytes
     tier_stretch: int
-    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ..., schema: _Optional[int] = ..., compress: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_stretch: _Optional[int] = ...) -> None: ...
+    def __init__(self, pattern: _Optional[bytes] = ..., name: _Optional[bytes] = ..., max_deliver: _Optional[int] = ..., backoff: _Optional[_Union[Pauses, _Mapping]] = ..., max_hold: _Optional[int] = ..., adaptive_window: bool = ..., dead_letter: _Optional[bytes] = ..., dead_letter_rate: _Optional[int] = ..., failover: bool = ..., ordered_by_key: bool = ..., delay: _Optional[int] = ..., target: _Optional[bytes] = ..., max_late: _Optional[int] = ..., ttl: _Optional[int] = ..., compact: _Optional[int] = ..., min_age: _Optional[int] = ..., tombstone_max: _Optional[int] = ..., from_replica: bool = ..., schema: _Optional[int] = ..., commit: _Optional[int] = ..., compress: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_stretch: _Optional[int] = ...) -> None: ...
 
 class Pauses(_message.Message):
     __slots__ = ("pauses",)

@@ -15,6 +15,7 @@ from stan import limits
 from stan.alias import alias
 from stan.invariant import InvariantError
 from stan.raft.pysyncobj.compat import Peer
+from stan.raft.pysyncobj.hard_state import Amnesia
 from stan.raft.pysyncobj.host import RaftHost
 from stan.raft.pysyncobj.journal import GroupJournal
 from stan.raft.pysyncobj.library import Library, LibraryClock
@@ -24,28 +25,62 @@ from stan.raft.transport.codec import Message, Readmit, TimeoutNow, VoteAnswer, 
 from stan.types import SECOND, RaftIndex, Term
 
 
+class Votes:
+    """The votes of others for one member (S4), the *partial* ones apart: of voters that may have lost entries. Pure.
+
+    A majority of whole votes elects, as always. Partial ones elect only where all members vote: an entry that was committed may
+    be missing with each of those who are not whole, so a majority among them proves nothing, but all together have every entry
+    that is anywhere."""
+
+    def __init__(self) -> None:
+        self._whole: set[str] = set()
+        self._partial: set[str] = set()
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return len(self._whole) + len(self._partial)
+
+    def add(self, peer: str, *, partial: bool) -> bool:
+        """Add a vote; False if that voter's was counted before."""
+        if peer in self._whole or peer in self._partial:
+            return False
+        (self._partial if partial else self._whole).add(peer)
+        return True
+
+    def whole_majority(self, others: int, *, partial: bool) -> bool:
+        """True if, with the candidate's own vote, most votes of a group with so many *others* are there and whole."""
+        return 2 * (len(self._whole) + (not partial)) > others + 1
+
+    def elect(self, others: int, *, partial: bool) -> bool:
+        """True if, with the candidate's own vote, which may be *partial*, they elect it in a group with so many *others*."""
+        return self.count == others or self.whole_majority(others, partial=partial)
+
+
 class Candidacy:
     """What a member has gathered for its next election: the answers to its pre-vote, and the votes of its term (S4). Pure."""
 
     def __init__(self, clock: LibraryClock) -> None:
         self.by_transfer = False  # the leader asked for this member's newest election
         self._clock = clock
-        self._asked: tuple[Term, set[str]] | None = None  # term of the pre-vote and who would vote for this member
+        self.by_all = False  # the newest election was won by the votes of all, as too few of them were whole
+        self._asked: tuple[Term, Votes] | None = None  # term of the pre-vote and who would vote for this member
         self._won_at: float | None = None  # when it won a pre-vote, in seconds; it did not campaign yet
-        self._voters: set[str] = set()  # whose votes of the current term were counted
+        self._votes = Votes()  # of the current term
 
-    def ask(self, term: Term, me: str) -> None:
-        """A pre-vote for *term* begins; *me* would vote for itself."""
-        self._asked = (term, {me})
+    def ask(self, term: Term) -> None:
+        """A pre-vote for *term* begins."""
+        self._asked = (term, Votes())
 
-    def grant(self, term: Term, peer: str) -> None:
+    def grant(self, term: Term, peer: str, *, partial: bool) -> None:
         """A peer would vote for this member in *term*."""
         if self._asked is not None and self._asked[0] == term:
-            self._asked[1].add(peer)
+            self._asked[1].add(peer, partial=partial)
 
-    def wins_pre_vote(self, majority: int) -> bool:
-        """True, once, when *majority* members would vote for this one; from then on there is a win to take."""
-        if self._asked is None or len(self._asked[1]) < majority:
+    def wins_pre_vote(self, others: int, *, partial: bool) -> bool:
+        """True, once, when this member would be elected, whose own vote would be *partial*, in a group with so many *others*;
+        from then on there is a win to take."""
+        if self._asked is None or not self._asked[1].elect(others, partial=partial):
             return False
         self._asked = None
         self._won_at = self._clock.seconds
@@ -60,17 +95,18 @@ class Candidacy:
         """There is a leader: the pre-vote and a win are void."""
         self._asked = self._won_at = None
 
-    def count(self, peer: str) -> bool:
-        """Count a vote of the current term; False if that voter's was counted before."""
-        if peer in self._voters:
-            return False
-        self._voters.add(peer)
-        return True
+    def count(self, peer: str, others: int, *, partial: bool, own_partial: bool) -> int:
+        """Count a vote of the current term; returns how many votes elect this member, 0 as long as they do not."""
+        votes = self._votes
+        if not votes.add(peer, partial=partial) or not votes.elect(others, partial=own_partial):
+            return 0
+        self.by_all = not votes.whole_majority(others, partial=own_partial)
+        return votes.count
 
     def on_new_term(self) -> None:
         """A later term begins: nothing gathered so far is of use in it."""
         self.withdraw()
-        self._voters = set()
+        self._votes, self.by_all = Votes(), False
 
 
 class Election:
@@ -96,12 +132,17 @@ class Election:
         self._clock = clock
 
     is_amnesiac: bool = alias("_journal.hard_state.amnesiac")
-    """True if this member does not know all that it may have promised, so that neither its votes nor its answers count."""
+    """True if this member does not know all that it may have promised, so that its answers do not count, and its votes do only if
+    all it may have forgotten are entries, and all others vote, too."""
 
     @property
     def votes(self) -> bool:
         """True if this member votes and counts for a majority, as far as it knows."""
         return self._members.is_voter and not self.is_amnesiac
+
+    @property
+    def _knows_votes(self) -> bool:
+        return self._journal.hard_state.amnesia is not Amnesia.ALL
 
     def leader_gone(self) -> None:
         """There is no leader, or it is silent: campaign as soon as others can have lost their belief in it, too."""
@@ -121,7 +162,7 @@ class Election:
 
     def on_vote_request(self, node: Peer, message: VoteRequest) -> None:
         """A candidate asks for a vote, or before its election whether it would get it."""
-        if self.is_amnesiac:
+        if not self._knows_votes:
             return
         if message.transfer:
             self._patience.excuse(message.term)  # the leader itself wanted it
@@ -135,7 +176,8 @@ class Election:
                 and not self._believes()
                 and (message.last_term, message.last_index) >= (log.last_term, log.last_index)
             )
-            self._host.send(node.id, VoteAnswer(message.term if granted else term, pre=True, granted=granted))
+            answer = VoteAnswer(message.term if granted else term, pre=True, granted=granted, partial=self.is_amnesiac)
+            self._host.send(node.id, answer)
         elif message.transfer or not self._believes():
             self._library.handle(
                 node,
@@ -161,20 +203,34 @@ class Election:
         that meet here are of one configuration or of two that differ by one voter. So observers become whole in the same way, and
         count from the moment of their promotion. Less is not enough: acknowledgements of an amnesiac member could commit for a
         leader of the past, which it does not know for one; and a commit index says nothing of what is being committed by
-        acknowledgements of the earlier life."""
-        term = self._library.term
+        acknowledgements of the earlier life.
+
+        Entry 0: the leader was elected by the votes of all, this member's in this life among them. Then nobody can commit
+        anything in an earlier term any more, all that was committed and is left anywhere is in the leader's log, and the leader
+        has counted nothing of this member. A member that has forgotten its votes cannot know that its vote was one of these."""
+        term, hard_state = self._library.term, self._journal.hard_state
         if not self.is_amnesiac or message.term != term or message.index > equal:
             return
-        if self._journal.hard_state.voted_for is None:
+        if not message.index and not (self._knows_votes and hard_state.voted_for == node.id):
+            return
+        if hard_state.voted_for is None:
             self._library.vote(node.id)
-        self._journal.hard_state.mark_readmitted()
+        hard_state.mark_readmitted()
+
+    def on_elected(self) -> None:
+        """This member leads: a majority of whole members has voted for it, or all have. Either have all entries that were
+        committed in earlier terms, as far as they are left, in none of which anything can be committed any more: so whatever this
+        member had forgotten is in its log, or is gone for good."""
+        if self.is_amnesiac:
+            self._journal.hard_state.mark_readmitted()
 
     # --- candidate ----------------------------------------------------------------------------------------------------------
 
     @property
     def _campaigns(self) -> bool:
         return (
-            self.votes
+            self._members.is_voter
+            and self._knows_votes
             and not self.votes_for_others_only
             and self._host.may_campaign(self._library.commit, met_leader=self.contact.met)
         )
@@ -187,10 +243,13 @@ class Election:
                 self._library.adopt(message.term)
         elif message.pre:
             if message.term == term + 1:
-                self.candidacy.grant(message.term, node.id)
+                self.candidacy.grant(message.term, node.id, partial=message.partial)
                 self._count_asked()
-        elif message.term == term and self._library.is_candidate and self.candidacy.count(node.id):
-            self._library.handle(node, {"type": "response_vote", "term": message.term})
+        elif message.term == term and self._library.is_candidate:
+            others, mine = len(self._members.others), self.is_amnesiac
+            for _ in range(self.candidacy.count(node.id, others, partial=message.partial, own_partial=mine)):
+                if self._library.is_candidate:
+                    self._library.handle(node, {"type": "response_vote", "term": message.term})
 
     def on_timeout_now(self, node: Peer, message: TimeoutNow) -> None:
         """Campaign at once or not at all: whatever this member answers later in this term tells the leader that it does not."""
@@ -232,14 +291,14 @@ class Election:
     def _ask(self) -> None:
         """Begin a pre-vote."""
         term, log = Term(self._library.term + 1), self._journal.log
-        self.candidacy.ask(term, self._members.me)
+        self.candidacy.ask(term)
         question = VoteRequest(term, log.last_index, log.last_term, pre=True, transfer=False)
         for peer in self._members.others:
             self._host.send(peer, question)
         self._count_asked()
 
     def _count_asked(self) -> None:
-        if self.candidacy.wins_pre_vote(self._members.majority):
+        if self.candidacy.wins_pre_vote(len(self._members.others), partial=self.is_amnesiac):
             self._library.election_deadline = float("-inf")
 
     def _takes_its_chance(self) -> bool:
@@ -269,7 +328,7 @@ class Election:
                     transfer=self.candidacy.by_transfer,
                 )
             case "response_vote":
-                sent = VoteAnswer(message["term"], pre=False, granted=True)
+                sent = VoteAnswer(message["term"], pre=False, granted=True, partial=self.is_amnesiac)
             case "timeout_now":
                 sent = TimeoutNow(message["term"])
             case kind:

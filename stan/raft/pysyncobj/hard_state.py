@@ -6,7 +6,8 @@ number counts:
     slot   magic u32 | version u32 | number u64 | term u64 | commit u64 | length u32 | amnesiac u8 | voted for | CRC-32 u32
 
 A new file is amnesiac: a member of the same name may have voted and acknowledged entries before. Version 1, which is still read,
-has no such byte, and no member is amnesiac.
+has no such byte, and no member is amnesiac. A member that knows its votes, and may have lost entries that it had acknowledged
+before they were synced, has forgotten entries only; for earlier versions of the program it has forgotten all.
 
 Promises: `save` returns only after term and vote are on stable storage; a crash at any point leaves the old pair or the new one.
 Only the commit hint may lag or be lost. Never overwrites the slot that was synced last, so a torn write of the hint loses neither
@@ -15,6 +16,7 @@ term nor vote. Never replaces a damaged file: the caller has to put it aside fir
 
 import zlib
 from contextlib import suppress
+from enum import IntEnum
 from struct import Struct
 from typing import Self
 
@@ -24,10 +26,20 @@ from stan.invariant import invariant
 from stan.log.files.disk import Files
 from stan.types import RaftIndex, Term
 
+
+class Amnesia(IntEnum):
+    """What a member may have promised and does not know of; written to disk."""
+
+    NONE = 0
+    ALL = 1  # votes and entries
+    ENTRIES = 2  # entries that it acknowledged before they were durable
+
+
 _MAGIC = 0x54524148
 _VERSION = 2
 _SLOT = Struct("<IIQQQI")
 _AMNESIAC = Struct("<B")
+_KINDS = frozenset(map(int, Amnesia))
 _CRC = Struct("<I")
 _SLOT_BYTES = 4096
 """Distance of the two slots in the file: a page, so that no write touches both."""
@@ -43,7 +55,7 @@ class HardState:
         self.term = Term(0)
         self.voted_for: str | None = None
         self.commit_hint = RaftIndex(0)
-        self.amnesiac = False
+        self.amnesia = Amnesia.NONE
         self._files = files
         self._path = path
         self._descriptor = descriptor
@@ -77,24 +89,34 @@ class HardState:
             raise StartError(f"{path}: {error}") from error
         return state
 
+    @property
+    def amnesiac(self) -> bool:
+        """True if this member does not know all that it may have promised."""
+        return self.amnesia is not Amnesia.NONE
+
     def save(self, term: Term, voted_for: str | None) -> None:
         """Make term and vote durable.
 
         Raises:
             Frozen: the disk refused; no message that shows this term or vote may leave, now or later.
         """
-        self._save(term, voted_for, amnesiac=self.amnesiac)
+        self._save(term, voted_for, self.amnesia)
 
     def mark_readmitted(self) -> None:
         """Note durably that this member is not amnesiac (any more): its votes and answers count. Raises Frozen."""
-        self._save(self.term, self.voted_for, amnesiac=False)
+        self._save(self.term, self.voted_for, Amnesia.NONE)
 
     def mark_amnesiac(self) -> None:
         """Note durably that this member is amnesiac: entries that it acknowledged may be gone. Raises Frozen."""
-        self._save(self.term, self.voted_for, amnesiac=True)
+        self._save(self.term, self.voted_for, Amnesia.ALL)
 
-    def _save(self, term: Term, voted_for: str | None, *, amnesiac: bool) -> None:
-        if (term, voted_for, amnesiac) == (self.term, self.voted_for, self.amnesiac):
+    def mark_entries_forgotten(self) -> None:
+        """Note durably that entries which this member acknowledged before they were durable may be gone. Raises Frozen."""
+        if not self.amnesiac:
+            self._save(self.term, self.voted_for, Amnesia.ENTRIES)
+
+    def _save(self, term: Term, voted_for: str | None, amnesia: Amnesia) -> None:
+        if (term, voted_for, amnesia) == (self.term, self.voted_for, self.amnesia):
             return
         invariant(term >= self.term, "R1: terms never go back", term=term, had=self.term)
         invariant(
@@ -104,13 +126,13 @@ class HardState:
             voted_for=voted_for,
             had=self.voted_for,
         )
-        slot = self._write(term, voted_for, amnesiac=amnesiac)
+        slot = self._write(term, voted_for, amnesia)
         try:
             self._files.fdatasync(self._descriptor)
         except OSError as error:
             raise self._freeze(error) from error
         self._synced_slot = slot
-        self.term, self.voted_for, self.amnesiac = term, voted_for, amnesiac
+        self.term, self.voted_for, self.amnesia = term, voted_for, amnesia
 
     def hint(self, commit: RaftIndex) -> None:
         """Raise the commit hint in memory; `write_hint` or the next `save` writes it."""
@@ -120,31 +142,31 @@ class HardState:
         """Lower the commit hint to *commit*, the end of a log that a loss of power has cut; else a later start finds damage."""
         self.commit_hint = commit
         with suppress(OSError):
-            self._put(self.term, self.voted_for, amnesiac=self.amnesiac)
+            self._put(self.term, self.voted_for, self.amnesia)
 
     def write_hint(self) -> None:
         """Write the commit hint, if it has moved, without a sync. A failure is ignored: it costs only the hint."""
         if self.commit_hint > self._hint_written and not self._frozen:
             with suppress(OSError):
-                self._put(self.term, self.voted_for, amnesiac=self.amnesiac)
+                self._put(self.term, self.voted_for, self.amnesia)
 
     def close(self) -> None:
         """Close the file."""
         self._files.close(self._descriptor)
 
-    def _write(self, term: Term, voted_for: str | None, *, amnesiac: bool) -> int:
+    def _write(self, term: Term, voted_for: str | None, amnesia: Amnesia) -> int:
         """Write the slot that is not the synced one; returns its number (0 or 1). Raises Frozen."""
         if self._frozen:
             raise Frozen(self._frozen)
         try:
-            return self._put(term, voted_for, amnesiac=amnesiac)
+            return self._put(term, voted_for, amnesia)
         except OSError as error:
             raise self._freeze(error) from error
 
-    def _put(self, term: Term, voted_for: str | None, *, amnesiac: bool) -> int:
+    def _put(self, term: Term, voted_for: str | None, amnesia: Amnesia) -> int:
         """Write a slot; raises OSError, and then that slot may be torn."""
         slot = 1 - self._synced_slot
-        data = _encode(self._number + 1, term, self.commit_hint, voted_for, amnesiac=amnesiac)
+        data = _encode(self._number + 1, term, self.commit_hint, voted_for, amnesia)
         self._files.pwritev(self._descriptor, [data], slot * _SLOT_BYTES)
         self._number += 1
         self._hint_written = self.commit_hint
@@ -158,7 +180,7 @@ class HardState:
                 found.append((*decoded, slot))
         if not found:
             raise Damage(f"{self._path} is damaged: neither of its two slots is right")
-        self._number, self.term, self.commit_hint, self.voted_for, self.amnesiac, self._synced_slot = max(
+        self._number, self.term, self.commit_hint, self.voted_for, self.amnesia, self._synced_slot = max(
             found, key=lambda item: item[0]
         )
         self._hint_written = self.commit_hint
@@ -172,7 +194,7 @@ def _create(files: Files, directory: str, path: str) -> None:
     """Make the file: written and synced under another name first, so a file of the right name always has a right slot."""
     descriptor = files.create(path + _NEW)
     try:
-        first = _encode(1, Term(0), RaftIndex(0), None, amnesiac=True)
+        first = _encode(1, Term(0), RaftIndex(0), None, Amnesia.ALL)
         files.pwritev(
             descriptor, [first + bytes(2 * _SLOT_BYTES - len(first))], 0
         )  # both pages: later writes need no room
@@ -183,14 +205,14 @@ def _create(files: Files, directory: str, path: str) -> None:
     files.sync_directory(directory)
 
 
-def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None, *, amnesiac: bool) -> bytes:
+def _encode(number: int, term: Term, commit: RaftIndex, voted_for: str | None, amnesia: Amnesia) -> bytes:
     name = (voted_for or "").encode()
     invariant(len(name) <= limits.NODE_NAME_BYTES_MAX, "names of nodes are bounded", name=name)
-    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name)) + _AMNESIAC.pack(amnesiac) + name
+    data = _SLOT.pack(_MAGIC, _VERSION, number, term, commit, len(name)) + _AMNESIAC.pack(amnesia) + name
     return data + _CRC.pack(zlib.crc32(data))
 
 
-def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, bool] | None:
+def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, Amnesia] | None:
     """Number, term, commit hint, vote and amnesia of a slot; None if the slot is torn, damaged or of an unknown version."""
     if len(data) < _SLOT.size:
         return None
@@ -203,5 +225,6 @@ def _decode(data: bytes) -> tuple[int, Term, RaftIndex, str | None, bool] | None
         return None
     if _CRC.unpack_from(data, end)[0] != zlib.crc32(data[:end]):
         return None
-    amnesiac = version > 1 and bool(data[_SLOT.size])
-    return number, Term(term), RaftIndex(commit), data[start:end].decode() or None, amnesiac
+    told = data[_SLOT.size] if version > 1 else Amnesia.NONE
+    amnesia = Amnesia(told) if told in _KINDS else Amnesia.ALL
+    return number, Term(term), RaftIndex(commit), data[start:end].decode() or None, amnesia

@@ -15,6 +15,7 @@ from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.pysyncobj.compat import Peer
+from stan.raft.pysyncobj.election import Candidacy
 from stan.raft.pysyncobj.host import RaftHost
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.lazy_followers import LazyFollowers
@@ -41,6 +42,7 @@ class Leader:
         host: RaftHost,
         patience: Patience,
         clock: LibraryClock,
+        candidacy: Candidacy,
     ) -> None:
         self.progress: dict[Peer, Progress] = {}  # of each follower and observer; empty unless this member leads
         self.heartbeat_due = False
@@ -52,6 +54,7 @@ class Leader:
         self._host = host
         self._patience = patience
         self._clock = clock
+        self._candidacy = candidacy
 
     # --- turns --------------------------------------------------------------------------------------------------------------
 
@@ -180,6 +183,7 @@ class Leader:
                 )
             progress.held = progress.acked = RaftIndex(message.next_index - 1)
         progress.counts, progress.amnesiac = message.counts, not message.counts
+        progress.has_counted = progress.has_counted or message.counts
         self._count(node, progress)
         if not progress.counts:
             return
@@ -240,6 +244,10 @@ class Leader:
     def _readmit(self) -> None:
         """Make the entry with which amnesiac members are whole, and tell those that hold it (see `Election.on_readmit`)."""
         amnesiac = [(node, progress) for node, progress in self._up() if progress.amnesiac]
+        if self._candidacy.by_all:
+            for node, progress in amnesiac:
+                if not progress.has_counted:
+                    self._host.send(node.id, Readmit(self._library.term, RaftIndex(0)))
         if any(progress.readmit_index is None for _, progress in amnesiac):
             try:
                 self.append([Command(Kind.NOOP, b"")])

@@ -102,6 +102,7 @@ class Progress:
     held: RaftIndex = field(default=RaftIndex(0))  # newest entry that it had acknowledged before the link began
     counts: bool = False  # by its newest answer since the link began, it is not amnesiac: its acknowledgements count
     amnesiac: bool = False  # by its newest answer since the link began, it is; both are False without an answer
+    has_counted: bool = False  # an answer of it has counted in this leadership
     readmit_index: RaftIndex | None = None  # entry made since the link began: who holds it is readmitted
     needs_snapshot: bool = False  # it needs entries that the log no longer has
     appends: SentAppends = field(default_factory=SentAppends)

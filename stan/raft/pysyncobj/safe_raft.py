@@ -60,7 +60,9 @@ class SafeRaft:
         self.library = Library(Peer(me), list(self.members.others.values()), clock, journal, self)
         self.election = Election(self.members, self.library, journal, host, self.patience, clock)
         self.as_follower = Follower(me, self.library, journal, host, self.election, clock)
-        self.as_leader = Leader(self.members, self.library, journal, host, self.patience, clock)
+        self.as_leader = Leader(
+            self.members, self.library, journal, host, self.patience, clock, self.election.candidacy
+        )
         self._host = host
         self._clock = clock
 
@@ -195,6 +197,8 @@ class SafeRaft:
             except DiskFull as error:
                 self._host.note(str(error))
                 self.library.step_down()
+        if self.library.is_leader and self.election.is_amnesiac:
+            self.election.on_elected()
         commit = min(self.library.commit, journal.end)
         if commit > journal.hard_state.commit_hint:
             journal.hard_state.hint(commit)

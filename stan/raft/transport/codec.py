@@ -68,6 +68,9 @@ class VoteAnswer(NamedTuple):
     term: Term  # of the request; the voter's own if it refuses
     pre: bool  # the answer is to a pre-vote
     granted: bool
+    partial: bool = (
+        False  # by a voter that may have lost entries which it had acknowledged: it elects only with all others
+    )
 
 
 class TimeoutNow(NamedTuple):
@@ -116,8 +119,8 @@ def encode(group: GroupId, message: Message) -> list[bytes]:
             kind, parts = _APPEND_ANSWER, [_ANSWER.pack(term, seq, next_index, success | reset << 1 | counts << 2)]
         case VoteRequest(term, last_index, last_term, pre, transfer):
             kind, parts = _VOTE_REQUEST, [_VOTE.pack(term, last_index, last_term, pre | transfer << 1)]
-        case VoteAnswer(term, pre, granted):
-            kind, parts = _VOTE_ANSWER, [_VOTED.pack(term, pre | granted << 1)]
+        case VoteAnswer(term, pre, granted, partial):
+            kind, parts = _VOTE_ANSWER, [_VOTED.pack(term, pre | granted << 1 | partial << 2)]
         case TimeoutNow(term):
             kind, parts = _TIMEOUT_NOW, [_NOW.pack(term)]
         case Readmit(term, index):
@@ -221,8 +224,8 @@ def decode_one(kind: int, view: memoryview) -> Message:
         return VoteRequest(Term(term), RaftIndex(last_index), Term(last_term), bool(flags & 1), bool(flags & 2))
     if kind == _VOTE_ANSWER:
         term, flags = _fields(_VOTED, view)
-        _check_flags(flags)
-        return VoteAnswer(Term(term), bool(flags & 1), bool(flags & 2))
+        _check_flags(flags, _FLAGS_OF_ANSWER)
+        return VoteAnswer(Term(term), bool(flags & 1), bool(flags & 2), bool(flags & 4))
     if kind == _TIMEOUT_NOW:
         return TimeoutNow(Term(_fields(_NOW, view)[0]))
     if kind == _VOUCHED:

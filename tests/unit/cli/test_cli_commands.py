@@ -308,7 +308,7 @@ def test_the_pool_of_groups_grows(servers):
     shown = stan("cluster", "grow", "--groups", "16", "--yes")
     assert "Makes 8 new groups" in shown.output
     assert "There are 16 groups" in shown.stdout
-    assert servers.admin.asked == [("grow_pool", 16)]
+    assert servers.admin.asked == [("grow_pool", 16, 0)]
     told.answers[0].pool_groups = 32
     told.answers[0].groups.add(group=20, role="candidate")
     assert not leaderless(groups_of(told)), "a new group may wait for a leader"

@@ -9,8 +9,9 @@ from stan.core.admin.pool_requests import NOT_MORE, TOO_MANY_GROUPS
 from stan.core.clients.nodes import HeardNodes
 from stan.core.state.meta import MetaMachine
 from stan.core.state.pool import POOL_CHANGED, POOL_GROWS, POOL_LEVEL_TOO_LOW, first_voters
-from stan.errors import ALONE
+from stan.errors import ALONE, INVALID_ADMIN
 from stan.limits import RAFT_GROUPS_MAX
+from stan.policies import REPLICATED, SYNCED
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
@@ -160,3 +161,70 @@ def test_a_pool_outlives_a_restart_and_a_transfer(node) -> None:
     again.restore(pb.Snapshot.FromString(snapshot.SerializeToString()))
     assert again.pool == node.broker.context.meta.pool
     assert again.pool.groups == MORE
+
+
+# --- kinds of groups ---------------------------------------------------------------------------------------------------
+
+
+def replicated(node, **more):
+    """A pool of which groups 3 to 5 are for channels whose acks do not wait for disks."""
+    node.feed_meta(set_policy=pb.Policy(pattern=b"fast.>", commit=REPLICATED))
+    node.feed_meta(grow_pool=growth(commit=REPLICATED, **more))
+    node.feed_meta(open_pool=MORE)
+
+
+def test_a_channel_is_made_in_a_group_of_the_kind_that_its_policy_says(node) -> None:
+    view = node.broker.view
+    before = {name: view.group_number(name) for name in (b"a%d" % at for at in range(50))}
+    replicated(node)
+    assert {name: view.group_number(name) for name in before} == before, "names of other channels stay where they are"
+    fast = {view.group_number(b"fast.%d" % at) for at in range(50)}
+    assert fast == {3, 4, 5}
+    assert [view.meta.commit_of(group) for group in range(MORE + 1)] == [SYNCED] * 3 + [REPLICATED] * 3
+
+
+def test_more_groups_of_a_kind_take_a_part_of_its_names_only(node) -> None:
+    view = node.broker.view
+    replicated(node)
+    names = [b"fast.%d" % at for at in range(99)] + [b"a%d" % at for at in range(99)]
+    before = {name: view.group_number(name) for name in names}
+    node.feed_meta(grow_pool=growth(8, MORE))
+    node.feed_meta(open_pool=8)
+    now = {name: view.group_number(name) for name in names}
+    assert all(now[name] == before[name] for name in names[:99])
+    moved = {now[name] for name in names[99:] if now[name] != before[name]}
+    assert moved == {6, 7, 8}
+
+
+def test_without_groups_for_it_a_channel_promises_more_than_was_asked_for(node) -> None:
+    node.feed_meta(set_policy=pb.Policy(pattern=b"fast.>", commit=REPLICATED))
+    assert node.broker.view.group_number(b"fast.a") == channel_group(b"fast.a", GROUPS)
+
+
+def test_a_channel_that_exists_stays_what_it_is(node) -> None:
+    node.feed_channel("fast.old", 1)
+    replicated(node)
+    assert node.broker.view.group_number(b"fast.old") == 1
+    assert node.broker.view.channels_to_move == 0
+
+
+@pytest.mark.parametrize(("channel", "group", "kind"), [("a", 3, "replicated"), ("fast.a", 1, "synced")])
+def test_a_channel_is_not_pinned_to_a_group_of_another_kind(node, channel, group, kind) -> None:
+    replicated(node)
+    node.lead(0)
+    request = admin.PinChannelRequest(version=1, channel=channel.encode(), group=group)
+    answer = node.ask("_STAN.x.test-cluster.admin.pin_channel", request, admin.ChangeResponse)
+    assert f"group {group} is for channels with commit {kind}" in answer.error.decode()
+
+
+def test_a_kind_that_there_is_not_is_refused(node) -> None:
+    node.lead(0)
+    answer = node.ask(REQUEST, admin.GrowPoolRequest(version=1, groups=MORE, commit=7), admin.ChangeResponse)
+    assert answer.error.decode() == INVALID_ADMIN
+    assert node.broker.context.meta.apply(pb.MetaChange(grow_pool=growth(commit=7)), 90).error == POOL_CHANGED
+
+
+def test_a_growth_is_of_the_kind_that_was_asked_for(node) -> None:
+    node.lead(0)
+    node.ask(REQUEST, admin.GrowPoolRequest(version=1, groups=MORE, commit=REPLICATED), admin.ChangeResponse)
+    assert node.broker.view.meta.commit_of(MORE) == REPLICATED
