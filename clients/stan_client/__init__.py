@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from stan_client.reading.table import Table
     from stan_client.requests.admin import Admin, which
     from stan_client.requests.requests import BatchAck, ChannelInfo, Committed, Cursor, part_names
-    from stan_client.subscribing.subscription import Subscription
+    from stan_client.subscribing.parted import PartedSubscription, Subscription
 
 __all__ = [
     "Admin",
@@ -107,6 +107,7 @@ __all__ = [
     "NotSentError",
     "NotSupportedError",
     "OutcomeUnknownError",
+    "PartedSubscription",
     "PingFailureError",
     "PingOptionsError",
     "Position",
@@ -154,6 +155,7 @@ _WHERE = {
     "Direct": "reading.direct",
     "Fetched": "reading.fetching",
     "Message": "messages.messages",
+    "PartedSubscription": "subscribing.parted",
     "Subscription": "subscribing.subscription",
     "Table": "reading.table",
 }

@@ -47,7 +47,7 @@ from stan_client.publishing import (
     PublishManyResult,
 )
 from stan_client.reading.connected import Connected
-from stan_client.subscribing.subscription import Subscription
+from stan_client.subscribing.parted import PartedSubscription, Subscription
 from stan_client.transport.connection import (
     CONNECT_FAILURES,
     BorrowedLink,
@@ -681,6 +681,53 @@ class Client(Connected):
             raise SubscribeRequestTimeoutError from None
         await subscription.make(session, left_s(until))
         self._subscriptions.append(subscription)
+        return subscription
+
+    async def subscribe_parts(
+        self,
+        channel: str,
+        callback: Callback | None = None,
+        *,
+        queue: str = "",
+        durable: str = "",
+        start: Start | None = None,
+        max_in_flight: int = 1024,
+        ack_wait_s: int = 30,
+        manual_acks: bool = False,
+        on_error: OnError = "wait",
+    ) -> PartedSubscription:
+        """Subscribe to all parts of a channel that has parts, as one; iterate over the result, or give a callback.
+
+        Arguments as of subscribe(); *max_in_flight* is of each part. The messages of a key come in order, in a queue group if
+        each part has one member or the policy `order: key`. Over a doubling of the parts a durable or queue group needs the
+        right `admin_read` on the channel, as its position in the old parts is looked at.
+
+        Raises:
+            ServerError: refused, or the channel has no parts. Else as of subscribe().
+        """
+        options = SubscriptionOptions(
+            queue=queue,
+            durable=durable,
+            start=start or new_only(),
+            max_in_flight=max_in_flight,
+            manual_acks=manual_acks,
+        )
+
+        async def make(part: str, take: Callback, begin: Start) -> Subscription:
+            return await self.subscribe(
+                part,
+                take,
+                queue=queue,
+                durable=durable,
+                start=begin,
+                max_in_flight=max_in_flight,
+                ack_wait_s=ack_wait_s,
+                manual_acks=manual_acks,
+                on_error=on_error,
+            )
+
+        subscription = PartedSubscription(self, channel, callback, options, make)
+        await subscription.open()
         return subscription
 
     def _in_chain(self, callback: Callback) -> Callback:

@@ -8,6 +8,7 @@ import stan_client
 from stan_client.reading.direct import Direct
 
 from stan.protocol.parted import part_of
+from tests.integration.test_cli_pubsub import stan
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer
 
@@ -109,5 +110,57 @@ async def test_parts_are_doubled_under_load_while_leaders_are_killed(cluster) ->
         assert sum(len(set(channels)) > 1 for channels in seen.values()) <= LANES * 3, "but what was published again"
 
 
+async def test_one_subscription_of_all_parts_has_each_key_in_order_over_a_doubling(cluster) -> None:
+    async with (
+        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
+        await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url) as client,
+    ):
+        await direct.admin.create_parts("orders", 2)
+        for number in range(MESSAGES):
+            if number == MESSAGES // 2:
+                await direct.admin.double_parts("orders", 2)
+            await client.publish("orders", b"%d" % number, key=f"k{number % KEYS}")
+        begins = {"durable": "ledger", "start": stan_client.everything()}
+        seen = defaultdict(list)
+        async with await client.subscribe_parts("orders", **begins) as subscription:
+            for _ in range(MESSAGES // 4):  # it goes on where it was
+                message = await subscription.next(timeout_s=30)
+                seen[message.key].append(int(message.data))
+        async with await client.subscribe_parts("orders", **begins) as subscription:
+            while sum(map(len, seen.values())) < MESSAGES:
+                message = await subscription.next(timeout_s=30)
+                number = int(message.data)
+                assert number not in seen[message.key], "a durable has each message once"
+                seen[message.key].append(number)
+            assert sorted(subscription.parts) == [0, 1, 2, 3]
+            await subscription.unsubscribe()
+        assert {int(key[1:]): numbers for key, numbers in seen.items()} == {
+            at: list(range(at, MESSAGES, KEYS)) for at in range(KEYS)
+        }
+        with pytest.raises(stan_client.ServerError, match="has no parts"):
+            await client.subscribe_parts("sales")
+
+
 LANES = 5
 """Messages that are under way at once."""
+
+
+async def test_the_command_line_and_consumer_groups_read_all_parts(cluster) -> None:
+    async with (
+        Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct,
+        await stan_client.connect(cluster.cluster_id, "me", servers=cluster.url) as client,
+    ):
+        await direct.admin.create_parts("orders", 3)
+        for number in range(KEYS):
+            await client.publish("orders", b"%d" % number, key=f"k{number}")
+        flags = ("-s", cluster.url, "-c", cluster.cluster_id, "orders", "--from", "first", "--count", str(KEYS))
+        code, told, complaint = await stan("sub", *flags)
+        assert code == 0, complaint
+        assert sorted(map(int, told.split())) == list(range(KEYS))
+        seen = set()
+        async with stan_client.GroupConsumer(direct, "orders.*", group="ledger") as consumer:
+            async for batch in consumer:
+                seen |= {int(message.data) for message in batch.messages()}
+                await batch.commit()
+                if len(seen) == KEYS:
+                    break

@@ -32,6 +32,7 @@ from stan.cli.support.common import (
 )
 from stan.cli.support.options import injected
 from stan.cli.support.proto_json import message_document
+from stan.errors import HAS_PARTS
 from stan.protocol.compaction import DELETE_HEADER
 from stan.types import SECOND
 from stan.units import duration_ns, number
@@ -361,22 +362,36 @@ async def _listen(target: Target, job: Listening) -> int:
     stop_on_signals(stop)
     async with target.connect("sub") as client:
         end = await _last_sequence(client, job) if job.until_end else 0
-        subscription = await client.subscribe(
-            job.channel,
-            queue=job.queue,
-            durable=job.durable,
-            start=job.start,
-            max_in_flight=job.in_flight,
-            ack_wait_s=job.ack_wait_s,
-            manual_acks=True,  # acked below, once written
-            replica=job.replica,
-        )
+        subscription = await _subscribed(client, job)
         try:
             await _show(subscription, job, stop, end)
         finally:
             sys.stdout.flush()
             await (subscription.unsubscribe() if job.unsubscribe else subscription.close())
     return 0
+
+
+async def _subscribed(
+    client: stan_client.Client, job: Listening
+) -> stan_client.Subscription | stan_client.PartedSubscription:
+    """The subscription, of all parts if the channel has parts. Its messages are acked once they are written."""
+    wanted: dict[str, Any] = {
+        "queue": job.queue,
+        "durable": job.durable,
+        "start": job.start,
+        "max_in_flight": job.in_flight,
+        "ack_wait_s": job.ack_wait_s,
+        "manual_acks": True,
+    }
+    try:
+        return await client.subscribe(job.channel, replica=job.replica, **wanted)
+    except stan_client.ServerError as error:
+        if not str(error).startswith(_HAS_PARTS):
+            raise
+    return await client.subscribe_parts(job.channel, **wanted)
+
+
+_HAS_PARTS: Final = HAS_PARTS.partition("{")[0]
 
 
 async def _last_sequence(client: stan_client.Client, job: Listening) -> int:
@@ -390,7 +405,12 @@ async def _last_sequence(client: stan_client.Client, job: Listening) -> int:
         await probe.close()
 
 
-async def _show(subscription: stan_client.Subscription, job: Listening, stop: asyncio.Event, end: int) -> None:
+async def _show(
+    subscription: stan_client.Subscription | stan_client.PartedSubscription,
+    job: Listening,
+    stop: asyncio.Event,
+    end: int,
+) -> None:
     shown = 0
     stopped = asyncio.ensure_future(stop.wait())
     try:
@@ -403,7 +423,7 @@ async def _show(subscription: stan_client.Subscription, job: Listening, stop: as
                 arrival.cancel()
                 return
             message = arrival.result()
-            _write(message, as_json=job.as_json)
+            _write(message, as_json=job.as_json, part_of_whole=message.channel != job.channel)
             shown += 1
             if not job.manual:
                 message.ack()
@@ -413,7 +433,7 @@ async def _show(subscription: stan_client.Subscription, job: Listening, stop: as
         stopped.cancel()
 
 
-def _write(message: stan_client.Message, *, as_json: bool) -> None:
+def _write(message: stan_client.Message, *, as_json: bool, part_of_whole: bool = False) -> None:
     if as_json:
         repeats = {"redelivered": message.redelivered, "redelivery_count": message.redelivery_count}
         line = json.dumps(message_document(message, repeats), ensure_ascii=False).encode("utf-8", "surrogateescape")
@@ -422,7 +442,9 @@ def _write(message: stan_client.Message, *, as_json: bool) -> None:
         when = datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC).astimezone().isoformat(" ", "milliseconds")
         again = f" [yellow]redelivered {message.redelivery_count}[/]" if message.redelivered else ""
         text = escape(message.data.decode("utf-8", "replace"))
-        out.print(f"[bold cyan]#{message.sequence}[/] [dim]{when}[/]{again} {text}", highlight=False, soft_wrap=True)
+        part = message.channel.rpartition(".~")[2] if part_of_whole else ""
+        number = f"~{part} #{message.sequence}" if part else f"#{message.sequence}"
+        out.print(f"[bold cyan]{number}[/] [dim]{when}[/]{again} {text}", highlight=False, soft_wrap=True)
         return
     else:
         sys.stdout.buffer.write(message.data + b"\n")

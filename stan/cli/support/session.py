@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from difflib import get_close_matches
 
 import stan_client
+from stan_client.requests.requests import raw
 from stan_client.transport.session import text_of
 
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained, run
@@ -13,6 +14,7 @@ from stan.cli.support.groups import format_leaderless, groups_of
 from stan.cli.support.options import View
 from stan.cli.support.output import Table, present
 from stan.errors import UNKNOWN_CHANNEL
+from stan.protocol.channels import whole_of
 
 PATIENCE_S = 10.0
 """Seconds until a request without an answer fails."""
@@ -88,6 +90,10 @@ async def no_channel(direct: stan_client.Direct, channel: str) -> CliError:
     names = [text_of(one.name) for one in await direct.admin.channels()]
     if not names:
         return CliError(f"There is no channel {channel!r}; there are no channels at all.")
+    if parts := [name for name in names if whole_of(raw(name)) == raw(channel)]:
+        return CliError(
+            f"Channel {channel!r} has {len(parts)} parts, which are channels: stan channel list '{channel}.*'"
+        )
     hint = near(channel, names)
     return CliError(f"There is no channel {channel!r}.{hint} All of them: stan channel list")
 

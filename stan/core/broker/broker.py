@@ -196,14 +196,16 @@ class Broker:
     def to_replay(self, batches: Iterable[Publishes]) -> Iterable[Publishes]:
         """Publishes as they are to be replayed: for a channel with parts those for each part."""
         return (
-            self.parts.routing.routed(batches, replayed=True) if self.context.meta.channels.parted.by_name else batches
+            self.parts.doubling.routing.routed(batches, replayed=True)
+            if self.context.meta.channels.parted.by_name
+            else batches
         )
 
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
         publishes = self.parts.publishing.publishes
         if self.context.meta.channels.parted.by_name:
-            batches = self.parts.routing.routed(batches)
+            batches = self.parts.doubling.routing.routed(batches)
         for batch in batches:
             try:
                 publishes(batch)

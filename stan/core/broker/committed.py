@@ -40,6 +40,7 @@ class CommittedEntries:
         self.parts.clients.applied(applied)
         if (applied.created or applied.deleted is not None) and self.context.policies.rules:
             self.context.placement_changed()
+        self.parts.doubling.before(applied.parted)
         for info in applied.created:
             self.parts.channels.registered(info)
             self.parts.long_poll.registered(info)
@@ -50,10 +51,7 @@ class CommittedEntries:
             self.parts.channels.unregistered(applied.deleted.uid)
             self.parts.channel_changes.unregistered(applied.deleted)
             self.parts.long_poll.unregistered(applied.deleted)
-        if applied.parted:
-            self.context.placement_changed()
-            self.parts.channels.parted_changed(applied.parted)
-            self.parts.doubling.changed(applied.parted)
+        self.parts.doubling.changed(applied.parted)
         if applied.created or applied.deleted is not None:
             self.parts.consumer_groups.channels_changed(applied)
         if applied.pins_changed or applied.pool_changed:

@@ -24,7 +24,6 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.publishing.part_doubling import PartDoubling
-from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.publishing.staging import Staging
@@ -43,7 +42,6 @@ class BrokerParts:
     arrival_order: ArrivalOrder
     channels: LiveChannels
     publishing: Publishing
-    routing: PartRouting
     doubling: PartDoubling
     batching: Batching
     staging: Staging
@@ -89,7 +87,6 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         arrival_order=arrival_order,
         channels=channels,
         publishing=publishing,
-        routing=PartRouting(context),
         doubling=PartDoubling(context, channels, publishing),
         batching=Batching(context, channels, publishing),
         staging=Staging(context, channels, publishing),

@@ -274,10 +274,14 @@ class LiveChannels:
         return HAS_PARTS.format(first, last)
 
     def parted_changed(self, name: bytes) -> None:
-        """A channel has got parts, so that it is not made itself, or its parts are to be deleted."""
-        for asked in [one for one in self.opening if self.context.meta.channels.parted.reserves(one)]:
+        """A channel has got parts, so that it is not made itself, or its parts are to be deleted. What waits for a channel to be
+        made that is called like a part came before it was known to be one, and may belong to another part."""
+        parted = self.context.meta.channels.parted
+        for asked in [one for one in self.opening if parted.reserves(one)]:
             self._opened(asked, None, self._refusal(asked))
-        found = self.context.meta.channels.parted.by_name.get(name)
+        for asked in [one for one in self.opening if parted.whole(one) == name]:
+            self._opened(asked, None, NO_METADATA)
+        found = parted.by_name.get(name)
         if found is not None and found.row.dropping:
             self._drop_parts([channel for part in found.names() if (channel := self.by_name.get(part)) is not None])
 

@@ -15,6 +15,7 @@ from functools import partial
 from stan import limits
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
 from stan.core.state.part_closings import PartClosings
 from stan.core.state.parted import Parted
@@ -41,6 +42,7 @@ class PartDoubling:
         self.context = context
         self.channels = channels
         self.publishing = publishing
+        self.routing = PartRouting(context)
         self._told: dict[bytes, tuple[int, dict[int, bytes]]] = {}  # channel -> doubling, fingerprints of closed parts
 
     def told(self, change: pb.PartClosed) -> None:
@@ -50,10 +52,19 @@ class PartDoubling:
             known = known if doubling == change.doubling else {}
             self._told[change.name] = change.doubling, {change.part: change.fingerprints} | known
 
+    def before(self, name: bytes) -> None:
+        """The metadata tell something new of a channel with parts, before new parts are led; b"": of none."""
+        if name:
+            self.context.placement_changed()
+            self.channels.parted_changed(name)
+
     def changed(self, name: bytes) -> None:
-        """The metadata tell something new of a channel with parts: a doubling has begun, goes on, or has ended."""
+        """The metadata tell something new of a channel with parts: it is made, or a doubling has begun, or has ended."""
         whole = self.context.meta.channels.parted.by_name.get(name)
-        if whole is None or not (whole.row.doubling or whole.row.settled):
+        if whole is None:
+            return
+        self.publishing.forget_held(whole.names())  # divided by what this copy of the metadata knew before
+        if not (whole.row.doubling or whole.row.settled):
             return
         if not whole.row.doubling:
             self._forget_heard(whole)
@@ -72,7 +83,6 @@ class PartDoubling:
 
     def _forget_heard(self, whole: Parted) -> None:
         """What was heard before is in the log of the part to which it belonged then, or was refused: it is not replayed."""
-        self.publishing.forget_held(whole.names())
         now, since = self.context.clock.now, self.context.leading.heard_since
         doubling, told = self._told.pop(whole.name, (0, {}))
         before = whole.row.splits[-1].parts if whole.row.splits else whole.parts

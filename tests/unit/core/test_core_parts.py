@@ -505,3 +505,21 @@ def test_what_waits_for_the_metadata_over_a_doubling_is_not_stored_where_it_belo
     assert not node.broker.parts.publishing.waiting_publishers
     node.hears(keyed(key, b"2"))
     assert node.stored("orders.~4") == [b"2"]
+
+
+def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(node) -> None:
+    """This copy of the metadata is behind, and does not know the client either, or is about to make a channel of that name."""
+    wrong = next(key for key in KEYS if part_of(key, 2) == 1)
+    node.feed_client(wrong.decode())
+    home = node.broker.view.group_number(b"late.~0")
+    node.lead(home)
+    node.hears(keyed(b"stranger", b"1", "late.~0"), keyed(wrong, b"2", "late.~0"))
+    node.feed_meta(create_parted=pb.CreateParted(name=b"late", groups=[home, home]))
+    node.feed_client("stranger")
+    node.meta_says(node.broker.context.meta.applied)
+    node.turn()
+    assert node.pub_acks() == []
+    assert node.stored("late.~0", home) == []
+    assert not node.broker.parts.channels.opening
+    node.hears(keyed(wrong, b"3", "late.~0"))
+    assert node.pub_acks() == [errors.OTHER_PART.format('"late.~0"', '"late"')]
