@@ -21,7 +21,7 @@ class StanDataSource(DataSource):
         return "stan"
 
     def schema(self) -> "StructType | str":
-        """Return all columns of a read, `headers` and `key` only with includeHeaders and includeKey; with the schema `auto` those
+        """Return all columns of a read, `headers`, `key` and `partition` only if they are asked for; with the schema `auto` those
         of the registered versions, for which the broker is asked. Raises OptionsError, and UnreachableError."""
         from pyspark_stan.options import source_options
         from pyspark_stan.schema import full_schema
@@ -31,7 +31,7 @@ class StanDataSource(DataSource):
             from pyspark_stan.reading.registry import typed_schema
 
             return typed_schema(found)
-        return full_schema(headers=found.headers, key=found.key)
+        return full_schema(headers=found.headers, key=found.key, partition=found.partition)
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         """Return the reader of `spark.read`. Raises OptionsError."""

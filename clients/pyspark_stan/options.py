@@ -234,6 +234,7 @@ class SourceOptions:
     fail_on_data_loss: bool = option("failOnDataLoss", True)
     headers: bool = option("includeHeaders", False)
     key: bool = option("includeKey", False)
+    partition: bool = option("includePartition", False)
     fetch_bytes: int = option("fetchBytes", FETCH_BYTES, 1024, 1 << 30)
     retries: int = option("fetch.numRetries", 5)
     retry_pause_s: float

@@ -6,6 +6,7 @@ from pyspark.sql.types import (
     ArrayType,
     BinaryType,
     DataType,
+    IntegerType,
     LongType,
     StringType,
     StructField,
@@ -24,13 +25,14 @@ COLUMNS: Final[dict[str, DataType]] = {
     "reply": StringType(),  # null: none
     "headers": ArrayType(HEADER),  # empty: none
     "key": BinaryType(),  # null: none
+    "partition": IntegerType(),  # of a channel with parts the part's number; of others 0
 }
 NULLABLE: Final = ("reply", "key")
 
 
-def full_schema(*, headers: bool, key: bool) -> StructType:
-    """Return the columns of a read for which the user gives no schema; *headers*, *key*: whether these are wanted."""
-    asked = {"headers": headers, "key": key}
+def full_schema(*, headers: bool = False, key: bool = False, partition: bool = False) -> StructType:
+    """Return the columns of a read for which the user gives no schema; the arguments: whether these are wanted."""
+    asked = {"headers": headers, "key": key, "partition": partition}
     return StructType([StructField(name, kind) for name, kind in COLUMNS.items() if asked.get(name, True)])
 
 

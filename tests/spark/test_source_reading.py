@@ -212,6 +212,15 @@ def test_how_the_broker_is_asked(broker, replica):
 # --- loss -----------------------------------------------------------------------------------------------------------
 
 
+def test_the_partition_is_the_number_of_the_part(broker):
+    """Of a channel with parts, whose parts are named so; other channels have one, 0."""
+    broker.channels["sales.~12"] = Channel(9, [b"a", b"b"])
+    found = batch(subscribePattern=r"sales\.~\d+|payments", includePartition="true")
+    rows = [row for part in found.partitions() for each in found.read(part) for row in each.to_pylist()]
+    assert {(row["channel"], row["partition"]) for row in rows} == {("sales.~12", 12), ("payments", 0)}
+    assert "partition" not in source().schema().names
+
+
 def test_messages_removed_before_the_batch_is_planned_are_no_loss(broker):
     broker["orders"].forget_before(4)
     assert values_of(batch()) == [b"four", b"five"]

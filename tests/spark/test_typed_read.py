@@ -6,7 +6,16 @@ from io import BytesIO
 import fastavro
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import ArrayType, BinaryType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 from pyspark_stan.options import OptionsError, source_options
 from pyspark_stan.reading import typed_decode
 from pyspark_stan.reading.registry import registered_for, typed_schema
@@ -79,6 +88,9 @@ def test_the_columns_are_those_of_all_versions(broker):
     assert typed_schema(options_of()) == f"{columns}, `_timestamp` timestamp"
     more = typed_schema(options_of(includeKey="true", includeHeaders="true", malformed="keep"))
     assert more.endswith("`_headers` array<struct<`key`:string,`value`:binary>>, `_key` binary, `_malformed` binary")
+    broker["orders"].add(b'{"id": 1}')
+    partition = struct(id=LongType(), _partition=IntegerType())
+    assert read(broker, partition, includePartition="true") == [{"id": 1, "_partition": 0}]
 
 
 def test_what_cannot_be_columns_is_told_at_once(broker):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from stan.protocol.channels import whole_and_part
 from stan.protocol.kernel.rows import Columns, columns
 
 if TYPE_CHECKING:
@@ -48,8 +49,8 @@ class Decoder:
         count = found.count
         parts = columns(found.records, count, headers=self._headers, keys=self._key)
         arrays = [
-            text_array([found.channel.encode()] * count, field.type)
-            if field.name == "channel"
+            _OF_CHANNEL[field.name](found.channel.encode(), count, field.type)
+            if field.name in _OF_CHANNEL
             else _ARRAYS[field.name](parts, count, field.type)
             for field in self._schema
         ]
@@ -106,6 +107,17 @@ def numbers(values: Iterable[int]) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), len(found), [None, pa.py_buffer(found)])
 
 
+def _channel(name: bytes, count: int, kind: pa.DataType) -> pa.Array:
+    return text_array([name] * count, kind)
+
+
+def _partition(name: bytes, count: int, _kind: pa.DataType) -> pa.Array:
+    part = whole_and_part(name)
+    return numbers([part[1] if part else 0] * count)
+
+
+_OF_CHANNEL: Final = {"channel": _channel, "partition": _partition}
+"""Columns that are the same for all messages of an answer."""
 _ARRAYS: Final[dict[str, Callable[[Columns, int, pa.DataType], pa.Array]]] = {
     "sequence": _sequence,
     "timestamp": _timestamp,

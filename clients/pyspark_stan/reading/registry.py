@@ -119,7 +119,12 @@ def check_typed(options: SourceOptions, schemas: Iterable[Registered], schema: "
 
 
 def _about(options: SourceOptions) -> dict[str, ColumnType]:
-    asked = {"_headers": options.headers, "_key": options.key, MALFORMED: options.malformed == "keep"}
+    asked = {
+        "_headers": options.headers,
+        "_key": options.key,
+        "_partition": options.partition,
+        MALFORMED: options.malformed == "keep",
+    }
     return {name: kind for name, kind in ABOUT.items() if asked.get(name, True)}
 
 
@@ -131,6 +136,7 @@ ABOUT: Final = {
         "array", (ColumnType("struct", (ColumnType("string"), ColumnType("binary")), ("key", "value")),)
     ),
     "_key": ColumnType("binary"),
+    "_partition": ColumnType("int"),
     MALFORMED: ColumnType("binary"),
 }
 """Columns about the message, beside those of its payload."""
