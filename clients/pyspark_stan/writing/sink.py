@@ -1,8 +1,8 @@
 """The sink: publishes the rows of a query to channels, with one of three deliveries.
 
-transactional   Tasks stage their rows on the broker, durable but invisible; the driver commits all of them together, under the
-                identity of the work. Repeated work finds itself committed and adds nothing: each row is published once, whatever
-                crashes.
+transactional   Tasks stage their rows on the broker, durable but invisible; the driver commits all of them, each channel at once,
+                under the identity of the work. Repeated work finds itself committed and adds nothing: each row is published
+                once, whatever crashes. Between two channels a commit is not atomic.
 idempotent      Tasks publish directly; the broker drops rows whose id it has already. Each row is published once, as long as
                 repeated work has the same ids.
 at-least-once   Tasks publish directly. No row is lost; repeated work publishes its rows again.
