@@ -64,10 +64,11 @@ class _Rows:
     A row ends where the next one begins; the last ends at the channel's last written sequence.
     """
 
-    __slots__ = ("base", "head", "length", "position", "segment", "size_before", "timestamp")
+    __slots__ = ("base", "compressed", "head", "length", "position", "segment", "size_before", "timestamp")
 
     def __init__(self) -> None:
         self.head = 0
+        self.compressed = False  # one of them is, or was
         self.base = array("Q")
         self.timestamp = array("q")
         self.size_before = array("Q")  # accounted bytes of all earlier rows, also of removed ones
@@ -184,6 +185,8 @@ class BatchIndex:
         elif base != written + 1:
             rows.append(written + 1, timestamp, self._size, GAP, 0, 0)
         rows.append(base, timestamp, self._size, segment, position, length)
+        if size:
+            rows.compressed = True
         if length:
             self._size += (size or length) + self._beside * count
         if staged is not None:
@@ -362,6 +365,14 @@ class BatchIndex:
             return whole
         size, count = self._extent(rows, head)
         return whole - size + -(-size * (count - gone) // count)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that the log has of the batches, if some are compressed; 0: none is, or rows of transactions lie elsewhere.
+
+        Cost: O(batches), of a channel that has had a compressed one."""
+        rows = self._rows
+        return sum(rows.length[rows.head :]) if rows is not None and rows.compressed and not self.staged else 0
 
     def accounted(self, record_bytes: int, count: int) -> int:
         """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""

@@ -1,30 +1,22 @@
 """Compression end to end: a real server and its files, new and old clients, a kill amid it; what is told of it."""
 
-import json
+import asyncio
+import re
+import subprocess
+import sys
 
 import pytest
 import stan_client
+from stan_client import Direct
 from stan_client.blocking import BlockingClient
 
 from stan.protocol.kernel.rows import columns
+from tests.bench_compression import event
 from tests.kit.batches import rows_of
 from tests.kit.server import StanServer
 
 POLICY = 'streaming { policies { "told.>" { compress: zstd } } }'
 COUNT, TOGETHER = 6000, 500
-
-
-def event(number):
-    return json.dumps(
-        {
-            "id": number,
-            "user": f"user-{number * 7919 % 5003}",
-            "type": ("view", "click", "buy")[number % 3],
-            "page": f"/shop/items/{number * 104729 % 20011}",
-            "at": f"2026-11-24T10:{number // 60 % 60:02}:{number % 60:02}Z",
-            "session": f"{number * 2654435761 % (1 << 64):016x}",
-        }
-    ).encode()
 
 
 EVENTS = [event(number) for number in range(COUNT)]
@@ -88,6 +80,18 @@ async def test_a_third_of_the_bytes_on_disk_and_on_the_way(server, client, chann
                     break
         assert got == EVENTS
         assert [one.data for one in await other.fetch(channel, start=stan_client.newest(3))] == EVENTS[-3:]
+
+
+async def test_the_ratio_is_told(server, client) -> None:
+    fill(client, "by.client", compress=True)
+    fill(client, "by.nobody", compress=False)
+    async with Direct(server.url, server.cluster_id) as direct:
+        told = {status.name: status for status in await direct.admin.channels()}
+    assert 3 * told[b"by.client"].kept_bytes < told[b"by.client"].bytes == told[b"by.nobody"].bytes
+    assert told[b"by.nobody"].kept_bytes == 0
+    command = (sys.executable, "-m", "stan.cli.main", "channel", "show", "by.client", "--server", server.url)
+    shown = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
+    assert re.search(r"compressed +to [0-9.]+ KiB, [0-9.]+ times smaller", shown.stdout)
 
 
 def test_columns_are_those_of_messages_in_clear(client) -> None:

@@ -112,6 +112,12 @@ ELSEWHERE = (
     ),
     Elsewhere(
         "docs/benchmarks.md",
+        "python -m tests.bench_compression",
+        "a measurement that no test makes",
+        "tests/bench_compression.py",
+    ),
+    Elsewhere(
+        "docs/benchmarks.md",
         "python -m tests.spark.bench",
         "a measurement that no test makes",
         "tests/spark/bench_source.py",

@@ -103,6 +103,9 @@ def test_index_tells_where_the_channel_begins_and_ends(shapes):
     assert index.last_timestamp == model.timestamp
     assert index.first_timestamp == (model.messages[0][1] if model.messages else 0)
     assert index.bytes == model.size()
+    kept = [one for one in model.batches if model.messages and one[0] + one[1] > model.messages[0][0]]
+    if any(one[6] for one in kept):
+        assert index.kept_bytes == sum(one[5] for one in kept)
 
 
 @given(batches, st.integers(0, 320))

@@ -103,9 +103,11 @@ class Batcher(SimClient):
 class _Batches:
     """A scene with some of them."""
 
+    batcher = Batcher
+
     def make_clients(self, *args, **options):
         super().make_clients(*args, **options)
-        self.batchers = [Batcher(self, f"batch{n}") for n in range(3)]
+        self.batchers = [self.batcher(self, f"batch{n}") for n in range(3)]
         for batcher in self.batchers:
             self.add(batcher)
             self.loop.after(self.random.randint(0, 500) * MILLISECOND, batcher.start)

@@ -15,6 +15,7 @@ from stan import limits
 from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.labels import NO_LABELS
+from stan.protocol.compression import in_clear
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.placement import channel_group
 from stan.protocol.staged import sealed
@@ -160,10 +161,9 @@ class ClusterWorld(Scene):
 
     def stored(self, node, batch):
         """A node has committed a batch."""
-        name = self.channel_of.get(batch.uid)
+        name, records = self.channel_of.get(batch.uid), bytes(in_clear(batch))
         if name is None:
-            name = self.channel_of[batch.uid] = values_of(batch.records)[0][0]
-        records = bytes(batch.records)
+            name = self.channel_of[batch.uid] = values_of(records)[0][0]
         self.history.batch(node, name, batch.base_sequence, records, lambda: [v for _, _, v in values_of(records)])
 
     def wall_zero(self, node):

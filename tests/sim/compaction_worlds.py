@@ -13,6 +13,7 @@ from stan.core.state.compactions import Compactions
 from stan.log.files.compactor import Compactor
 from stan.policies import PolicyRule
 from stan.protocol.compaction import DELETE_HEADER, is_tombstone
+from stan.protocol.compression import in_clear
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -98,7 +99,7 @@ class _Compacting:
         super().change_committed(broker, group, index, kind, body)
         if kind == Kind.RECORDS:
             for batch in decode_batches(body):
-                self._note(batch.uid, messages_of(batch.records))
+                self._note(batch.uid, messages_of(bytes(in_clear(batch))))
         elif kind == Kind.CHANGE:
             for one in pb.GroupChange.FromString(body).compacted.channels:
                 if one.uid in self.compacted_names:

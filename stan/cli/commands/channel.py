@@ -118,6 +118,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
             "messages",
             f"{'at most ' if status.compacted_until else ''}{status.messages:,} ({format_size(status.bytes)})",
         ),
+        *_compression_rows(status),
         ("first", f"{status.first_sequence:,}, {format_time(status.first_timestamp)}"),
         ("last", f"{status.last_sequence:,}, {format_time(status.last_timestamp)}"),
         ("deleted between", f"{status.deleted:,}"),
@@ -151,6 +152,15 @@ def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
     gone = f", tombstones up to {status.tombstones_until:,}" if status.tombstones_until else ""
     words = kept[status.compact] if status.compact < len(kept) else "in a way that this program does not know"
     return [("compacted", f"{words}; done or to be done up to {status.compacted_until:,}{gone}")]
+
+
+def _compression_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
+    """What compression saves, if anything is compressed."""
+    if not status.kept_bytes:
+        return []
+    return [
+        ("compressed", f"to {format_size(status.kept_bytes)}, {status.bytes / status.kept_bytes:.1f} times smaller")
+    ]
 
 
 def _tier_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:

@@ -192,6 +192,7 @@ class AdminListing:
             last_sequence=index.last_sequence,
             messages=span - gone,
             bytes=index.bytes,
+            kept_bytes=index.kept_bytes,
             first_timestamp=index.first_timestamp,
             last_timestamp=index.last_timestamp,
             subscriptions=sum(len(cursor.members) for cursor in cursors),

@@ -117,6 +117,10 @@ class Index(Protocol):
     def bytes(self) -> int:
         """Bytes kept."""
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that the log has of the messages, if some are compressed; 0: none is."""
+
     def accounted(self, record_bytes: int, count: int) -> int:
         """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""
 

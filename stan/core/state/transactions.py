@@ -347,6 +347,11 @@ class VisibleIndex:
         """Bytes kept, those of the commit included."""
         return self._index.bytes
 
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that the log has of them, those of the commit included, if some are compressed."""
+        return self._index.kept_bytes
+
     def accounted(self, record_bytes: int, count: int) -> int:
         """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""
         return self._index.accounted(record_bytes, count)

@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from stan.core.base.compaction import Compaction, CompactionState
+from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
-from stan.protocol.compaction import DELETE_HEADER
+from stan.protocol.compaction import DELETE_HEADER, keyed
 from stan.protocol.entries import encode_batch
 from stan.protocol.proto import wire_pb2 as wire
-from tests.kit.batches import change, entry
+from tests.kit.batches import change, compressed, entry, rows_of_messages
 from tests.kit.files import CrashingFiles
 
 STORE = b"0123456789abcdef"
@@ -136,3 +137,27 @@ def test_a_disk_that_fails_ends_the_pass_and_nothing_is_lost(call, after) -> Non
     assert 200 in left or not any(at % 3 == 0 and at < 200 for at in left), "what the tombstone deletes came back"
     compact(log, 201, tombstones=201, rounds=300)
     assert sequences(log) == [197, 199, 201]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_what_is_left_of_compressed_batches_is_compressed(encrypted) -> None:
+    cipher = Cipher(b"a key").of(STORE, 1) if encrypted else None
+    log, _ = FileLog.open(DIRECTORY, 1, STORE, files=CrashingFiles(), segment_bytes_max=SEGMENT_BYTES, cipher=cipher)
+    data = b'{"user": "somebody", "page": "/index.html", "at": "2026-11-24"}'
+    values = {}
+    for first in range(1, 8001, 400):
+        keys = [b"key %d" % (at * 7 % 900) for at in range(first, first + 400)]
+        rows = rows_of_messages([wire.MsgProto(data=data + key, key=key) for key in keys])
+        append(log, compressed(UID, first, 400, first, rows))
+        values |= {key: sequence for sequence, key in enumerate(keys, first)}
+    roll(log)
+    before = log.size
+    compact(log, 8000)
+    assert sequences(log) == sorted(values.values())
+    assert log.size < before / 3
+    refs = log.channel(UID).refs(0, ALL, ALL, ALL)
+    assert any(ref.size and ref.count < 400 for ref in refs)
+    found = {}
+    for ref in refs:
+        found |= dict(enumerate(keyed(log.read(ref), ref.count).keys, ref.base_sequence))
+    assert found == {sequence: key for key, sequence in values.items()}
