@@ -8,6 +8,7 @@ had.
 import json
 import sys
 
+import pyarrow as pa
 from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.reading import cold
 
@@ -16,16 +17,17 @@ def read(url, lake, channel):
     options = {"servers": url, "subscribe": channel, "cold": lake, "fetch.numretries": "100"}
     source = StanDataSource({key.lower(): value for key, value in options.items()})
     reader = source.reader(source.schema())
-    found, right = [], True
+    count, right = 0, True
     for part in reader.partitions():
         for batch in reader.read(part):
-            sequences = batch.column("sequence").to_pylist()
-            right &= batch.column("value").to_pylist() == [b"%d" % at for at in sequences]
-            found += sequences
+            expected = pa.array(range(count + 1, count + batch.num_rows + 1), pa.int64())
+            right &= batch.column("sequence").equals(expected)
+            right &= batch.column("value").cast(pa.string()).equals(expected.cast(pa.string()))
+            count += batch.num_rows
     (known,) = cold._manifests.values()
     return {
-        "count": len(found),
-        "right": right and found == list(range(1, len(found) + 1)),
+        "count": count,
+        "right": right,
         "cold": known.manifest.next - 1,
     }
 
