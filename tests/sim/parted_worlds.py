@@ -114,13 +114,13 @@ class Doubled(Parted):
             self.loop.after(self.random.randint(300, 1500) * MILLISECOND, self._double)
 
     @property
-    def whole(self):
+    def registered(self):
         """What the leader of the metadata has of the channel, if there is one."""
         broker = self.asked_broker()
         return broker and broker.view.meta.channels.parted.by_name.get(WHOLE.encode())
 
     def _double(self):
-        whole = self.whole
+        whole = self.registered
         if (
             whole
             and whole.parts < self.wanted
@@ -134,12 +134,12 @@ class Doubled(Parted):
 
     def is_doubled(self):
         """Nothing is under way, and it was done once at least."""
-        whole = self.whole
+        whole = self.registered
         return bool(whole) and not whole.row.doubling and whole.parts > self.before
 
     def read_all(self):
         """The parts that there are in the end; each message is published to the one in which it is."""
-        whole = self.whole
+        whole = self.registered
         self.splits = {split.parts: list(split.last) for split in whole.row.splits}
         self.parts = whole.parts
         self.channels = tuple(name.decode() for name in whole.names())
