@@ -303,7 +303,9 @@ class Walk:
     @property
     def url(self) -> str:
         """The NATS of the servers that the page has started last; else that of the shared one."""
-        return f"nats://127.0.0.1:{self.ports['4222']}" if self.started or self.nats else self.shared_url
+        return (
+            f"nats://127.0.0.1:{self.ports['4222']}" if self.ports and (self.started or self.nats) else self.shared_url
+        )
 
     def here(self, text: str) -> str:
         """A text of a page with the ports, addresses and directories of this run."""
