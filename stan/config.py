@@ -218,6 +218,7 @@ class EmbeddedConfig:
     own_password: str = field(default="", repr=False)
     routes: tuple[str, ...] = field(default=(), repr=False)  # URLs with passwords, which no process title may show
     listen_routes: str = field(default="", repr=False)  # the same of the URL that it listens on for routes
+    max_payload: int = bounds.EMBEDDED_PAYLOAD_BYTES_MAX  # 0: what its own configuration says
     config_file: Path | None = None
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
     accounts: str = field(default="", repr=False)  # the block of that name, of users that have permissions
@@ -296,6 +297,7 @@ class RequestLimits:
 
     clients: int = option("max_clients", 0)  # connected at once
     message_bytes: int = option("max_msg_bytes", 0)  # payload and reply; NATS's own max_payload counts besides
+    payload_bytes: int = bounds.MESSAGE_PAYLOAD_BYTES_MAX  # of a message as it is delivered, if NATS takes as much
     rate: int = option("max_request_rate", 0)  # connects, subscribes and requests of operators a second, at each node
     client_rate: int = option("max_client_request_rate", 0)  # connects and subscribes a second of each client
 

@@ -109,6 +109,11 @@ def replacing(connection: ConnectionOptions, call: Callable[[BlockingClient], T]
     return call(client_of(connection))
 
 
+def message_bytes_max(connection: ConnectionOptions) -> int:
+    """Return the largest payload in bytes that carries a message. Errors as of `replacing`, and RequestTimeoutError."""
+    return replacing(connection, lambda client: client.message_bytes_max())
+
+
 def _connect(connection: ConnectionOptions) -> BlockingClient:
     until = time.monotonic() + CONNECT_PATIENCE_S
     while True:

@@ -94,6 +94,7 @@ class BlockingClient:
         return self._wait(self._direct.admin.schemas(channel))
 
     seq_at_time = _waited(Direct.seq_at_time)
+    message_bytes_max = _waited(Direct.message_bytes_max)
 
     # --- read --------------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from stan.config import Config
 from stan.core.base.admin_events import AdminEvents, Clock
 from stan.core.base.complaints import Complaints
 from stan.core.base.partition import ELSEWHERE, Partition
-from stan.core.base.payload_limit import MESSAGE_ROOM, PAYLOAD_DEFAULT
+from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.rate_limit import RateLimiter
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, LeaseAnswer, Proposal, Ready, ReportMoment
 from stan.core.base.runs import Runs
@@ -192,7 +192,7 @@ class NatsState:
     subjects: Subjects
     reply_prefix: bytes  # subjects `<reply_prefix><number>` come back to this node
     connected: bool = True
-    payload_bytes_max: int = PAYLOAD_DEFAULT  # largest payload that NATS accepts
+    payload_bytes_max: int = limits.MESSAGE_PAYLOAD_BYTES_MAX  # largest payload that NATS accepts
     requests: int = 0  # the number of the newest own request
     awaited: dict[int, Answered] = field(default_factory=dict)  # number of a request -> on answer
     asked_users: dict[int, bytes] = field(default_factory=dict)  # number of a request -> the user who was asked
@@ -322,9 +322,14 @@ class BrokerContext:
         """Size limit in bytes of a message in *channel*, as the payload in which it is delivered."""
         most = self.config.requests.message_bytes
         if not most:
-            return self.nats.payload_bytes_max
+            return self.delivered_bytes_max
         field = 1 + (most.bit_length() + 6) // 7  # before the data
-        return min(self.nats.payload_bytes_max, most + field + MESSAGE_ROOM + len(channel))
+        return min(self.delivered_bytes_max, most + field + MESSAGE_ROOM + len(channel))
+
+    @property
+    def delivered_bytes_max(self) -> int:
+        """Largest payload in bytes in which a message may be delivered: what NATS takes, or less where it takes more for us."""
+        return min(self.nats.payload_bytes_max, self.config.requests.payload_bytes)
 
     def leads(self, group: GroupId) -> bool:
         """True if this node leads *group*."""

@@ -13,6 +13,11 @@ TURN_BYTES_MAX = 4 * MiB
 """Bytes read from NATS that one turn of the driver handles at most."""
 
 # --- embedded nats-server ------------------------------------------------------------------------------------------
+EMBEDDED_PAYLOAD_BYTES_MAX = 8 * MiB
+"""Largest payload of the nats-server that a broker starts, unless its configuration says otherwise: as much as nats-server does
+without a warning. It is for answers and batches; messages have at most MESSAGE_PAYLOAD_BYTES_MAX there."""
+MESSAGE_PAYLOAD_BYTES_MAX = 1 * MiB
+"""Largest payload in which a message is delivered there, and the largest one of a nats-server that was not told otherwise."""
 NATS_READY_TIMEOUT = 10 * SECOND
 """How long nats-server has until it accepts connections (STAN-SPEC 12.4)."""
 NATS_POLL_INTERVAL = 3 * MILLISECOND

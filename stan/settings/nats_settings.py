@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from stan import limits
 from stan.config import EmbeddedConfig, NatsConfig, TlsConfig, parse_nats_urls
 from stan.declared_options import filled
 from stan.errors import ConfigError
@@ -80,12 +81,23 @@ def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
         pages=bool(values.number("http_port") or values.number("https_port")),
         own_user=OWN_USER if _is_own(values) else "",
         own_password=values.own_password if _is_own(values) else "",
+        **({} if raises_payload(values) else {"max_payload": 0}),
         routes=values.names("routes") if hidden else (),
         listen_routes=(values.text("cluster") or values.text("cluster_listen")) if hidden else "",
         config_file=config_file,
         config_text=values.file.nats.text,
         extra_args=tuple(_passed(values, hidden, named=config_file is not None)),
     )
+
+
+def message_bytes(values: SettingsReader) -> dict[str, int]:
+    """The limit of messages, as an argument of RequestLimits: NATS's own, unless it takes more than clients expect."""
+    return {} if raises_payload(values) else {"payload_bytes": limits.NATS_PAYLOAD_BYTES_MAX}
+
+
+def raises_payload(values: SettingsReader) -> bool:
+    """Return True if the nats-server is ours and nobody says which payloads it takes: it takes more than messages may have."""
+    return not values.text("nats_server") and "max_payload" not in values.file.nats.names
 
 
 _ROUTES = frozenset({"routes", "cluster", "cluster_listen"})

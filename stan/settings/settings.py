@@ -32,7 +32,7 @@ from stan.permissions import Permissions
 from stan.settings.effective_settings import effective_settings
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import FlagError, scan
-from stan.settings.nats_settings import OWN_USER, embedded_settings, nats_settings
+from stan.settings.nats_settings import OWN_USER, embedded_settings, message_bytes, nats_settings
 from stan.settings.nats_users import Login
 from stan.settings.settings_reader import SettingsReader, clustered
 from stan.units import INT64_MAX
@@ -144,7 +144,7 @@ def _config(values: SettingsReader) -> Config:
         values,
         store=_store(values),
         limits=filled(StoreLimits, values, default=filled(ChannelLimits, values), per_channel=values.file.channels),
-        requests=filled(RequestLimits, values),
+        requests=filled(RequestLimits, values, **message_bytes(values)),
         heartbeat=filled(HeartbeatConfig, values),
         nats=nats_settings(values),
         embedded=embedded_settings(values),

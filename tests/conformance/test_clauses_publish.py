@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from stan.limits import MESSAGE_PAYLOAD_BYTES_MAX
 from stan.protocol.proto import wire_pb2 as pb
 from tests.conformance.wire import PUB, speaking, unique
 from tests.kit.server import StanServer
@@ -175,7 +176,7 @@ async def test_largest_publish_of_a_library_is_delivered_and_redelivered(talk, m
     session = await talk.connect(unique("c"), conn_id=fields["conn_id"])
     head = len(pb.PubMsg(subject=channel.encode(), data=b"x" * 1_000_000, **fields).SerializeToString()) - 1_000_000
     sub = await session.subscribe(channel, wait=1)
-    largest = b"x" * (talk.nats.max_payload - head)
+    largest = b"x" * (MESSAGE_PAYLOAD_BYTES_MAX - head)
 
     assert not (await talk.publish(channel, data=largest, **fields)).error
     first, second = await sub.many(2)
@@ -192,7 +193,7 @@ async def test_message_that_nats_would_not_take_back_is_refused_and_the_server_g
     fields = {"guid": b"g", "client_id": session.client_id.encode()}
     head = len(pb.PubMsg(subject=channel.encode(), data=b"x" * 1_000_000, **fields).SerializeToString()) - 1_000_000
 
-    ack = await talk.publish(channel, data=b"x" * (talk.nats.max_payload - head), **fields)
+    ack = await talk.publish(channel, data=b"x" * (MESSAGE_PAYLOAD_BYTES_MAX - head), **fields)
 
     assert ack == pb.PubAck(guid=b"g", error=b"nats: maximum payload exceeded")
     assert await session.publish(channel, b"small") == [""]

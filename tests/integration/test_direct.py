@@ -12,6 +12,7 @@ from stan_client.blocking import BlockingClient
 from stan_client.reading.direct import Direct
 
 from stan import errors
+from stan.limits import EMBEDDED_PAYLOAD_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
 from tests.kit.fake_broker import eventually, nats_server
 from tests.kit.server import StanServer, until
 
@@ -69,7 +70,7 @@ async def test_client_that_is_registered_can_do_the_same(server, direct) -> None
         await client.publish("same", b"1")
         assert await fill(client, "same", 2, 3) == stan_client.BatchAck(2, 3, 0)
         assert await client.info(["same"]) == await direct.info(["same"])
-        assert client.max_payload == direct.max_payload == 1 << 20
+        assert client.max_payload == direct.max_payload == EMBEDDED_PAYLOAD_BYTES_MAX
 
 
 async def test_info_by_pattern(direct) -> None:
@@ -204,7 +205,7 @@ def test_plain_calls(blocking) -> None:
     assert blocking.seq_at_time("plain", 0) == 1
     blocking.cursor_set("plain", {"plain": 5})
     assert blocking.cursors("plain") == {"plain": {"plain": stan_client.Cursor(5, 3000)}}
-    assert blocking.max_payload == 1 << 20
+    assert blocking.max_payload == EMBEDDED_PAYLOAD_BYTES_MAX
 
 
 def test_range_that_is_left_early_leaves_nothing_behind(blocking) -> None:
@@ -320,11 +321,11 @@ def test_call_that_is_given_up_ends(blocking) -> None:
 def test_user_and_password_are_told_to_nats() -> None:
     with nats_server("--user", "me", "--pass", "secret") as url:
         with BlockingClient(url, nats_options={"user": "me", "password": "secret"}) as client:
-            assert client.max_payload == 1 << 20
+            assert client.max_payload == MESSAGE_PAYLOAD_BYTES_MAX
         with pytest.raises(Exception, match=r"(?i)authorization"):
             BlockingClient(url, nats_options={"user": "me", "password": "wrong"})
 
 
 def test_token_is_told_to_nats() -> None:
     with nats_server("--auth", "secret") as url, BlockingClient(url, nats_options={"token": "secret"}) as client:
-        assert client.max_payload == 1 << 20
+        assert client.max_payload == MESSAGE_PAYLOAD_BYTES_MAX

@@ -43,6 +43,9 @@ class FakeClient:
         """What a reader sees."""
         return [message.data for message in self.channels.get(channel, [])]
 
+    def message_bytes_max(self):
+        return self.max_payload
+
     def publish_batch_nowait(self, channel, rows, count, *, producer="", version=0, ids=b""):
         return self._done("batch", lambda: self._publish(channel, rows, count, producer, version, ids), len(rows))
 

@@ -696,3 +696,25 @@ def test_overwrite_is_refused_for_a_batch_and_means_complete_mode_for_a_stream()
         "mode 'overwrite': a channel only grows; use mode 'append'"
     ]
     stream_writer({**SERVERS, "channel": "a"}, VALUE, overwrite=True)
+
+
+@pytest.mark.parametrize(("told", "kept"), [(1 << 20, 1), (3 << 20, 2)], ids=["usual", "more"])
+def test_a_row_above_the_usual_limit_of_messages_fits_if_the_broker_says_so(client, task, told, kept):
+    client.max_payload = 8 << 20
+    client.message_bytes_max = lambda: told
+    task(batch=0)
+    writer = stream(channel="a", delivery="idempotent", onerror="skip")
+
+    writer.write(iter([values(b"small", bytes(2 << 20))]))
+
+    assert len(client.channels["a"]) == kept
+
+
+def test_the_limit_of_messages_is_not_asked_for_without_need(client, task):
+    client.max_payload = 8 << 20
+    client.message_bytes_max = None  # an error, if it were called
+    task(batch=0)
+
+    stream(channel="a", delivery="idempotent").write(iter([values(bytes(1_000_000))]))
+
+    assert len(client.channels["a"]) == 1

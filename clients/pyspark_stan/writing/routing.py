@@ -18,7 +18,7 @@ from stan_client.errors import StanClientError
 
 from pyspark_stan.writing.identity import ContentIds, ids_of_column
 from pyspark_stan.writing.sink_options import SinkOptions
-from stan.limits import CHANNEL_NAME_BYTES_MAX, KEY_BYTES_MAX
+from stan.limits import CHANNEL_NAME_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
 from stan.protocol.channels import is_channel_name
 from stan.protocol.kernel.rows import ID_BYTES, Headers, pack_rows
 from stan.types import MiB
@@ -90,16 +90,21 @@ class _Lot(NamedTuple):
 class Router:
     """Packs the record batches of one task into requests."""
 
-    def __init__(self, options: SinkOptions, payload_max: int, content_ids: ContentIds | None) -> None:
+    def __init__(
+        self, options: SinkOptions, payload_max: int, message_max: Callable[[], int], content_ids: ContentIds | None
+    ) -> None:
         """Make a router.
 
         Args:
             options: of the sink.
             payload_max: largest payload that NATS accepts, in bytes.
+            message_max: asks the broker for the largest payload of a message, in bytes; called if a row is above the usual one.
             content_ids: makes ids of the rows' content if there is no id column; None: rows need no ids.
         """
         self._options = options
-        self._room = payload_max - REQUEST_OVERHEAD
+        self._request_room = payload_max - REQUEST_OVERHEAD
+        self._room = min(payload_max, MESSAGE_PAYLOAD_BYTES_MAX) - REQUEST_OVERHEAD  # of a row
+        self._message_max: Callable[[], int] | None = message_max  # None: the broker has told
         self._ids = content_ids
         self._piles: dict[str, _Pile] = {}
         self._pending = 0  # bytes in all piles
@@ -180,9 +185,13 @@ class Router:
         if key is not None and (pc.max(pc.binary_length(key)).as_py() or 0) > KEY_BYTES_MAX:
             masks.append((f"key of more than {KEY_BYTES_MAX} bytes", pc.greater(pc.binary_length(key), KEY_BYTES_MAX)))
         if count:
-            sizes, room = self._sizes(columns), self._room - self._fixed_size(columns)
-            if (pc.max(sizes).as_py() or 0) > room:
-                masks.append((f"larger than the {self._room} bytes that fit", pc.greater(sizes, room)))
+            sizes, fixed = self._sizes(columns), self._fixed_size(columns)
+            largest = fixed + (pc.max(sizes).as_py() or 0)
+            if largest > self._room and self._message_max is not None:
+                self._room, self._message_max = self._message_max() - REQUEST_OVERHEAD, None
+            if largest > self._room:
+                too_large = pc.greater(sizes, self._room - fixed)
+                masks.append((f"larger than the {self._room} bytes that fit", too_large))
         return [(reason, pc.fill_null(mask, fill_value=False)) for reason, mask in masks]
 
     def _sizes(self, columns: dict[str, pa.Array]) -> pa.Array:
@@ -255,7 +264,7 @@ class Router:
         if pile is None:
             pile = self._piles[channel] = _Pile(channel)
         options = self._options
-        full = min(options.batch_bytes, self._room - len(channel.encode()))
+        full = min(options.batch_bytes, self._request_room - len(channel.encode()))
         ids, offsets, data = self._ids_of(channel, lot), *_buffers(lot.value)
         weight = _weights(lot, offsets, with_ids=bool(ids))
         at = 0

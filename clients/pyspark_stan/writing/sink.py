@@ -16,6 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
@@ -200,7 +201,9 @@ def _send_all(options: SinkOptions, message: StanCommitMessage, iterator: "Itera
     content_ids = None
     if options.delivery == "idempotent" and message.identity is not None:
         content_ids = ContentIds(message.identity, message.partition, _query(message))
-    router = Router(options, transport.client_of(options.connection).max_payload, content_ids)
+    connection = options.connection
+    client, ask = transport.client_of(connection), partial(transport.message_bytes_max, connection)
+    router = Router(options, client.max_payload, ask, content_ids)
     sender = _Sender(options, message)
     for batch in iterator:
         for request in router.take(batch):

@@ -263,7 +263,7 @@ class Reader:
 
     async def _fetch(self, **asked: Any) -> Fetched:
         options, from_replica = self._options, self._from_replica
-        request = FetchRequest(channel=self._channel, max_bytes=self._answer_max, compressed=True, **asked)
+        request = FetchRequest(channel=self._channel, max_bytes=options.max_bytes, compressed=True, **asked)
         found = await self._fetcher.fetch(request, from_replica=from_replica, timeout_s=options.timeout_s)
         if self._uid and found.uid not in (0, self._uid):  # 0: the answer had no room for the uid
             raise ChannelReplacedError
@@ -308,7 +308,7 @@ class FetchMethods:
             start: where to begin, made by stan_client.positions; with the oldest message by default.
             last: highest sequence to return; 0: up to the end.
             count: messages at most; 0: as many as fit.
-            max_bytes: of the answer; 0: as large as NATS accepts. One message comes even if it is larger.
+            max_bytes: of the answer; 0: 2 MiB. Never more than NATS accepts. One message comes even if it is larger.
             from_replica: ask read replicas, which spares the channel's leader but may lag behind it.
             timeout_s: seconds that the call takes at most; None: those of the client.
 

@@ -137,6 +137,15 @@ class RequestMethods:
             if news(answers) or clock() >= until:
                 return answers
 
+    async def message_bytes_max(self, *, timeout_s: float | None = None) -> int:
+        """Return the largest payload in bytes that carries a message, with its channel's name, reply, key, headers and some 40
+        bytes: `max_payload`, which NATS accepts, may be more."""
+        answers = await self._requester.ask_leaders(
+            "info", lambda _wait_s: pb.InfoRequest(), pb.InfoResponse, enough=bool, patience_s=timeout_s
+        )
+        accepted = await self._requester.payload_max()
+        return min(answer.message_bytes_max or accepted for answer in (*answers, pb.InfoResponse()))
+
     async def seq_at_time(self, channel: str, time_ns: int, *, timeout_s: float | None = None) -> int:
         """Return the sequence of the first message at or after a time (Unix ns); without one, the sequence after the newest."""
         request = pb.SeqAtTimeRequest(channel=raw(channel), time=time_ns)

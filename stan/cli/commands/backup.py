@@ -247,7 +247,7 @@ def restore(
 
 async def _restore(target: Target, directory: Path, index: BackupIndex, view: View) -> int:
     async with session(target, timeout_s=PATIENCE_S) as direct:
-        payload_max = direct.max_payload
+        payload_max = await direct.message_bytes_max()
         await _put_schemas_back(direct, index)
         await _put_policies_back(direct, index)
         with bar("Restoring", sum(one.messages for one in index.channels)) as advance:

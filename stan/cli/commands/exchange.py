@@ -166,7 +166,7 @@ async def _import(target: Target, channel: str, file: Path | None, shape: str, t
     producer = f"import-{secrets.token_hex(8)}"  # a request that is repeated stores nothing twice
     stored, number, version = 0, 0, 0
     async with session(target, timeout_s=PATIENCE_S) as direct:
-        room = direct.max_payload - REQUEST_ROOM - 2 * len(channel.encode("utf-8", "surrogateescape"))
+        room = await direct.message_bytes_max() - REQUEST_ROOM - 2 * len(channel.encode("utf-8", "surrogateescape"))
         with _source(file) as source, bar("Importing", total) as advance:
             pending: list[ImportRow] = []
             size = read = 0

@@ -94,6 +94,7 @@ class ChannelQueries:
             accepted.busy()
             return
         response: pb.InfoResponse = accepted.begin_answer()
+        response.message_bytes_max = context.delivered_bytes_max
         room = context.nats.payload_bytes_max - HEAD_ROOM
         for info in self._chosen(accepted):
             index = context.indexes(info.group, info.uid)

@@ -145,7 +145,7 @@ class RestoreRequests:
 
     def _rows(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         request: admin.RestoreRowsRequest = accepted.request
-        error = fault(request, self.context.nats.payload_bytes_max, self.context.meta.level)
+        error = fault(request, self.context.delivered_bytes_max, self.context.meta.level)
         if error:
             accepted.refuse(error)
             return

@@ -41,7 +41,7 @@ class RestoredDelays:
         found, at_level = request.messages, self.context.meta.level
         if at_level < level.DELIVERY:
             return errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, at_level)
-        payload_max = self.context.nats.payload_bytes_max
+        payload_max = self.context.delivered_bytes_max
         if any(one.expires_at for one in found):
             payload_max -= EXPIRY_BYTES
         if error := refusal(request.channel, request.rows, len(found), payload_max, at_level):

@@ -11,10 +11,7 @@ from collections.abc import Iterator
 from stan.core.base.batch_split import split
 from stan.core.base.ready import Delivery
 from stan.protocol.frames import Publishes
-from stan.types import MiB
 
-PAYLOAD_DEFAULT = 1 * MiB
-"""Largest payload of a nats-server that was not told otherwise."""
 MESSAGE_ROOM = 36
 """Bytes a MsgProto has besides its channel, reply and data: sequence, timestamp, flag and count of a redelivery, lengths."""
 FLAG_ROOM = 8

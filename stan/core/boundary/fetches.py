@@ -17,7 +17,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.table import Scope
 from stan.core.state.tombstones import behind, below_newest
 from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
-from stan.limits import KEY_BYTES_MAX
+from stan.limits import FETCH_ANSWER_BYTES, KEY_BYTES_MAX
 from stan.protocol import fetches
 from stan.protocol.fetches import FetchedBatch
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
@@ -144,7 +144,7 @@ def locate(request: FetchRequest, seen: Index, payload_max: int, deleted: Runs |
     first, last = max(first, 1), min(last, newest)
     response = FetchResponse(first_sequence=oldest, last_sequence=newest, next_sequence=max(first, last + 1))
     first = behind(deleted, max(first, oldest))
-    room = min(request.max_bytes or payload_max, payload_max)
+    room = min(request.max_bytes or FETCH_ANSWER_BYTES, payload_max)
     return Place(response, Sequence(first), Sequence(last), room)
 
 
@@ -171,9 +171,9 @@ def answer(
     request: FetchRequest, place: Place, batches: list[FetchedBatch], payload_max: int, deleted: Runs | None = None
 ) -> list[fetches.Records]:
     """The encoded answer to *request*, in pieces; *batches*: those that hold the messages of *place*."""
-    response, first, last, _ = place
+    response, first, last, asked = place
     room = payload_max - fetches.HEAD_ROOM
-    wanted = min(request.max_bytes or room, room)
+    wanted = min(asked, room)
     chosen = _select(batches, place, deleted, request.max_messages or NO_END, wanted)
     if batches and not chosen:  # the first message alone is larger
         chosen = fetches.select(batches, first, last, 1, room) or fetches.select(batches, first, last, 1, NO_END)

@@ -231,7 +231,7 @@ class DeadLetters:
         ]
         error = live.retries.moves.errors.get(run.first) if live.retries.moves is not None else None
         row = letters.row(message, [*added, (letters.ERROR, error)] if error else added, letters.ADDED)
-        if error and len(row) > most - MESSAGE_ROOM - len(into.info.name):
+        if error and len(row) > self.context.delivered_bytes_max - MESSAGE_ROOM - len(into.info.name):
             row = letters.row(message, added, letters.ADDED)
         return _Letter(run.first, row, reason)
 

@@ -216,7 +216,8 @@ class Publishing:
                 return
             batch = permitted
         context = self.context
-        room = context.nats.payload_bytes_max - oversize.MESSAGE_ROOM - len(batch.channel)
+        room = context.config.requests.payload_bytes - oversize.MESSAGE_ROOM - len(batch.channel)
+        room = min(room, context.nats.payload_bytes_max - oversize.MESSAGE_ROOM - len(batch.channel))
         if len(batch.bodies) > room or context.config.requests.message_bytes:  # else all messages fit
             fitting, refused = oversize.part(batch, context.message_payload_max(batch.channel))
             self._refuse(refused, errors.MESSAGE_TOO_LARGE)
@@ -313,7 +314,7 @@ class Publishing:
     def _with_room(self, batch: Publishes) -> Publishes | None:
         """What of a batch can be delivered when it tells when it expires (None if nothing can); the rest is refused."""
         context = self.context
-        most = min(context.message_payload_max(batch.channel), context.nats.payload_bytes_max - EXPIRY_BYTES)
+        most = min(context.message_payload_max(batch.channel), context.delivered_bytes_max - EXPIRY_BYTES)
         fitting, refused = oversize.part(batch, most)
         self._refuse(refused, errors.MESSAGE_TOO_LARGE)
         return fitting

@@ -262,20 +262,25 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
 def _secret_file(config: EmbeddedConfig) -> int | None:
     """Descriptor of the configuration that nats-server reads in place of the user's file; None if the flags are enough."""
     secrets = config.user or config.password or config.token or config.routes or config.listen_routes
-    needed = (
-        config.accounts or config.config_file is not None or config.config_text is not None or secrets or config.pages
-    )
+    files = config.config_file is not None or config.config_text is not None
+    needed = config.accounts or files or secrets or config.pages or config.max_payload
     return unnamed_file(config) if needed else None
 
 
 def unnamed_file(config: EmbeddedConfig) -> int:
     """A descriptor of a file without a name, which holds the configuration for nats-server, passwords included."""
-    from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import, seldom needed
+    if hasattr(os, "memfd_create"):
+        found = os.memfd_create("nats-server")
+    else:  # not on Linux
+        from tempfile import TemporaryFile  # noqa: PLC0415 - slow to import
 
-    with TemporaryFile() as file:
-        file.write(_text(config))
-        file.flush()
-        return fcntl.fcntl(file.fileno(), fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
+        with TemporaryFile() as file:
+            found = os.dup(file.fileno())
+    try:
+        os.pwrite(found, _text(config), 0)
+        return fcntl.fcntl(found, fcntl.F_DUPFD_CLOEXEC, _FIRST_FD)
+    finally:
+        os.close(found)
 
 
 def _text(config: EmbeddedConfig) -> bytes:
@@ -286,6 +291,7 @@ def _text(config: EmbeddedConfig) -> bytes:
     elif config.config_file is not None:
         # An included file is looked for from the folder of the including one, which is /dev/fd.
         found = f"include {quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
+    found += b"max_payload: %d\n" % config.max_payload if config.max_payload else b""
     found += _PAGES if config.pages else b""
     return found + _authorization(config) + _routes(config) + config.accounts.encode("utf-8", "surrogateescape")
 

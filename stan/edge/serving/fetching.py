@@ -51,6 +51,7 @@ class Fetching:
         self._gateway = gateway
         self._runtime = runtime
         self._under_way = 0
+        self._reading = 0  # bytes of records that are being read from the disk
         cluster = broker.view.config.cluster
         gateway.serve("fetch", self._on_request)
         if cluster is not None and cluster.replica:
@@ -104,7 +105,12 @@ class Fetching:
         if found is not None:
             self._answer(accepted, place, refs, found)
             return
+        size = size_of(refs)
+        if self._reading and self._reading + size > limits.FETCH_BYTES_UNDER_WAY_MAX:
+            accepted.busy()
+            return
         self._under_way += 1
+        self._reading += size
         self._runtime.read(log, refs, partial(self._was_read, accepted, place, refs, attempt))
 
     def _was_read(
@@ -116,6 +122,7 @@ class Fetching:
         result: list[ReadResult] | Exception,
     ) -> None:
         self._under_way -= 1
+        self._reading -= size_of(refs)
         if isinstance(result, StaleRef) and attempt < LOOKUP_ATTEMPTS:
             self._look_up(accepted, attempt + 1)
         elif isinstance(result, StaleRef) or not self._rules.holds(accepted):
@@ -207,6 +214,11 @@ class KeySearch:
         if not self.found:
             return self._place._replace(first=Sequence(self._place.last + 1))
         return self._place._replace(first=Sequence(self.searched_from), last=Sequence(self.searched_from))
+
+
+def size_of(refs: list[BatchRef]) -> int:
+    """Bytes of memory that the records of *refs* take."""
+    return sum(ref.size or ref.length for ref in refs)
 
 
 def refs_of(

@@ -93,20 +93,22 @@ class Position(_message.Message):
     def __init__(self, channel: _Optional[bytes] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class InfoResponse(_message.Message):
-    __slots__ = ("error", "retry", "pool", "groups", "channels", "more")
+    __slots__ = ("error", "retry", "pool", "groups", "channels", "more", "message_bytes_max")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_BYTES_MAX_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
     pool: int
     groups: _containers.RepeatedScalarFieldContainer[int]
     channels: _containers.RepeatedCompositeFieldContainer[ChannelInfo]
     more: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ...) -> None: ...
+    message_bytes_max: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelInfo, _Mapping]]] = ..., more: bool = ..., message_bytes_max: _Optional[int] = ...) -> None: ...
 
 class ChannelInfo(_message.Message):
     __slots__ = ("name", "uid", "first_sequence", "last_sequence", "bytes", "first_timestamp", "last_timestamp", "group")

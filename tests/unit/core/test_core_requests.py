@@ -2,6 +2,8 @@
 
 import pytest
 
+from stan import limits
+from stan.config import Config, RequestLimits
 from stan.protocol.frames import Frame
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness
@@ -125,7 +127,9 @@ def test_message_that_could_not_be_delivered_is_refused_and_its_neighbours_are_t
 
     harness.ack(sub.ack_inbox, 1, 2)
     assert [s.message.data for s in harness.hear("in")] == [b"a", b"b"]
-    harness.broker.context.nats.payload_bytes_max = 2 << 20
+    harness.broker.step_payload_limit(2 << 20)  # of a nats-server of its own, for what is no message
+    assert harness.publish("foo", b"x" * largest) == ["nats: maximum payload exceeded"]
+    harness.broker.reconfigure(Config(requests=RequestLimits(payload_bytes=limits.NATS_PAYLOAD_BYTES_MAX)))
     assert harness.publish("foo", b"x" * largest) == [""]
 
 

@@ -202,6 +202,19 @@ def test_reads_under_way_are_bounded(node):
     assert len(node.disk.reads) == limits.FETCHES_UNDER_WAY_MAX
 
 
+def test_bytes_that_are_read_are_bounded_but_one_request_is_always_read(node, monkeypatch):
+    monkeypatch.setattr(limits, "FETCH_BYTES_UNDER_WAY_MAX", 1)
+    node.ask()
+    node.ask()
+    assert len(node.disk.reads) == 1
+    assert node.answer().retry
+
+    node.disk.finish()
+    assert node.answer().records
+    node.ask()
+    assert len(node.disk.reads) == 1
+
+
 def test_unsent_bytes_are_bounded(node):
     node.link.unsent = limits.FETCH_UNSENT_BYTES_MAX + 1
     node.ask()

@@ -1,7 +1,6 @@
 """How stan_client pulls, beside a server in a few lines: what it asks again, whom it asks, and in which order messages come."""
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 import stan_client
@@ -12,7 +11,6 @@ from stan import errors
 from stan.protocol import fetches
 from stan.protocol.frames import Frame
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
-from stan.types import MiB
 from tests.kit.fake_broker import eventually
 from tests.kit.pulled_channel import LEADER, REPLICA, UNKNOWN, PulledChannel, sealed
 
@@ -100,14 +98,6 @@ async def test_reader_asks_for_no_more_bytes_at_once_than_nats_keeps_for_it(serv
 
     assert await read(server, max_in_flight=8, max_bytes=500) == list(range(1, 701))
     assert server.most_under_way == 2
-
-
-@pytest.mark.parametrize(("takes", "asked"), [(8 * MiB, fetching.ANSWER_BYTES), (100_000, 100_000)])
-async def test_reader_asks_for_answers_that_pay_unless_it_is_told_otherwise(server, takes, asked) -> None:
-    server.link = SimpleNamespace(max_payload=takes)
-
-    assert len(await read(server)) == 700
-    assert {request.max_bytes for _, request in server.asked} == {asked}
 
 
 async def test_reader_ends_at_what_was_there_at_the_beginning(server) -> None:
