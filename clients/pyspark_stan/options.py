@@ -205,9 +205,6 @@ class ReadBound:
     latest_if_later: bool = False  # a time after the newest message means the channel's end, and is not a mistake
 
 
-ROWS_PER_PARTITION: Final = 500_000
-"""About half a second's work: so a large range keeps all cores busy, a small one is a single task, and a task's fixed cost is
-small beside its work."""
 FETCH_BYTES: Final = 2 << 20
 
 
@@ -230,7 +227,7 @@ class SourceOptions:
     rows_at_least: int = option("minOffsetsPerTrigger", 0, 1)
     trigger_delay_s: float = option("maxTriggerDelay", 15 * 60.0)
     partitions_at_least: int = option("minPartitions", 0, 1, 1 << 20)
-    rows_per_partition: int = option("maxRecordsPerPartition", ROWS_PER_PARTITION, 1)
+    rows_per_partition: int = option("maxRecordsPerPartition", 0, 1)  # 0: as planning.rows_of_partition says
     fail_on_data_loss: bool = option("failOnDataLoss", True)
     headers: bool = option("includeHeaders", False)
     key: bool = option("includeKey", False)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark_stan.reading.offsets import Offset, Range, from_json, ranges_between
-from pyspark_stan.reading.planning import StanPartition, plan, rows_for_bytes, share
+from pyspark_stan.reading.planning import StanPartition, plan, rows_for_bytes, rows_of_partition, share
 
 NAMES = st.sampled_from(["a", "b", "c", "d.e"])
 
@@ -133,3 +133,16 @@ def test_a_small_channel_beside_a_large_one_gets_its_turn():
         if not left["small"]:
             return
     pytest.fail("starved")
+
+
+@pytest.mark.parametrize(
+    ("rows", "tasks", "parts"),
+    [(100_000, 2, 1), (900_000, 2, 2), (4_000_000, 2, 2), (4_000_000, 16, 8), (9_000_000, 2, 6), (9_000_000, 0, 18)],
+)
+def test_a_large_range_gives_each_core_the_same_number_of_large_partitions(rows, tasks, parts):
+    found = [Range("orders", 1, 1, rows + 1)]
+    planned = plan(found, rows_max=rows_of_partition(found, tasks), tasks=tasks)
+    sizes = [one.ranges[0].end - one.ranges[0].first for one in planned]
+
+    assert (len(planned), sum(sizes)) == (parts, rows)
+    assert max(sizes) - min(sizes) <= 1

@@ -16,6 +16,11 @@ from pyspark_stan.reading.offsets import Range
 CHANNEL_ROWS: Final = 1000
 """What one more channel costs a task beside its messages, in messages: the requests for it."""
 
+ROWS_MIN: Final = 500_000
+"""Of a partition of a large range, if no option says so: half a second's work, beside which a task's fixed cost is small."""
+ROWS_MAX: Final = 2_000_000
+"""A larger partition would spare nothing any more, and a task that is lost begins anew."""
+
 
 @dataclass(frozen=True)
 class StanPartition(InputPartition):
@@ -25,6 +30,14 @@ class StanPartition(InputPartition):
 
     def __reduce__(self) -> tuple[type["StanPartition"], tuple[tuple[Range, ...]]]:
         return StanPartition, (self.ranges,)
+
+
+def rows_of_partition(ranges: Sequence[Range], tasks: int) -> int:
+    """Return the largest number of sequences in a partition, if no option names it: each of *tasks* cores gets as many partitions
+    as the others, and as few as there may be. 0 tasks: offsets of earlier versions, whose partitions were ROWS_MIN."""
+    total = sum(found.end - found.first for found in ranges)
+    wanted = max(tasks, 1) * max(1, -(-total // (max(tasks, 1) * ROWS_MAX)))
+    return max(ROWS_MIN, -(-total // wanted)) if tasks else ROWS_MIN
 
 
 def plan(ranges: Sequence[Range], at_least: int = 0, rows_max: int = 0, tasks: int = 0) -> list[StanPartition]:

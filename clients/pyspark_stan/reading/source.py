@@ -23,9 +23,9 @@ from pyspark.sql.streaming.datasource import (
 from stan_client.errors import StanClientError
 from stan_client.requests.requests import ChannelInfo
 
-from pyspark_stan.options import ROWS_PER_PARTITION, OptionsError, SourceOptions, source_options
+from pyspark_stan.options import OptionsError, SourceOptions, source_options
 from pyspark_stan.reading.offsets import Offset, Range, Resolver, behind, from_json, oldest, packed, ranges_between
-from pyspark_stan.reading.planning import StanPartition, plan, rows_for_bytes, share
+from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
 from pyspark_stan.schema import check_schema
 from pyspark_stan.transport import PASSING, patiently
 
@@ -165,10 +165,9 @@ class StanBatchReader(DataSourceReader):
         channels = _Channels(self._options)
         infos = channels.infos()
         ranges = self.narrowed(self._ranges(infos, channels.resolver(infos)), channels.resolver(infos))
-        options = self._options
         if channels.cold is None:
-            return plan(ranges, options.partitions_at_least, options.rows_per_partition, _cores())
-        return _plan_cold(options, channels.cold, ranges)
+            return _planned(self._options, ranges, _cores())
+        return _plan_cold(self._options, channels.cold, ranges)
 
     def narrowed(self, ranges: list[Range], _resolver: Resolver) -> list[Range]:
         """Return *ranges*; a subclass narrows them by filters."""
@@ -195,12 +194,12 @@ def _plan_cold(options: SourceOptions, lake: "Cold", ranges: list[Range]) -> lis
     from pyspark_stan.reading.cold import TASK_ROWS_MAX  # noqa: PLC0415 - only with the option `cold`
 
     cold, hot = lake.split(ranges)
-    rows, at_least, cores = options.rows_per_partition, options.partitions_at_least, _cores()
-    if rows != ROWS_PER_PARTITION or at_least:
+    rows, at_least, cores = options.rows_per_partition or ROWS_MIN, options.partitions_at_least, _cores()
+    if options.rows_per_partition or at_least:
         return plan([*lake.cut(cold, rows), *hot], at_least, rows, cores)
     each = -(-sum(part.end - part.first for part in cold) // cores)
     pieces = lake.cut(cold, min(max(rows, each), TASK_ROWS_MAX))
-    return [*plan(pieces, 0, TASK_ROWS_MAX, cores), *plan(hot, 0, rows, cores)]
+    return [*plan(pieces, 0, TASK_ROWS_MAX, cores), *_planned(options, hot, cores)]
 
 
 class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -356,7 +355,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the partitions of the batch between two offsets; they are the same each time."""
         until = from_json(end)
         ranges = ranges_between(from_json(start), until)
-        return plan(ranges, self._options.partitions_at_least, self._options.rows_per_partition, until.tasks)
+        return _planned(self._options, ranges, until.tasks)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Yield the messages of *partition*; called in a task. Errors as of `read_partition`."""
@@ -369,6 +368,11 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Do nothing: the connection belongs to the process, not to the query."""
+
+
+def _planned(options: SourceOptions, ranges: Sequence[Range], tasks: int) -> list[StanPartition]:
+    rows_max = options.rows_per_partition or rows_of_partition(ranges, tasks)
+    return plan(ranges, options.partitions_at_least, rows_max, tasks)
 
 
 def _cores() -> int:
