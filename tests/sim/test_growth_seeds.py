@@ -1,9 +1,10 @@
-"""Simulated clusters whose pool of groups grows amid all faults: nothing is lost, and new channels are in new groups, too."""
+"""Simulated clusters whose pool of groups grows amid all faults: nothing is lost, channels go to new groups, or begin there."""
 
 import os
 
 import pytest
 
+from stan.core.admin.spreading import Spreading
 from stan.edge.cluster.growth import PoolGrowth
 from stan.edge.storage.storage import Storage
 from tests.sim.growth_worlds import GrowthWorld, MemberGrowth
@@ -11,17 +12,20 @@ from tests.sim.growth_worlds import GrowthWorld, MemberGrowth
 SEEDS = int(os.environ.get("STAN_GROWTH_SEEDS", "3"))
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("world", "name"), [(GrowthWorld, "growth"), (MemberGrowth, "member-growth")])
 def test_a_pool_grows_amid_all_faults(world, name):
-    grown = in_new = 0
+    grown = in_new = moved = 0
     for seed in range(SEEDS):
         one = world(seed)
         assert one.run() == [], f"replay with: python -m tests.sim --world {name} --seed {seed}"
         grown += one.growths
         in_new += one.in_new
+        moved += one.moved
 
     assert grown >= SEEDS
     assert in_new
+    assert moved
 
 
 def test_a_pool_that_is_opened_before_its_groups_have_leaders_is_found_out(monkeypatch):
@@ -31,6 +35,12 @@ def test_a_pool_that_is_opened_before_its_groups_have_leaders_is_found_out(monke
 
     said = [text for seed in (2, 3) for text in GrowthWorld(seed).run()]
     assert any("counts" in text or "has no leader" in text for text in said)
+
+
+def test_channels_that_stay_although_the_hash_has_moved_them_are_found_out(monkeypatch):
+    monkeypatch.setattr(Spreading, "_go_on", lambda _self, _now: None)
+
+    assert any("have still to move" in text for text in GrowthWorld(2).run())
 
 
 def test_a_node_that_counts_groups_without_their_directories_is_found_out(monkeypatch):
