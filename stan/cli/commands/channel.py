@@ -151,7 +151,14 @@ def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
     kept = ("by no policy any more", "the newest message of a key stays", "the oldest message of a key stays")
     gone = f", tombstones up to {status.tombstones_until:,}" if status.tombstones_until else ""
     words = kept[status.compact] if status.compact < len(kept) else "in a way that this program does not know"
-    return [("compacted", f"{words}; done or to be done up to {status.compacted_until:,}{gone}")]
+    done = f"done up to {status.compacted_here:,} of {status.compacted_until:,}{gone}"
+    held = f"up to {status.tombstone_held:,}, until {holder_of(status)} has passed them"
+    return [("compacted", f"{words}; {done}"), *([("tombstones kept", held)] if status.tombstone_held else [])]
+
+
+def holder_of(status: pb.ChannelStatus) -> str:
+    """The position for which tombstones of a channel stay."""
+    return text_of(status.held_by) or "a subscription without a durable name"
 
 
 def _compression_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:

@@ -11,6 +11,7 @@ import stan_client
 from stan_client.requests.admin import Nodes
 from stan_client.transport.session import text_of
 
+from stan.cli.commands.channel import holder_of
 from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
 from stan.cli.commands.node import cluster_level, known_level, places_told
 from stan.cli.support.common import EXIT_FAILED, Target, run
@@ -216,10 +217,26 @@ def of_channels(channels: list[pb.ChannelStatus]) -> Iterator[Finding]:
                 BAD, "delay", text, f"stan policy show {name}; stan channel show {name}; they are tried again"
             )
         yield from _of_tier(channel)
+        yield from _of_compaction(channel)
         if limits.max_subs and channel.subscriptions + channel.offline >= limits.max_subs:
             name = text_of(channel.name)
             text = f"Channel {name} has all {limits.max_subs:,} subscriptions that it may have."
             yield Finding(BAD, "limit", text, f"stan channel limits {name} --max-subs N, or stan durable list {name}")
+
+
+def _of_compaction(channel: pb.ChannelStatus) -> Iterator[Finding]:
+    """A channel that is compacted by key: what waits there, and for whom."""
+    name, left = text_of(channel.name), channel.compacted_until - channel.compacted_here
+    if left > 0 and channel.compact:
+        text = f"Channel {name} is compacted up to {channel.compacted_here:,} of {channel.compacted_until:,}."
+        yield Finding(
+            NOTE, "compaction", text, "A node does it when enough is new: stan_compaction_saved_bytes in /metrics"
+        )
+    if channel.tombstone_held:
+        text = f"Channel {name} keeps tombstones up to {channel.tombstone_held:,} for {holder_of(channel)}."
+        yield Finding(
+            NOTE, "tombstones", text, f"stan durable list {name}; they go at last by the policy's tombstone_max"
+        )
 
 
 def _of_tier(channel: pb.ChannelStatus) -> Iterator[Finding]:

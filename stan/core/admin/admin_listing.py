@@ -10,7 +10,7 @@ of the newest metadata; if these cannot be had in time, those of this node's cop
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -31,8 +31,10 @@ from stan.core.state.tombstones import deleted_from
 from stan.errors import INVALID_ADMIN
 from stan.patterns import ChannelLimits, valid_name
 from stan.protocol.proto import admin_pb2 as pb
-from stan.types import Nanos
+from stan.types import ChannelUid, GroupId, Nanos
 
+Compacted = Callable[[GroupId, ChannelUid], tuple[int, int] | None]
+"""Of a channel: up to where there is one message of each key, and the newest tombstone up to there; a CompactionState."""
 Steps = Iterator[int]
 """The work on one answer, in steps; yields the cost of each step (limits.REPORT_STEPS)."""
 
@@ -45,7 +47,11 @@ class _Report(NamedTuple):
 class AdminListing:
     """Handles operators' requests for lists of channels, cursors and clients."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup) -> None:
+    def __init__(
+        self, context: BrokerContext, channels: LiveChannels, lookup: ChannelLookup, compacted: Compacted
+    ) -> None:
+        """*compacted*: how far the log of this node has got with the compaction of a channel."""
+        self._compacted = compacted
         self.context = context
         self.channels = channels
         self.lookup = lookup
@@ -211,6 +217,13 @@ class AdminListing:
             compact=context.policies.of(info.name, b"").compact,
             commit=context.meta.commit_of(info.group),
         )
+        done = self._compacted(info.group, info.uid)
+        if done is not None:
+            shown.compacted_here = min(done[0], compaction.until)
+            slowest = context.group_of(info).machine.last_of_all(info.uid)
+            newest = 0 if compaction.keep_first else min(done[1], compaction.until)
+            if slowest is not None and newest > max(slowest[0], compaction.tombstones_until):
+                shown.tombstone_held, shown.held_by = newest, slowest[1]
         if tier is not None and channel is not None:
             shown.tier, shown.tier_next = tier.name, self.channels.tiers.position(info, tier)
             shown.tier_kept, shown.tier_lost = self.channels.kept_for_tier(channel), tier.lost

@@ -104,7 +104,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
         restore_requests=RestoreRequests(context, channels, publishing, lookup),
         redriving=Redriving(context, channels, publishing, lookup, stored_reads),
         cursor_admin=CursorAdmin(context, channels, lookup),
-        admin_listing=AdminListing(context, channels, lookup),
+        admin_listing=AdminListing(context, channels, lookup, timed.compacting.done),
         admin_members=AdminMembers(context, clients, nodes, moves),
         delayed_requests=DelayedRequests(context, lookup, stored_reads),
         consumer_groups=ConsumerGroupRequests(context),

@@ -34,6 +34,10 @@ class Compacting:
         """How far the log of this node has got."""
         self._done[number] = done
 
+    def done(self, number: GroupId, uid: ChannelUid) -> CompactionState | None:
+        """How far the log of this node has got with a channel; None: it has not begun."""
+        return self._done.get(number, {}).get(uid)
+
     def look(self, now: Nanos) -> None:
         """Propose what has become old enough, if it is time to look."""
         if now < self._next_look:
@@ -78,7 +82,7 @@ class Compacting:
         """Tell which tombstones may go: of those that have stayed when the log of this node lost what they have deleted, those
         that every position has passed, and those up to *overdue*."""
         uid = ChannelUid(further.uid)
-        done = self._done.get(number, {}).get(uid)
+        done = self.done(number, uid)
         newest = min(done.newest_tombstone, before.until) if done is not None and not further.keep_first else 0
         passed = self.context.groups[number].machine.passed(uid)
         free = newest if passed is None else min(newest, passed)

@@ -316,8 +316,14 @@ class GroupMachine:
     def passed(self, uid: ChannelUid) -> int | None:
         """The last sequence that each position of a channel has behind it, as the log tells: those of durables, queue groups and
         subscriptions, and named ones; None: there are no positions."""
-        floors = [cursor.floor for cursor in self.channel(uid).cursors.values()]
-        floors += [place.sequence - 1 for place in self.part(Bookmarks).by_channel.get(uid, {}).values()]
+        last = self.last_of_all(uid)
+        return None if last is None else last[0]
+
+    def last_of_all(self, uid: ChannelUid) -> tuple[int, bytes] | None:
+        """The last sequence that each position of a channel has behind it (see `passed`), and the name of a position that has no
+        more behind it; b"" of a subscription without one. None: there are no positions."""
+        floors = [(cursor.floor, cursor.name) for cursor in self.channel(uid).cursors.values()]
+        floors += [(place.sequence - 1, name) for name, place in self.part(Bookmarks).by_channel.get(uid, {}).items()]
         return min(floors, default=None)
 
     # --- entries ----------------------------------------------------------------------------------------------------

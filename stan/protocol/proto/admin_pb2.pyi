@@ -69,7 +69,7 @@ class ChannelsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ChannelStatus(_message.Message):
-    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "commit", "ttl", "compacted_until", "tombstones_until", "compact", "kept_bytes", "tier", "tier_next", "tier_kept", "tier_lost")
+    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "commit", "ttl", "compacted_until", "tombstones_until", "compact", "kept_bytes", "compacted_here", "tombstone_held", "held_by", "tier", "tier_next", "tier_kept", "tier_lost")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -93,6 +93,9 @@ class ChannelStatus(_message.Message):
     TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
     COMPACT_FIELD_NUMBER: _ClassVar[int]
     KEPT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPACTED_HERE_FIELD_NUMBER: _ClassVar[int]
+    TOMBSTONE_HELD_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
     TIER_NEXT_FIELD_NUMBER: _ClassVar[int]
     TIER_KEPT_FIELD_NUMBER: _ClassVar[int]
@@ -120,11 +123,14 @@ class ChannelStatus(_message.Message):
     tombstones_until: int
     compact: int
     kept_bytes: int
+    compacted_here: int
+    tombstone_held: int
+    held_by: bytes
     tier: bytes
     tier_next: int
     tier_kept: int
     tier_lost: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., commit: _Optional[int] = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_next: _Optional[int] = ..., tier_kept: _Optional[int] = ..., tier_lost: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., commit: _Optional[int] = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., compacted_here: _Optional[int] = ..., tombstone_held: _Optional[int] = ..., held_by: _Optional[bytes] = ..., tier: _Optional[bytes] = ..., tier_next: _Optional[int] = ..., tier_kept: _Optional[int] = ..., tier_lost: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")

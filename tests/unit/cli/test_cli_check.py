@@ -166,3 +166,15 @@ def test_states_of_different_versions_are_not_compared(servers):
     ]
     servers.admin.all_nodes = Nodes(nodes, [])
     assert "differ" not in stan("doctor").stdout.replace("different versions", "")
+
+
+def test_the_doctor_tells_what_compaction_waits_for(servers):
+    servers.admin.all_channels = [channel(compact=1, compacted_until=8, compacted_here=6)]
+    done = stan("doctor")
+    assert done.exit_code == 0
+    assert "Channel orders is compacted up to 6 of 8" in done.stdout
+    servers.admin.all_channels = [channel(compact=1, compacted_until=8, compacted_here=8, tombstone_held=5)]
+    done = stan("doctor")
+    assert done.exit_code == 0
+    assert "compacted up to" not in done.stdout
+    assert "Channel orders keeps tombstones up to 5 for a subscription without a durable name" in done.stdout

@@ -462,10 +462,15 @@ def test_a_channel_tells_how_long_its_messages_live(servers):
 
 
 def test_a_compacted_channel_says_so(servers):
-    servers.admin.all_channels = [channel(compact=1, compacted_until=8, tombstones_until=3)]
+    servers.admin.all_channels = [channel(compact=1, compacted_until=8, compacted_here=6, tombstones_until=3)]
     shown = " ".join(stan("channel", "show", "orders").output.split())
     assert "at most 10" in shown
-    assert "the newest message of a key stays; done or to be done up to 8, tombstones up to 3" in shown
+    assert "the newest message of a key stays; done up to 6 of 8, tombstones up to 3" in shown
+    assert "tombstones kept" not in shown
+    held = channel(compact=1, compacted_until=8, compacted_here=8, tombstone_held=5, held_by=b"billing")
+    servers.admin.all_channels = [held]
+    shown = " ".join(stan("channel", "show", "orders").output.split())
+    assert "tombstones kept up to 5, until billing has passed them" in shown
     assert stan("policy", "set", "orders", "--compact", "first", "--min-age", "1m", "--yes").exit_code == 0
     policy = pb.DeliveryPolicy(compact=2, min_age=60 * 10**9)
     assert servers.admin.asked.pop() == ("set_policy", "orders", policy, ("name", ""))

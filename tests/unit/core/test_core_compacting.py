@@ -9,6 +9,7 @@ from stan.core.base.delivery_policy import KEEP_FIRST, KEEP_LAST
 from stan.core.state.group import GroupMachine
 from stan.core.state.policies import Policies
 from stan.policies import PolicyRule
+from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND, ChannelUid, GroupId
 from tests.kit.core_harness import CoreHarness
@@ -127,3 +128,28 @@ def test_the_state_never_goes_back_and_survives_as_rows() -> None:
     assert machine.compaction(uid).until == 0
     machine.apply(pb.GroupChange(compacted=pb.Compacted(channels=[pb.CompactedChannel(uid=uid, until=5)])), 10)
     assert machine.compaction(uid).until == 0, "the channel is gone"
+
+
+def listed(harness):
+    request = admin.ChannelsRequest(version=1)
+    (channel,) = harness.ask("_STAN.x.test-cluster.admin.channels", request, admin.ChannelsResponse).channels
+    return channel.compacted_here, channel.tombstone_held, channel.held_by
+
+
+def test_operators_are_told_how_far_it_is_and_which_position_keeps_tombstones() -> None:
+    harness = started()
+    joined = harness.subscribe("foo", durable="slow", in_flight=9)
+    other = harness.subscribe("foo", durable="quick", in_flight=9)
+    harness.publish("foo", *(b"%d" % number for number in range(1, 9)))
+    harness.pass_time(80)
+    assert listed(harness) == (0, 0, b"")
+    reached(harness, 8, 6)
+    for sequence in range(1, 9):
+        harness.ack(other.ack_inbox, sequence)
+    harness.pass_time(LOOK_S)
+    (_, held, by) = listed(harness)
+    assert (held, b"slow" in by) == (6, True)
+    for sequence in range(1, 9):
+        harness.ack(joined.ack_inbox, sequence)
+    harness.pass_time(LOOK_S)
+    assert listed(harness) == (8, 0, b"")
