@@ -127,7 +127,7 @@ class Outgoing:
 
     responses: list[bytes | LeaseAnswer] = field(default_factory=list)
     redeliveries: list[Delivery] = field(default_factory=list)
-    pub_acks: list[bytes] = field(default_factory=list)
+    pub_acks: list[bytes | LeaseAnswer] = field(default_factory=list)
     notes: list[tuple[str, str]] = field(default_factory=list)
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
@@ -583,6 +583,10 @@ class BrokerContext:
         if reply:
             answer = publication(reply, payload)
             self.outgoing.responses.append(LeaseAnswer(answer, groups) if groups and self.clustered else answer)
+
+    def refuse_as_leader(self, number: GroupId, refusals: bytes) -> None:
+        """Send *refusals* of publishes only while no other node can lead the group, and take what is refused."""
+        self.outgoing.pub_acks.append(LeaseAnswer(refusals, (number,)) if self.clustered else refusals)
 
     def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:
         """Send a request; *answered* is called once, with None after *timeout_ns*."""

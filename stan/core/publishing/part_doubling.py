@@ -27,7 +27,6 @@ from stan.errors import (
     PARTS_DOUBLING_SOON,
     go_quote,
 )
-from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import MILLISECOND, GroupId, Nanos
 
@@ -141,7 +140,8 @@ class PartDoubling:
         unsealed = channel.unsealed
         if result is not None and unsealed.halted == PARTS_CLOSING:  # no next leader takes what came
             unsealed.halted, waiting, unsealed.unanswered = PARTS_DOUBLING, unsealed.unanswered, []
-            self.context.outgoing.pub_acks += [kernel.refuse(acks, PARTS_DOUBLING.encode()) for acks in waiting]
+            for acks in waiting:
+                self.publishing.refuse_as_leader(channel.info.group, acks, PARTS_DOUBLING)
         again = 0 if result is not None else limits.FORWARD_INTERVAL
         self.context.timers.at(self.context.clock.now + again, partial(self._look, channel))
 

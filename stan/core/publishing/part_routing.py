@@ -84,9 +84,10 @@ class PartRouting:
         """What of a batch for a part belongs there; the rest is refused."""
         numbers = self.parts_of(whole, batch)
         fitting, acks = split(batch, [one == number for one in numbers])
-        if acks and not replayed and self.context.leads(self.context.group_number(batch.channel)):
+        group = self.context.group_number(batch.channel)
+        if acks and not replayed and self.context.leads(group):
             error = OTHER_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
-            self.context.outgoing.pub_acks.append(kernel.refuse(acks, error.encode()))
+            self.context.refuse_as_leader(group, kernel.refuse(acks, error.encode()))
         return [] if fitting is None else [fitting]
 
     def parts_of(self, whole: Parted, batch: Publishes) -> Sequence[int]:

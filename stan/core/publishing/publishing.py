@@ -448,12 +448,18 @@ class Publishing:
         if acks:
             self.context.outgoing.pub_acks.append(kernel.refuse(acks, error.encode()))
 
+    def refuse_as_leader(self, number: GroupId, acks: bytes, error: str) -> None:
+        """Refuse publishes that another leader of the group might take."""
+        acks = oversize.answerable(acks, self.context.nats.payload_bytes_max)
+        if acks:
+            self.context.refuse_as_leader(number, kernel.refuse(acks, error.encode()))
+
     def _refuse_halted(self, channel: LiveChannel, acks: bytes) -> None:
         """Refuse publishes to a part of a channel whose parts are being doubled, as soon as no next leader can take them; those
         that a new part may take already are without an answer."""
         unsealed = channel.unsealed
         if unsealed.halted == errors.PARTS_DOUBLING:
-            self._refuse(acks, unsealed.halted)
+            self.refuse_as_leader(channel.info.group, acks, unsealed.halted)
         elif unsealed.halted == errors.PARTS_CLOSING and len(unsealed.unanswered) < limits.PART_UNANSWERED_MAX:
             unsealed.unanswered.append(acks)
         else:
