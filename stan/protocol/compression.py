@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from stan.errors import Damage, StartError
 from stan.limits import COMPRESSED_BYTES_MAX, COMPRESSED_BYTES_MIN
 from stan.protocol.entries import RecordBatch
-from stan.protocol.kernel import server as kernel
 
 if TYPE_CHECKING:
     import zstandard
@@ -128,6 +127,8 @@ def records_of(stored: Bytes, base_sequence: int, timestamp: int, size: int) -> 
     Raises:
         Damage: it is not a compressed batch of such records.
     """
+    from stan.protocol.kernel import server as kernel  # noqa: PLC0415 - clients, which make frames, have no use for it
+
     channel, rows = parts_of(stored)[0], stored_rows(stored, size)
     try:
         records = kernel.seal(channel, base_sequence, timestamp, [rows])

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from stan.limits import COMPRESSED_BYTES_MAX
 from stan.protocol.compression import parts_of, rows_of
-from stan.protocol.kernel import server as kernel
 from stan.protocol.kernel.rows import behind
 from stan.protocol.kernel.wire_py import varint
 from stan.protocol.proto.extension_pb2 import FetchResponse, Run
@@ -113,6 +112,8 @@ def in_clear(channel: bytes, records: bytes, runs: list[Run]) -> tuple[bytes, li
     """The records and runs of an answer about *channel*, without frames. Raises ValueError: one is no frame, or of other rows."""
     if not any(run.compressed for run in runs):
         return records, runs
+    from stan.protocol.kernel import server as kernel  # noqa: PLC0415 - most programs that read get no frames
+
     parts: list[Records] = []
     made: list[Run] = []
     position = 0

@@ -128,7 +128,8 @@ def test_data_of_the_examples_is_the_same_for_the_same_seed_and_keeps_its_promis
 
 def test_examples_say_on_which_channel_their_data_is(tmp_path):
     for example in EXAMPLES.values():
-        assert parse_pipeline(example.toml, tmp_path, {}).source.channels == (example.channel,)
+        inputs = parse_pipeline(example.toml, tmp_path, {}).inputs
+        assert [each.source.channels for each in inputs] == [(example.channel,)]
 
 
 @pytest.mark.parametrize(("directory", "sockets"), [("/tmp/x", "true"), ("/tmp/" + "x" * 60, "false")])  # noqa: S108

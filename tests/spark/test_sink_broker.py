@@ -216,7 +216,7 @@ def test_an_idempotent_driver_that_is_too_old_is_refused(client, task, writer, c
 @pytest.mark.parametrize("delivery", ["transactional", "idempotent", "at-least-once"])
 def test_the_largest_row_is_written_and_a_larger_one_is_told(client, task, writer, channel, delivery):
     sink = writer(delivery=delivery)
-    room = client.max_payload - REQUEST_OVERHEAD - 32 - len(channel)
+    room = client.message_bytes_max() - REQUEST_OVERHEAD - 32 - len(channel)
     task(0)
     with pytest.raises(RowError, match="larger than"):
         sink.write(iter([values(b"x" * (room + 1))]))
