@@ -80,7 +80,11 @@ async def until(condition):
 
 
 async def where(direct):
-    (channel,) = await direct.admin.channels()
+    """Its group; 0 in the moment in which it is nobody's."""
+    channels = await direct.admin.channels()
+    if not channels:
+        return 0
+    (channel,) = channels
     return channel.group
 
 
