@@ -173,7 +173,7 @@ def test_a_node_that_has_heard_nothing_yet_leaves_it_to_the_other_to_lead(world)
     leader = world.leader(number)
     renewed, other = [node for node in world.nodes.values() if node is not leader]
     renewed.replace_disk()
-    wait_for(lambda: renewed.alive and renewed.votes)
+    wait_for(lambda: renewed.alive and renewed.votes and number in renewed.cluster_node.groups)
     assert not may_lead()
     leader.crash(power=False, length=20 * SECOND)
     wait_for(lambda: world.leader(number) is not None)

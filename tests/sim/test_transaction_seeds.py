@@ -58,8 +58,8 @@ def never_shows_it(monkeypatch):
 @pytest.mark.parametrize(
     ("mutate", "kind", "first"),
     [
-        (shows_a_commit_under_way, ClusterTransactions, 0),
-        (begins_a_commit_anew, NodeTransactions, 3),
+        (shows_a_commit_under_way, ClusterTransactions, 11),
+        (begins_a_commit_anew, NodeTransactions, 69),
         (forgets_versions, NodeTransactions, 0),
         (never_shows_it, NodeTransactions, 0),
     ],

@@ -122,7 +122,7 @@ class Publishing:
                 self.take_replayed(group.replay_filter.split(batch, context.clock.now))
                 return
         elif faulty and (number := context.group_number(batch.channel)) in faulty:
-            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {faulty[number]}")
+            self._refuse(batch.acks, f"stan: group {number} is frozen until a restart: {faulty[number]}", batch.channel)
             return
         self.take(batch)
 
@@ -151,7 +151,7 @@ class Publishing:
         sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
         if not all(sane):  # no client can be registered with so long a name
             permitted, acks = kernel.select(batch, sane)
-            self._refuse(acks, errors.INVALID_PUBLISH)
+            self._refuse(acks, errors.INVALID_PUBLISH, batch.channel)
             if permitted is not None:
                 self.take(permitted)
             return
@@ -178,7 +178,7 @@ class Publishing:
         known = self.context.sender
         kept, refused = kernel.select(self._let_go(), [known(sender) is not None for sender in batch.senders()])
         if new:
-            self._refuse(refused, errors.INVALID_PUBLISH)
+            self._refuse(refused, errors.INVALID_PUBLISH, batch.channel)
         else:
             self._refuse_for_now(refused, NO_METADATA)
         if kept is not None:
@@ -206,12 +206,12 @@ class Publishing:
         if batch.channel in self.context.leading.held.by_name:
             return
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
-            self._refuse(batch.acks, errors.INVALID_PUBLISH)
+            self._refuse(batch.acks, errors.INVALID_PUBLISH, batch.channel)
             return
         authorizer = self.context.access.authorizer
         if authorizer is not None and not all(verdicts := authorizer.may_publish(batch)):
             permitted, acks = kernel.select(batch, verdicts)
-            self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)))
+            self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)), batch.channel)
             if permitted is None:
                 return
             batch = permitted
@@ -220,7 +220,7 @@ class Publishing:
         room = min(room, context.nats.payload_bytes_max - oversize.MESSAGE_ROOM - len(batch.channel))
         if len(batch.bodies) > room or context.config.requests.message_bytes:  # else all messages fit
             fitting, refused = oversize.part(batch, context.message_payload_max(batch.channel))
-            self._refuse(refused, errors.MESSAGE_TOO_LARGE)
+            self._refuse(refused, errors.MESSAGE_TOO_LARGE, batch.channel)
             if fitting is None:
                 return
             batch = fitting
@@ -231,7 +231,7 @@ class Publishing:
             if special or not self._queue(channel, batch):  # mostly neither: a call less for each publish
                 self._take_into(channel, batch, known)
         elif not is_channel_name(batch.channel):
-            self._refuse(batch.acks, errors.INVALID_PUBLISH)
+            self._refuse(batch.acks, errors.INVALID_PUBLISH, batch.channel)
         else:
             self._open(batch)
 
@@ -244,7 +244,10 @@ class Publishing:
         if batch.times.dues:
             self._defer(channel, batch)
         elif self.channels.delayed and (error := self.channels.delay_refusal(channel, batch.count)):
-            (self._refuse_for_now if error == errors.TOO_MANY_DELAYED else self._refuse)(batch.acks, error)
+            if error == errors.TOO_MANY_DELAYED:
+                self._refuse_for_now(batch.acks, error)
+            else:
+                self._refuse(batch.acks, error, batch.channel)
         elif batch.times.ttls or channel.info.uid in self.channels.ttls:
             self._take_expiring(channel, batch)
         elif not self._queue(channel, batch):
@@ -276,11 +279,11 @@ class Publishing:
             self._refuse_halted(channel, batch.acks)
             return
         if context.meta.level < level.DELIVERY:
-            self._refuse(batch.acks, errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level))
+            self._refuse(batch.acks, errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level), batch.channel)
             return
         latest = context.clock.wall + limits.DELAY_MAX
         fitting, refused = split(batch, [due <= latest for due in array("q", batch.times.dues)])
-        self._refuse(refused, errors.DELAYED_TOO_LONG)
+        self._refuse(refused, errors.DELAYED_TOO_LONG, batch.channel)
         if fitting is not None and fitting.times.ttls:
             fitting = self._with_ttls(fitting)
         if fitting is None:
@@ -305,10 +308,10 @@ class Publishing:
         at_level = self.context.meta.level
         if at_level < level.DELIVERY:
             fitting, refused = split(batch, [not ttl for ttl in array("q", batch.times.ttls)])
-            self._refuse(refused, errors.TTL_NEEDS_LEVEL.format(level.DELIVERY, at_level))
+            self._refuse(refused, errors.TTL_NEEDS_LEVEL.format(level.DELIVERY, at_level), batch.channel)
             return fitting
         fitting, refused = split(batch, [0 <= ttl <= limits.TTL_MAX for ttl in array("q", batch.times.ttls)])
-        self._refuse(refused, errors.INVALID_TTL)
+        self._refuse(refused, errors.INVALID_TTL, batch.channel)
         return None if fitting is None else self._with_room(fitting)
 
     def _with_room(self, batch: Publishes) -> Publishes | None:
@@ -316,7 +319,7 @@ class Publishing:
         context = self.context
         most = min(context.message_payload_max(batch.channel), context.delivered_bytes_max - EXPIRY_BYTES)
         fitting, refused = oversize.part(batch, most)
-        self._refuse(refused, errors.MESSAGE_TOO_LARGE)
+        self._refuse(refused, errors.MESSAGE_TOO_LARGE, batch.channel)
         return fitting
 
     def _take_expiring(self, channel: LiveChannel, batch: Publishes) -> None:
@@ -353,7 +356,7 @@ class Publishing:
         if stored.error in (errors.PARTS_CLOSING, errors.PARTS_DOUBLING_SOON):
             self._refuse_for_now(batch.acks, stored.error)
         elif stored.error:
-            self._refuse(batch.acks, stored.error)
+            self._refuse(batch.acks, stored.error, batch.channel)
         else:
             acks = kernel.number(batch.acks, batch.replied, stored.first) if batch.numbered else batch.acks
             self.context.outgoing.pub_acks.append(acks)
@@ -375,7 +378,7 @@ class Publishing:
         elif error == NO_METADATA or batch.channel in self.context.meta.channels.parted.by_name:
             self._refuse_for_now(batch.acks, error)  # it has got parts meanwhile, whose leaders may have taken it
         else:
-            self._refuse(batch.acks, error)
+            self._refuse(batch.acks, error, batch.channel)
 
     def add(self, channel: LiveChannel, rows: RowBatch) -> None:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
@@ -443,10 +446,9 @@ class Publishing:
         waiting = sum(self.unsealed.values()) + sum(self.uncommitted.values()) + sum(self.blocked_bytes.values())
         return waiting > limits.UNCOMMITTED_BYTES_MAX
 
-    def _refuse(self, acks: bytes, error: str) -> None:
-        acks = oversize.answerable(acks, self.context.nats.payload_bytes_max)
-        if acks:
-            self.context.outgoing.pub_acks.append(kernel.refuse(acks, error.encode()))
+    def _refuse(self, acks: bytes, error: str, channel: bytes) -> None:
+        """Refuse publishes to *channel*. Of a node that stood still nothing leaves: another one may have taken them meanwhile."""
+        self.refuse_as_leader(self.context.group_number(channel), acks, error)
 
     def refuse_as_leader(self, number: GroupId, acks: bytes, error: str) -> None:
         """Refuse publishes that another leader of the group might take."""
@@ -470,7 +472,7 @@ class Publishing:
         buffered, and may store what this leader could not. A publisher that received an error must not find its message stored
         later."""
         if not self.context.clustered:
-            self._refuse(acks, error)
+            self.refuse_as_leader(META_GROUP, acks, error)  # of a server alone it is no matter which
         elif acks:
             self.context.complain("WRN", f"publishes are not answered ({error})")
 
@@ -536,7 +538,7 @@ class Publishing:
             if isinstance(batch, RowBatch):
                 batch.on_done(StoreResult(error=error, retry=True))
             else:
-                self._refuse(batch.acks, error)
+                self._refuse(batch.acks, error, batch.channel)
 
     @property
     def can_seal(self) -> bool:
@@ -649,7 +651,7 @@ class Publishing:
                 self.compressing.forget(entry.group, channel.info.uid, base)
         if result is None:
             for acks in entry.acks:
-                self._refuse(acks, error)
+                self.refuse_as_leader(entry.group, acks, error)
         else:
             self.context.outgoing.pub_acks += entry.acks
         for rows, first in entry.rows:
