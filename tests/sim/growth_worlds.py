@@ -33,7 +33,10 @@ class Growing(Moved):
 
     @property
     def pool(self):
-        return max(self._wanted, self._opened)
+        """As many as any node knows: a growth is not even taken while nodes are away, and what is only wanted has no leader."""
+        nodes = [node.cluster_node for node in self.nodes.values() if node.cluster_node is not None]
+        known = [max(node.broker.view.pool, node.reconfiguration.pool.groups) for node in nodes]
+        return max(known, default=self.raft_groups)
 
     def run(self, safety_s=20):
         """Until then the pool has grown, and channels move amid faults."""

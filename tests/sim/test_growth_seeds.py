@@ -37,6 +37,25 @@ def test_a_pool_that_is_opened_before_its_groups_have_leaders_is_found_out(monke
     assert any("counts" in text or "has no leader" in text for text in said)
 
 
+def test_a_pool_that_has_to_wait_for_a_node_that_is_away_grows_once_it_is_back(monkeypatch):
+    """Groups that nobody could make yet need no leader meanwhile."""
+    world = GrowthWorld(0, calm=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "_want", lambda: None)
+        world.begin()
+    world.run_for(2)
+    away = world.nodes["n1"]
+    away.kept_down = True
+    away.crash(power=False)
+    world.run_for(5)
+    world._want()
+    world.run_for(5)
+
+    assert world.leader(0).broker.view.pool == world.raft_groups
+    assert world.finish(away) == []
+    assert world.growths == 1
+
+
 def test_channels_that_stay_although_the_hash_has_moved_them_are_found_out(monkeypatch):
     monkeypatch.setattr(Spreading, "_go_on", lambda _self, _now: None)
 
