@@ -121,6 +121,7 @@ class CoreHarness:
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
         self.indexes = defaultdict(Index)
         self.said: list[Said] = []
+        self.leased = []  # of what was said, what may leave only under a lease
         self.events: list[Event] = []
         self.notes = []
         self.uncommitted = []
@@ -256,6 +257,7 @@ class CoreHarness:
                 send.records, send.base_sequence, send.first, send.last, send.inbox, send.redelivery_count
             )
         elif isinstance(send, LeaseAnswer):
+            self.leased.append(send)
             send = send.data
         for said in _split(send):
             if said.reply and said.subject in self.alive:

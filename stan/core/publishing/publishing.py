@@ -268,7 +268,8 @@ class Publishing:
             self._refuse_for_now(acks, NO_METADATA)
             return kept
         kept, refusals, unjudged = self.schemas.part(batch, objections)
-        self.context.outgoing.pub_acks += refusals
+        for one in refusals:
+            self.context.refuse_as_leader(channel.info.group, one)
         self._refuse_for_now(unjudged, next(why for why in objections if why))
         return kept
 

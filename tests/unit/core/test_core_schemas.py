@@ -396,6 +396,7 @@ def test_a_node_whose_metadata_are_new_enough_refuses(node) -> None:
     answer(node, node.broker.context.meta.applied)
     (refused,) = node.hear("_INBOX.acks")
     assert "/id" in wire.PubAck.FromString(refused.payload).error.decode()
+    assert [one.groups for one in node.leased if b"/id" in one.data] == [(1,)], "another leader may take it meanwhile"
 
 
 # --- other kinds ------------------------------------------------------------------------------------------------------
