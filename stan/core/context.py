@@ -518,6 +518,13 @@ class BrokerContext:
         body = pb.MetaChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.outgoing.responses.append(publication(self.nats.subjects.meta.encode(), body))
 
+    def ask_meta(self, done: Done = nobody_waits, **change: object) -> None:
+        """Propose a META change if this node leads the metadata, of which *done* hears; else `forward_meta`."""
+        if self.leading.leads_meta:
+            self.change_meta(done, **change)
+        else:
+            self.forward_meta(**change)
+
     def propose(self, group: GroupId, kind: Kind, body: bytes, done: Done) -> None:
         """Propose an entry that is encoded already; unreported progress of the group is written before it."""
         ticket = self.proposals.ticket(done)

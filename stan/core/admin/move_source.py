@@ -246,11 +246,7 @@ class MoveSource:
 
 def context_change(context: BrokerContext, move: int, *, done: bool) -> None:
     """Tell the metadata that a move has ended, as far as it has not."""
-    end = pb.EndMove(move=move, done=done)
-    if context.leading.leads_meta:
-        context.change_meta(lambda _result, _error: None, end_move=end)
-    else:
-        context.forward_meta(end_move=end)
+    context.ask_meta(end_move=pb.EndMove(move=move, done=done))
 
 
 def _part_of(batch: ReadResult, begin: int, room: int) -> tuple[pb.MovedBatch | None, bool]:

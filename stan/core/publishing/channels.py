@@ -230,10 +230,7 @@ class LiveChannels:
         row = pb.Channel(name=name, group=self.opening[name].group)
         exact = context.meta.pins.get(name, row.group) != row.group  # it belongs to a channel that is there
         create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels, exact=exact)
-        if context.leading.leads_meta:
-            context.change_meta(partial(self._created, name), create_channels=create)
-        else:
-            context.forward_meta(create_channels=create)
+        context.ask_meta(partial(self._created, name), create_channels=create)
         if context.clustered:  # the proposal or the forwarded request may be lost with its leader
             context.timers.at(context.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
 
@@ -610,11 +607,7 @@ class LiveChannels:
         info = context.meta.by_uid.get(uid)
         if info is None or not context.leads(info.group):
             return
-        delete = pb.DeleteChannel(uid=uid)
-        if context.leading.leads_meta:
-            context.change_meta(self._not_deleted, delete_channel=delete)
-        else:
-            context.forward_meta(delete_channel=delete)
+        context.ask_meta(self._not_deleted, delete_channel=pb.DeleteChannel(uid=uid))
         if context.clustered:
             context.timers.at(context.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid))
 

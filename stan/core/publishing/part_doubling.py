@@ -163,19 +163,13 @@ class PartDoubling:
             last=last,
             fingerprints=known.newest_of(channel.info.name, limits.PART_FINGERPRINTS_BYTES_MAX),
         )
-        self._ask(part_closed=told)
+        self.context.ask_meta(part_closed=told)
         again = self.context.clock.now + limits.FORWARD_INTERVAL
         self.context.timers.at(again, partial(self._tell, channel, doubling))
 
     def _give_up(self, whole: Parted, channel: LiveChannel, why: str) -> None:
         name = go_quote(text(channel.info.name))
         self.context.note("WRN", f"The parts of channel {go_quote(text(whole.name))} are not doubled: {name}: {why}")
-        self._ask(doubling_ended=pb.DoublingEnded(name=whole.name, doubling=whole.row.doubling))
+        self.context.ask_meta(doubling_ended=pb.DoublingEnded(name=whole.name, doubling=whole.row.doubling))
         again = self.context.clock.now + limits.FORWARD_INTERVAL
         self.context.timers.at(again, partial(self._look, channel))
-
-    def _ask(self, **change: object) -> None:
-        if self.context.leading.leads_meta:
-            self.context.change_meta(lambda _result, _error: None, **change)
-        else:
-            self.context.forward_meta(**change)

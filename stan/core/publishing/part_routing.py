@@ -7,7 +7,7 @@ here on a part is a channel like others. What is published to a part itself has 
 """
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from stan.core.base.batch_split import owner_of, split
@@ -24,6 +24,8 @@ from stan.remembered import Remembered
 
 LENGTH_BYTES = 4
 """Before each body of `Publishes.bodies`."""
+NO_KEY = -1
+"""In place of a part."""
 
 
 def rows_refusal(context: BrokerContext, channel: LiveChannel, rows: bytes) -> str:
@@ -35,18 +37,22 @@ def rows_refusal(context: BrokerContext, channel: LiveChannel, rows: bytes) -> s
     whole, number = found
     if channel.unsealed.halted:
         return channel.unsealed.halted
-    slots, ends = kernel.slots(rows)
+    if all(part in (NO_KEY, number) for part in _by_keys(whole, rows, *kernel.slots(rows))):
+        return ""
+    return OTHER_PART.format(go_quote(text(channel.info.name)), go_quote(text(whole.name)))
+
+
+def _by_keys(whole: Parted, bodies: bytes, slots: bytes, ends: bytes) -> Iterator[int]:
+    """The part of each of *bodies* by its key, or by what its JSON data says; NO_KEY if it has neither. *slots*, *ends*: as
+    `kernel.slots` tells."""
     start = LENGTH_BYTES
     for slot, end in zip(array("H", slots), array("I", ends), strict=True):
         if slot != kernel.NO_SLOT:
-            fits = slot % whole.parts == number
+            yield slot % whole.parts
         else:
-            key = key_in(wire.MsgProto.FromString(rows[start:end]).data, whole.path) if whole.path else b""
-            fits = not key or part_of(key, whole.parts) == number
-        if not fits:
-            return OTHER_PART.format(go_quote(text(channel.info.name)), go_quote(text(whole.name)))
+            key = key_in(wire.MsgProto.FromString(bodies[start:end]).data, whole.path) if whole.path else b""
+            yield part_of(key, whole.parts) if key else NO_KEY
         start = end + LENGTH_BYTES
-    return ""
 
 
 class PartRouting:
@@ -99,15 +105,10 @@ class PartRouting:
         by_publisher = [self._slot_of(client_id) % whole.parts for client_id, _ in batch.publishers]
         if not whole.path and len(by_publisher) == 1 and found.count(kernel.NO_SLOT) == batch.count:
             return by_publisher * batch.count
-        numbers, start = [], LENGTH_BYTES
-        for at, (slot, end) in enumerate(zip(found, array("I", ends), strict=True)):
-            if slot != kernel.NO_SLOT:
-                numbers.append(slot % whole.parts)
-            else:
-                key = key_in(wire.MsgProto.FromString(batch.bodies[start:end]).data, whole.path) if whole.path else b""
-                numbers.append(part_of(key, whole.parts) if key else by_publisher[owner_of(batch, at)])
-            start = end + LENGTH_BYTES
-        return numbers
+        return [
+            by_publisher[owner_of(batch, at)] if part == NO_KEY else part
+            for at, part in enumerate(_by_keys(whole, batch.bodies, slots, ends))
+        ]
 
     def _slot_of(self, client_id: bytes) -> int:
         found = self._slots.get(client_id)
