@@ -8,9 +8,8 @@ import stan_client
 from stan_client.reading.direct import Direct
 
 from stan.protocol.proto import admin_pb2 as pb
-from tests.kit.cluster import StanCluster
 from tests.kit.ports import free_port
-from tests.kit.server import NatsServer, StanServer
+from tests.kit.server import StanServer
 
 PATIENCE_S = 30.0
 
@@ -143,12 +142,6 @@ async def test_unknown_versions_and_garbage_are_refused(direct) -> None:
 
 
 # --- a cluster ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
-        yield cluster
 
 
 async def test_cluster_tells_hands_over_and_misses_who_is_dead(cluster) -> None:

@@ -2,29 +2,14 @@
 
 import asyncio
 
-import pytest
 import stan_client
 from stan_client import PullConsumer
-from stan_client.reading.direct import Direct
 
-from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer, until
+from tests.kit.server import until
 
 CHANNELS = [f"c{number}" for number in range(12)]
 ROWS = b"\x03\0\0\0\x22\x01x" * 100
 IDS, MORE_IDS = (b"".join(number.to_bytes(16, "big") for number in range(at, at + 100)) for at in (0, 100))
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def direct(cluster):
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
-        yield direct
 
 
 async def lasts(direct):

@@ -12,8 +12,7 @@ from stan import errors
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
 from tests.kit.batches import rows_of
-from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer, StanServer
+from tests.kit.server import StanServer
 
 PATIENCE_S = 30.0
 TIME = 1_600_000_000 * SECOND
@@ -29,12 +28,6 @@ def server(tmp_path):
 async def direct(server):
     async with Direct(server.url, server.cluster_id, timeout_s=PATIENCE_S) as direct:
         yield direct
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
-        yield cluster
 
 
 async def fill(direct, channel, count):

@@ -4,29 +4,12 @@ import asyncio
 from collections import defaultdict
 from functools import partial
 
-import pytest
 import stan_client
 from stan_client import StanClientError
 from stan_client.positions import everything
-from stan_client.reading.direct import Direct
-
-from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer
 
 WRITERS, TOGETHER = 3, 10
 PATIENCE_S = 60
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def direct(cluster):
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
-        yield direct
 
 
 class Load:

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import ServerError
-from stan_client.reading.direct import Direct
 
 from stan.labels import places_of
 from tests.kit.cluster import StanCluster
@@ -23,12 +22,6 @@ def cluster(tmp_path):
         StanCluster(tmp_path, "--replicas", "2", nats=nats, own_flags=labels) as cluster,
     ):
         yield cluster
-
-
-@pytest.fixture
-async def direct(cluster):
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
-        yield direct
 
 
 async def voters(direct):

@@ -9,16 +9,8 @@ from stan_client.reading.direct import Direct
 
 from stan.protocol.parted import part_of
 from tests.integration.test_cli_pubsub import stan
-from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer
 
 PARTS, KEYS, MESSAGES = 4, 17, 400
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
-        yield cluster
 
 
 async def published(client, number):

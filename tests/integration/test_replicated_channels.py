@@ -6,27 +6,12 @@ from dataclasses import replace
 import pytest
 import stan_client
 from stan_client import ServerError
-from stan_client.reading.direct import Direct
 
 from stan.edge.storage.manifest import read_manifest, write_manifest
 from stan.protocol.proto import admin_pb2 as pb
-from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer
 
 PATIENCE_S = 120
 SYNCED, REPLICATED = 0, 1
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-async def direct(cluster):
-    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
-        yield direct
 
 
 async def until_true(look):

@@ -2,24 +2,16 @@
 
 import asyncio
 
-import pytest
 import stan_client
 from stan_client.reading.direct import Direct
 
 from stan.protocol.proto import admin_pb2 as pb
-from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer, StanServer
+from tests.kit.server import StanServer
 
 CHANNEL = "orders"
 READERS = 6
 PATIENCE_S = 60
 MESSAGES = 300
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    with NatsServer(tmp_path) as nats, StanCluster(tmp_path, nats=nats) as cluster:
-        yield cluster
 
 
 class Reader:
