@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from stan_client.reading.table import Table
     from stan_client.requests.admin import Admin, which
     from stan_client.requests.requests import BatchAck, ChannelInfo, Committed, Cursor, part_names
-    from stan_client.subscribing.parted import PartedSubscription, Subscription
+    from stan_client.subscribing import PartedSubscription, Subscription
 
 __all__ = [
     "Admin",

@@ -47,7 +47,7 @@ from stan_client.publishing import (
     PublishManyResult,
 )
 from stan_client.reading.connected import Connected
-from stan_client.subscribing.parted import PartedSubscription, Subscription
+from stan_client.subscribing import PartedSubscription, Subscription
 from stan_client.transport.connection import (
     CONNECT_FAILURES,
     BorrowedLink,
@@ -58,8 +58,7 @@ from stan_client.transport.connection import (
 )
 from stan_client.transport.inbox import Inbox, ReplyInbox
 from stan_client.transport.session import Session, SessionOptions, check_cluster_id, fresh_id
-from stan_client.waiting.deadlines import deadline, left_s
-from stan_client.waiting.waiters import Waiters
+from stan_client.waiting import Waiters, deadline, left_s
 
 log = logging.getLogger("stan_client")
 

@@ -29,7 +29,7 @@ from stan_client.errors import (
 )
 from stan_client.messages.new_message import DUE_TAG, TTL_TAG, Published
 from stan_client.transport.session import Session, fresh_id, text_of
-from stan_client.waiting.waiters import Waiters
+from stan_client.waiting import Waiters
 
 log = logging.getLogger("stan_client")
 

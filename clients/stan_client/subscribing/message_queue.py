@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from stan_client.errors import StanClientError
 from stan_client.messages.messages import Message
-from stan_client.waiting.waiters import Waiters
+from stan_client.waiting import Waiters
 
 QUEUED_WINDOWS_MAX: Final = 2
 """Redelivered messages are dropped while this many windows of messages are queued: the server sends them again."""

@@ -24,8 +24,6 @@ from stan_client.requests.requests import part_names
 from stan_client.subscribing.subscription import Subscription
 from stan_client.transport.session import text_of
 
-__all__ = ["PartedSubscription", "Subscription"]
-
 log = logging.getLogger("stan_client")
 
 LOOK_INTERVAL_S: Final = 2.0

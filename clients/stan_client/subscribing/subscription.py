@@ -37,7 +37,7 @@ from stan_client.subscribing.message_queue import MessageQueue
 from stan_client.subscribing.subscription_path import SubscriptionPath
 from stan_client.subscribing.verdicts import COMES_AGAIN, ON_ERROR, VerdictPath, judge_failed
 from stan_client.transport.session import Session, text_of
-from stan_client.waiting.deadlines import deadline, left_s
+from stan_client.waiting import deadline, left_s
 
 log = logging.getLogger("stan_client")
 
