@@ -8,9 +8,11 @@ it must refuse (test_history.py). A repeat, a gap or a change of hands is *expla
 from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import NamedTuple
 
 from stan.core.admin.message_account import Account
+from stan.core.base.runs import pairs
 from stan.types import MILLISECOND, SECOND
 from tests.sim.nats import DELAY_MAX
 
@@ -713,11 +715,14 @@ def check_deliveries(history):
             if key in newest and event.at - newest[key].at < CROSSING:
                 crossed[key] = newest[key]
             counts[key].append(event.count)
+    came = {}
+    for event in history.deliveries:
+        came.setdefault((event.sub.consumer, event.sequence), event.at)
     for key in counts.keys() - acked:
         consumer, sequence = key
         if consumer not in history.must_finish or sequence not in dict(history.final[history.must_finish[consumer]]):
             continue
-        first = next(e.at for e in history.events if isinstance(e, Delivered) and (e.sub.consumer, e.sequence) == key)
+        first = came[key]
         # Earlier deliveries may have gone to a member that was dead, and not given up yet.
         peace = left[consumer] < first - (SLACK if counts[key][0] <= 1 else UNNOTICED)
         # A fault may swallow later ones, as may a member that has died before, and is not known to be dead yet.
@@ -853,21 +858,24 @@ def check_idle(history):
 def accounts(history):
     """A function that tells what the log says of a cursor's message, from what all nodes together have applied: [(what, cause,
     at, until, client, count)], in the run's time."""
-    of_group, of_cursor, known = defaultdict(list), defaultdict(list), {}
+    of_group, of_message, known = defaultdict(list), defaultdict(list), {}
     for (group, index), (changes, zero) in sorted(history.changes.items()):
         for change in changes:
             mine = {progress.cursor_id for progress in change.progress}
+            if change.WhichOneof("change"):
+                for place in [(group, cursor_id) for cursor_id in mine] or [group]:
+                    of_group[place].append((index, change, zero))
+                continue
             for cursor_id in mine:
-                of_cursor[group, cursor_id].append((index, change, zero))
-            if change.WhichOneof("change") and not mine:
-                of_group[group].append((index, change, zero))
+                for sequence in mentioned(change, cursor_id):
+                    of_message[group, cursor_id, sequence].append((index, change, zero))
 
     def account(group, cursor_id, sequence):
         key = group, cursor_id, sequence
         if key not in known:
             told, steps, seen = Account(history.cursors[group, cursor_id], sequence), [], 0
-            entries = sorted(of_group[group] + of_cursor[group, cursor_id], key=lambda entry: entry[0])
-            for index, change, zero in entries:
+            entries = of_group[group] + of_group[group, cursor_id] + of_message[key]
+            for index, change, zero in sorted(entries, key=itemgetter(0)):
                 told.take(index, 0, change)
                 steps += [(step, zero) for step in told.steps[seen:]]
                 seen = len(told.steps)
@@ -877,6 +885,13 @@ def accounts(history):
         return known[key]
 
     return account
+
+
+def mentioned(change, cursor_id):
+    """The sequences that the progress of a cursor tells of: to the account of another one the change is nothing."""
+    progress = [one for one in change.progress if one.cursor_id == cursor_id]
+    runs = [part.runs for one in progress for part in (*one.sent, *one.held)] + [one.acked for one in progress]
+    return {sequence for flat in runs for first, last in pairs(flat) for sequence in range(first, last + 1)}
 
 
 def recorded_repeats(history):
