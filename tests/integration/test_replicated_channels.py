@@ -9,6 +9,7 @@ from stan_client import ServerError
 
 from stan.edge.storage.manifest import read_manifest, write_manifest
 from stan.protocol.proto import admin_pb2 as pb
+from tests.integration.test_cli_pubsub import stan
 
 PATIENCE_S = 120
 SYNCED, REPLICATED = 0, 1
@@ -39,17 +40,17 @@ async def publish(cluster, channels, count):
                 await client.publish(channel, b"%d" % number)
 
 
-async def read(direct, channel, count):
-    """The messages of a channel, once so many are there."""
+async def read(direct, channel, last, count=None):
+    """The *count* newest messages of a channel, as many as *last* if none is told, once it has one with that sequence."""
 
     async def there():
         try:
-            return (await direct.info([channel]))[channel].last == count
+            return (await direct.info([channel]))[channel].last == last
         except (ServerError, TimeoutError):
             return False
 
     await until_true(there)
-    return [message.data for message in await direct.fetch(channel, start=stan_client.newest(count))]
+    return [message.data for message in await direct.fetch(channel, start=stan_client.newest(count or last))]
 
 
 def lose_power(cluster, names):
@@ -66,11 +67,14 @@ async def test_a_replicated_channel_is_made_by_policy_and_survives_kills_of_all_
     await publish(cluster, ["fast.early"], 1)
     groups = cluster.groups
     await grow(direct, groups + 2)
-    await publish(cluster, ["fast.a", "fast.b", "safe", "fast.early"], 20)
+    assert (await direct.admin.create_parts("fast.parted", 2)).changed == 2
+    await publish(cluster, ["fast.a", "fast.b", "safe", "fast.early", "fast.parted"], 20)
     channels = {one.name: one for one in await direct.admin.channels()}
     assert {name: one.commit for name, one in channels.items()} == {
         b"fast.a": REPLICATED,
         b"fast.b": REPLICATED,
+        b"fast.parted.~0": REPLICATED,
+        b"fast.parted.~1": REPLICATED,
         b"safe": SYNCED,
         b"fast.early": SYNCED,  # there were no groups for it: it got more than was asked for, and stays what it is
     }
@@ -94,4 +98,31 @@ async def test_a_replicated_channel_is_made_by_policy_and_survives_kills_of_all_
     await asyncio.to_thread(lose_power, cluster, cluster.names)
     await asyncio.to_thread(cluster.start)
     assert [int(data) for data in await read(direct, "fast.a", 40)] == [*range(20), *range(20)]
-    await publish(cluster, ["fast.a", "fast.b", "safe"], 1)
+    await publish(cluster, ["fast.a", "fast.b", "safe", "fast.parted"], 1)
+    parts = [message.data async for message in both(direct, ["fast.parted.~0", "fast.parted.~1"])]
+    assert sorted(map(int, parts)) == sorted([*range(20), 0])
+
+
+async def both(direct, channels):
+    for channel in channels:
+        async for message in direct.read(channel):
+            yield message
+
+
+async def test_a_channel_changes_what_its_acks_mean_only_while_it_is_empty(cluster, direct):
+    await publish(cluster, ["safe"], 20)
+    client = await stan_client.connect(cluster.cluster_id, "reader", servers=cluster.url)
+    async with client, await client.subscribe("safe", durable="d") as subscription:
+        await grow(direct, cluster.groups + 2)
+        with pytest.raises(ServerError, match='"safe" has messages, acked as synced: purge it first'):
+            await direct.admin.change_commit("safe", REPLICATED)
+        with pytest.raises(ServerError, match='commit: channel "safe" is there and synced'):
+            await direct.admin.set_policy("safe", pb.DeliveryPolicy(commit=REPLICATED))
+        await direct.admin.purge("safe", keep=0)
+        code, told, complaints = await stan("channel", "commit", "safe", "replicated", "--yes", "-s", cluster.url)
+        assert (code, b"is replicated" in told) == (0, True), complaints
+        await publish(cluster, ["safe"], 1)
+        assert (await subscription.next(timeout_s=60)).sequence == 21
+        await asyncio.to_thread(cluster.kill9, *cluster.names)
+        await asyncio.to_thread(cluster.start)
+        assert len(await read(direct, "safe", 21, 1)) == 1

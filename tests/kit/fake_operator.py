@@ -74,6 +74,13 @@ class FakeAdmin:
         self.asked.append(("pin_channel", channel, group))
         return pb.ChangeResponse(changed=1)
 
+    async def change_commit(self, channel: str, commit: int) -> pb.ChangeResponse:
+        self._fail()
+        self.asked.append(("change_commit", channel, commit))
+        for status in self.all_channels:
+            status.commit = commit
+        return pb.ChangeResponse(changed=1)
+
     async def create_parts(self, channel: str, parts: int, *, key: str = "") -> pb.ChangeResponse:
         self._fail()
         self.asked.append(("create_parts", channel, parts, key))

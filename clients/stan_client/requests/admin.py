@@ -397,6 +397,15 @@ class Admin:
         back, and cancels a move."""
         return await self.change("pin_channel", pb.PinChannelRequest(version=1, channel=raw(channel), group=group))
 
+    async def change_commit(self, channel: str, commit: int) -> pb.ChangeResponse:
+        """Have acks of a channel's publishes mean something else: 0 synced, 1 replicated. Refused while it has messages.
+
+        Returns once its move to a group of that kind has begun; `ChannelStatus.commit` tells when it is over. It is given up if a
+        message comes meanwhile."""
+        return await self.change(
+            "change_commit", pb.ChangeCommitRequest(version=1, channel=raw(channel), commit=commit)
+        )
+
     async def add_schema(
         self,
         pattern: str,

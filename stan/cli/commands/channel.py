@@ -8,6 +8,7 @@ import typer
 from stan_client.transport.session import text_of
 
 from stan import units
+from stan.cli.commands.channel_commit import commit, commit_words
 from stan.cli.commands.channel_messages import get
 from stan.cli.commands.channel_parts import create, deleted_with_parts, double, parts
 from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
@@ -136,12 +137,6 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
     document = {"channel": document_of(status), "cursors": [document_of(cursor) for cursor in cursors]}
     behind = max((lag(cursor) for cursor in cursors), default=0)
     return Table(rows=rows, document=document, names=[name], foot=f"Worst lag: {behind:,}" if cursors else "")
-
-
-def commit_words(commit: int) -> str:
-    """What an ack of a publish means."""
-    words = ("synced: acked once a majority has it on disk", "replicated: acked once a majority has it in memory")
-    return words[commit] if commit < len(words) else "in a way that this program does not know"
 
 
 def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
@@ -440,6 +435,7 @@ def _edited(**given: str) -> pb.Limits:
     return pb.Limits(**found)
 
 
+app.command("commit")(commit)
 app.command("create")(create)
 app.command("parts")(parts)
 app.command("double")(double)

@@ -1,10 +1,11 @@
 """Changes that operators ask of the leader of the metadata: a client is put out, a node is added or removed, the level raised,
-a policy set, a channel pinned or made with parts, a schema registered, the pool of groups grown."""
+a policy set, a channel pinned, made with parts or given another commit, a schema registered, the pool of groups grown."""
 
 from functools import partial
 
 from stan import errors
 from stan.core.admin.channel_moves import ChannelMoves
+from stan.core.admin.commit_requests import CommitRequests
 from stan.core.admin.part_requests import PartRequests
 from stan.core.admin.pin_requests import PinRequests
 from stan.core.admin.policy_requests import PolicyRequests
@@ -30,6 +31,7 @@ class AdminMembers:
         self.schemas = SchemaRequests(context)
         self.pool = PoolRequests(context, nodes)
         self.pins = PinRequests(context, moves)
+        self.commits = CommitRequests(context, moves)
         self.parted = PartRequests(context)
 
     def handlers(self) -> dict[str, Handler]:
@@ -41,6 +43,7 @@ class AdminMembers:
             "raise_level": self._raise_level,
             **self.policies.handlers(),
             **self.pins.handlers(),
+            **self.commits.handlers(),
             **self.parted.handlers(),
             **self.schemas.handlers(),
             **self.pool.handlers(),

@@ -105,9 +105,12 @@ class ChannelMoves:
         """A leader asks about a channel that comes to its group; the leader of the group where it is answers."""
         context = self.context
         info = context.meta.by_uid.get(ChannelUid(question.uid))
-        if info is None or not info.move or info.move != question.move or not context.leads(info.group):
+        if info is None or info.move != question.move or not context.leads(info.group):
             return
         if context.leading.replaying is not None or not reply:
+            return
+        if not info.move:  # none has begun
+            self.source.tell_messages(info.group, self.family(info), reply)
             return
         infos = context.meta.moves()[info.move]
         waits_for = ""

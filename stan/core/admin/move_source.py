@@ -11,7 +11,7 @@ from itertools import chain
 
 from stan import limits
 from stan.core.base.ready import ReadResult
-from stan.core.context import BrokerContext
+from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.stored_reads import StoredReads
@@ -19,7 +19,8 @@ from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
-from stan.errors import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED
+from stan.errors import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED, go_quote
+from stan.policies import COMMITS
 from stan.protocol.fetches import LENGTH_PREFIX
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -30,6 +31,9 @@ ROOM = 4 * KiB
 TOO_LARGE = "stan: message {} of the channel is too large to be moved"
 ROW_TOO_LARGE = "stan: a part of its state is too large to be moved"
 TOO_YOUNG = "stan: the leader of its group has not heard publishers for long enough"
+HAS_MESSAGES = "channel {} has messages, acked as {}: purge it first"
+NAMED_MAX = 10
+"""Channels that a complaint names."""
 OTHERS_BELONG = "stan: other channels belong to the channel by now"
 
 
@@ -65,6 +69,9 @@ class MoveSource:
         if sorted(family) != [info.uid for info in infos]:
             context_change(context, move, done=False)
             return OTHERS_BELONG
+        if found := self._acked_otherwise(number, infos):
+            context_change(context, move, done=False)
+            return found
         if self._known_for(number) < limits.MOVE_KNOWN_MIN:
             return TOO_YOUNG
         for info in infos:
@@ -83,6 +90,30 @@ class MoveSource:
             group.dispatch.stops.moving = group.dispatch.stops.moving | {info.uid}
         context.placement_changed()
         return ""
+
+    def _acked_otherwise(self, number: GroupId, infos: list[ChannelInfo]) -> str:
+        """Why the channels cannot go to a group in which an ack means something else: they have messages. "": they have none, or
+        acks mean the same there."""
+        commit_of = self.context.meta.commit_of
+        return "" if commit_of(infos[0].moving_to) == commit_of(number) else self._messages(number, infos)
+
+    def _messages(self, number: GroupId, infos: Iterable[ChannelInfo]) -> str:
+        """The channels that have messages, in words; "" if none has any."""
+        word = COMMITS[self.context.meta.commit_of(number)]
+        found = [
+            HAS_MESSAGES.format(go_quote(text(one.name)), word) for one in infos if self._has_messages(number, one.uid)
+        ]
+        more = [f"{len(found) - NAMED_MAX} more channels have messages"] if len(found) > NAMED_MAX else []
+        return "; ".join(found[:NAMED_MAX] + more)
+
+    def _has_messages(self, number: GroupId, uid: ChannelUid) -> bool:
+        index = self.context.written(number, uid)
+        first = max(index.first_sequence, self.context.groups[number].machine.channel(uid).first_sequence, 1)
+        return first <= index.last_sequence
+
+    def tell_messages(self, number: GroupId, infos: Iterable[ChannelInfo], reply: bytes) -> None:
+        """Answer what keeps channels of a group from one of another kind; asked before a move has begun."""
+        self._say(number, reply, pb.MoveAnswer(waits_for=self._messages(number, infos)))
 
     def _let_transactions_end(self, number: GroupId, move: int, infos: list[ChannelInfo]) -> None:
         """Begin no transaction in these channels for a while, so that those under way are the last ones; not for ever, as one
@@ -150,7 +181,10 @@ class MoveSource:
         answer.last_sequence = index.last_sequence
         begin = max(question.next, answer.first_sequence)
         if question.rows_from:
-            if answer.departed:
+            if answer.departed and (why := self._acked_otherwise(number, infos)):  # they came before it was held
+                context_change(context, question.move, done=False)
+                answer.waits_for = why
+            elif answer.departed:
                 self._tell_rows(number, question, infos, answer)
             self._say(number, reply, answer)
         elif begin <= answer.last_sequence:

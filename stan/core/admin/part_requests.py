@@ -73,10 +73,9 @@ class PartRequests:
         elif known is not None and known.row.doubling and known.parts == request.parts:
             accepted.answer(changed=0)
         else:
-            names = (part_name(request.channel, number) for number in range(request.parts, 2 * request.parts))
             change = entries.DoubleParted(
                 name=request.channel,
-                groups=map(self.context.home, names),
+                groups=[self._home_of_half(request, number) for number in range(request.parts)],
                 channels_max=self.context.config.limits.channels,
             )
             error = doubling_refusal(change, meta.channels.parted, meta.channels)
@@ -84,6 +83,15 @@ class PartRequests:
                 accepted.refuse(error, retry=error in PASSING)
             else:
                 accepted.change_meta(lambda _result: {"changed": request.parts}, double_parted=change)
+
+    def _home_of_half(self, request: pb.DoublePartsRequest, number: int) -> int:
+        """The group of the part that takes half of the keys of part *number*: acks mean the same in both, whatever a policy
+        says now."""
+        context, there = self.context, self.context.meta.channels.get(part_name(request.channel, number))
+        name = part_name(request.channel, request.parts + number)
+        if there is None or name in context.meta.pins:
+            return context.home(name)
+        return context.hashed(name, context.meta.commit_of(there.group), context.pool_open)
 
     def _delete(self, accepted: AcceptedRequest) -> None:
         channel = accepted.request.channel

@@ -18,7 +18,8 @@ from stan.types import GroupId
 
 NO_GROUP = "stan: there is no group {}: groups of channels are 1 to {}"
 OTHER_COMMIT = (
-    "stan: group {} is for channels with commit {}: the policy says it for new channels, and a channel stays what it is"
+    "stan: group {} is for channels with commit {}: the policy says it for new channels, and one that is empty is changed by "
+    "stan channel commit"
 )
 PLACED_WITH = "stan: channel {} is kept where channel {} is: pin that one"
 

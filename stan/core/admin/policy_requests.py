@@ -6,11 +6,16 @@ from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.policies import row_of, shown_policy
+from stan.errors import go_quote
 from stan.patterns import valid_name
-from stan.policies import VALID, PolicyRule, level_refusal, options_of
+from stan.policies import COMMITS, VALID, PolicyRule, level_refusal, options_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.schemas import json_data
 
+OTHER_COMMIT = (
+    "commit: channel {} is there and {}: a policy is for channels that are made later, and one that is empty is changed by "
+    "stan channel commit"
+)
 NO_LIBRARY = f"stan: schema: {json_data.MISSING}"
 
 
@@ -40,7 +45,7 @@ class PolicyRequests:
 
     def _set(self, accepted: AcceptedRequest) -> None:
         rule = _rule_of(accepted.request)
-        complaints = rule.complaints()
+        complaints = rule.complaints() + self._changes_commit(rule)
         if complaints:
             accepted.refuse(f"stan: {'; '.join(complaints[: limits.POLICY_COMPLAINTS_MAX])}")
         elif self.context.meta.info is None:
@@ -51,6 +56,17 @@ class PolicyRequests:
             accepted.refuse(NO_LIBRARY)
         else:
             accepted.change_meta(lambda result: {"changed": int(result.policies_changed)}, set_policy=row_of(rule))
+
+    def _changes_commit(self, rule: PolicyRule) -> list[str]:
+        """The complaint about a policy that says of one channel, which exists, that its acks mean something else. One of several
+        channels is about those that are made from then on."""
+        channels = self.context.meta.channels
+        if rule.commit is None or rule.commit >= len(COMMITS):
+            return []
+        parted = channels.parted.by_name.get(raw(rule.pattern))
+        there = filter(None, map(channels.get, [raw(rule.pattern)] if parted is None else parted.names()))
+        other = {self.context.meta.commit_of(info.group) for info in there} - {rule.commit}
+        return [OTHER_COMMIT.format(go_quote(rule.pattern), COMMITS[now]) for now in sorted(other)]
 
     def _list(self, accepted: AcceptedRequest) -> None:
         request: pb.PoliciesRequest = accepted.request

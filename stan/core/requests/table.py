@@ -227,6 +227,7 @@ _ROWS: Final = (
     _changing("raise_level", admin.RaiseLevelRequest, Scope.METADATA, event=False),
     _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA),
     _changing("pin_channel", admin.PinChannelRequest, Scope.METADATA),
+    _changing("change_commit", admin.ChangeCommitRequest, Scope.METADATA),
     _changing("create_parts", admin.CreatePartsRequest, Scope.METADATA),
     _changing("double_parts", admin.DoublePartsRequest, Scope.METADATA),
     _changing("delete_parts", admin.DeletePartsRequest, Scope.METADATA),

@@ -1094,6 +1094,16 @@ class PinChannelRequest(_message.Message):
     group: int
     def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
 
+class ChangeCommitRequest(_message.Message):
+    __slots__ = ("version", "channel", "commit")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    channel: bytes
+    commit: int
+    def __init__(self, version: _Optional[int] = ..., channel: _Optional[bytes] = ..., commit: _Optional[int] = ...) -> None: ...
+
 class GrowPoolRequest(_message.Message):
     __slots__ = ("version", "groups", "commit")
     VERSION_FIELD_NUMBER: _ClassVar[int]

@@ -277,6 +277,17 @@ def test_channels_are_pinned_and_pins_listed(servers):
     assert json.loads(stan("channel", "pins", "--json").stdout)["pins"][0]["group"] == 3
 
 
+def test_what_acks_of_a_channel_mean_is_changed(servers):
+    servers.admin.all_channels = [pb.ChannelStatus(name=b"orders", commit=1)]
+    assert "is replicated already" in stan("channel", "commit", "orders", "replicated", "--yes").stdout
+    assert servers.admin.asked == []
+    servers.admin.all_channels[0].commit = 0
+    assert "is replicated." in stan("channel", "commit", "orders", "replicated", "--yes").stdout
+    assert servers.admin.asked == [("change_commit", "orders", 1)]
+    wrong = stan("channel", "commit", "orders", "fast", "--yes")
+    assert (wrong.exit_code, "COMMIT is synced or replicated" in wrong.stderr) == (2, True)
+
+
 def test_channels_are_made_with_parts_and_deleted_with_them(servers):
     assert "No channel has parts" in stan("channel", "parts").stdout
     assert "with 4 parts, sales.~0 to sales.~3, is made" in stan("channel", "create", "sales", "--parts", "4").stdout

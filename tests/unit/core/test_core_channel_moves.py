@@ -1,7 +1,5 @@
 """Moves of channels between groups: what is moved, and that crashes and changes of leaders after any entry lead to one end."""
 
-from dataclasses import replace
-
 import pytest
 
 from stan import level, limits
@@ -16,50 +14,21 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
+from tests.kit import everywhere
 from tests.kit.batches import rows_of
-from tests.kit.core_harness import CLUSTERED, Node, pub_frame
+from tests.kit.core_harness import pub_frame
 
 PREFIX = "_STAN.x.test-cluster.admin"
-META = "_STAN.node.test-cluster.meta"
 FROM, TO = 1, 2
-MANY = replace(CLUSTERED, store=replace(CLUSTERED.store, raft_groups=2))
 TEXTS = [b"%d" % number for number in range(1, 31)]
 
 
-class Everywhere(Node):
-    """A node that leads all groups, and hears what it says to the other nodes."""
-
-    def __init__(self, entries=()):
-        super().__init__(config=MANY)
-        for group, kind, body in entries[1:]:
-            self.feed(group, kind, body)
-        self.alive |= {client.heartbeat_inbox.decode() for client in self.broker.view.meta.clients.values()}
-
-    def _boot(self):
-        self.order = []  # all entries, as they were committed
-        super()._boot()
-
-    def _commit_entry(self, group, index, kind, body):
-        self.order.append((group, kind, body))
-        super()._commit_entry(group, index, kind, body)
-
-    def turn(self):
-        super().turn()
-        while asked := self.hear(META):
-            for said in asked:
-                self.hears(self.request(META, said.payload, said.reply))
-            for said in [said for said in self.said if said.subject.startswith("_INBOX.node.")]:
-                self.said.remove(said)
-                self.hears(
-                    self.request("_INBOX.node.*", said.payload, "").replace(b"_INBOX.node.*", said.subject.encode(), 1)
-                )
+class Everywhere(everywhere.Everywhere):
+    """It has the channel foo."""
 
     @property
     def info(self):
         return self.broker.view.meta.channels[b"foo"]
-
-    def machine(self, group):
-        return self.broker.view.groups[group].machine
 
     def pin(self, group, channel=b"foo"):
         request = admin.PinChannelRequest(version=1, channel=channel, group=group)

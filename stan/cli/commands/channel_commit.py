@@ -1,0 +1,68 @@
+"""`stan channel commit`: what an ack of a publish means, changed while the channel is empty."""
+
+import asyncio
+import time
+from typing import Annotated, Final
+
+import stan_client
+import typer
+
+from stan.cli.support.args import Channel, checked_channel
+from stan.cli.support.common import EXIT_USAGE, CliError, Target
+from stan.cli.support.options import Confirmation, injected
+from stan.cli.support.output import done
+from stan.cli.support.session import no_channel, on_cluster
+from stan.policies import COMMITS
+
+PAUSE_S: Final = 0.25
+"""The pause between two looks whether the channel has come to a group of the kind."""
+PATIENCE_S: Final = 30.0
+"""How long that is waited for."""
+PROMISES: Final = (
+    "synced: acked once a majority has it on disk",
+    "replicated: acked once a majority has it in memory",
+)
+
+
+def commit_words(commit: int) -> str:
+    """What an ack of a publish means."""
+    return PROMISES[commit] if commit < len(PROMISES) else "in a way that this program does not know"
+
+
+@injected
+def commit(
+    channel: Channel,
+    kind: Annotated[str, typer.Argument(metavar="COMMIT", help=f"{' or '.join(COMMITS)}.")],
+    *,
+    target: Target,
+    confirmation: Confirmation,
+) -> None:
+    """Change what acks of a channel mean; only while it has no messages."""
+    checked_channel(channel)
+    if kind not in COMMITS:
+        raise CliError(f"COMMIT is {' or '.join(COMMITS)}, not {kind!r}.", EXIT_USAGE)
+    wanted = COMMITS.index(kind)
+
+    async def main(direct: stan_client.Direct) -> None:
+        status = await direct.admin.channel(channel)
+        if status is None:
+            raise await no_channel(direct, channel)
+        if status.commit == wanted:
+            done(f"Channel {channel} is {kind} already.")
+            return
+        confirmation.require(f"From now on messages of channel {channel} are {PROMISES[wanted]}.")
+        await direct.admin.change_commit(channel, wanted)
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            status = await direct.admin.channel(channel)
+            if status is not None and status.commit == wanted:
+                break
+            if time.monotonic() >= until:
+                raise CliError(
+                    f"Channel {channel} is not {kind} yet: it moves to a group for that as long as no message comes. Look again: "
+                    f"stan channel show {channel}"
+                )
+            await asyncio.sleep(PAUSE_S)
+        done(f"Channel {channel} is {kind}.")
+
+    on_cluster(target, main)

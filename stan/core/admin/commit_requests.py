@@ -1,0 +1,113 @@
+"""Requests to change what an ack of a channel's publishes means, answered by the leader of the metadata: a channel without
+messages is moved to a group of that kind (docs/decisions/0025).
+
+Promises: of a channel that has messages nothing changes, whenever they came; the leader of its group looks last, when the channel
+is held for the move (`MoveSource`). What stands in the way is told all at once.
+"""
+
+from google.protobuf.message import DecodeError
+
+from stan import errors
+from stan.core.admin.channel_moves import ChannelMoves
+from stan.core.admin.move_target import ANSWER_PATIENCE
+from stan.core.context import BrokerContext, text
+from stan.core.requests.request import AcceptedRequest
+from stan.core.requests.router import Handler
+from stan.core.state.meta import MOVES_NEED_LEVEL, ChannelInfo
+from stan.errors import ALONE, UNKNOWN_CHANNEL, go_quote
+from stan.level import SCALE
+from stan.policies import COMMITS
+from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.proto import entries_pb2 as entries
+from stan.types import GroupId
+
+UNKNOWN_COMMIT = f"stan: commit is one of {', '.join(COMMITS)}"
+NO_GROUPS = "there is no group for channels with commit {0}: stan cluster grow --commit {0}"
+EACH_PART = "stan: commit: channel {} has parts: change each of them"
+WAS_IN_ALL = "the channel was in each group for channels with commit {} before, and cannot come back to one"
+PINNED = "channel {} is pinned to group {}, which is not for that: take the pin back"
+PLACED_WITH = "channel {} is kept where channel {} is: change that one"
+
+
+class CommitRequests:
+    """Handles operators' requests to change the commit of a channel."""
+
+    def __init__(self, context: BrokerContext, moves: ChannelMoves) -> None:
+        self.context = context
+        self.moves = moves
+
+    def handlers(self) -> dict[str, Handler]:
+        """The handler of each request, by name."""
+        return {"change_commit": self._change}
+
+    def _change(self, accepted: AcceptedRequest) -> None:
+        context, request = self.context, accepted.request
+        info = context.meta.channels.get(request.channel)
+        if not context.clustered:
+            accepted.refuse(ALONE)
+        elif request.commit >= len(COMMITS):
+            accepted.refuse(UNKNOWN_COMMIT)
+        elif context.meta.info is None:
+            accepted.busy()
+        elif context.meta.level < SCALE:
+            accepted.refuse(MOVES_NEED_LEVEL)
+        elif info is None:
+            parted = context.meta.channels.parted.by_name.get(request.channel)
+            accepted.refuse(UNKNOWN_CHANNEL if parted is None else EACH_PART.format(go_quote(text(request.channel))))
+        elif self._is_that(info, request.commit):
+            accepted.answer(changed=0)
+        else:
+            self._ask(accepted, info)
+
+    def _is_that(self, info: ChannelInfo, commit: int) -> bool:
+        """True if the channel is what was asked for, or is on its way there."""
+        return self.context.meta.commit_of(info.moving_to or info.group) == commit
+
+    def _ask(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        """Ask the leader of the channel's group whether there are messages."""
+        to, complaints = self._target(info, accepted.request)
+
+        def answered(payload: bytes | None) -> None:
+            try:
+                answer = None if payload is None else entries.MoveAnswer.FromString(payload)
+            except DecodeError:
+                answer = None
+            if answer is None:
+                accepted.busy()
+                return
+            found = [*filter(None, (answer.waits_for,)), *complaints]
+            if found:
+                accepted.refuse(f"stan: commit: {'; '.join(found)}")
+            else:
+                self._begin(accepted, info, to)
+
+        body = entries.MetaChange(move_question=entries.MoveQuestion(uid=info.uid)).SerializeToString()
+        self.context.request(self.context.nats.subjects.meta.encode(), ANSWER_PATIENCE, answered, body)
+
+    def _target(self, info: ChannelInfo, request: pb.ChangeCommitRequest) -> tuple[GroupId, list[str]]:
+        """The group for the channel, 0 if there is none, and what stands in the way besides messages."""
+        context, name = self.context, go_quote(text(info.name))
+        word, found = COMMITS[request.commit], []
+        everywhere = map(GroupId, range(1, context.pool_open + 1))
+        groups = [one for one in everywhere if context.meta.commit_of(one) == request.commit]
+        free = [one for one in groups if one not in info.left]
+        if not free:
+            found.append(WAS_IN_ALL.format(word) if groups else NO_GROUPS.format(word))
+        if (pin := context.meta.pins.get(info.name, GroupId(0))) and context.meta.commit_of(pin) != request.commit:
+            found.append(PINNED.format(name, pin))
+        if (placed_by := context.placed_by(info.name)) != info.name and placed_by in context.meta.channels:
+            found.append(PLACED_WITH.format(name, go_quote(text(placed_by))))
+        home = context.hashed(info.name, request.commit, context.pool_open)
+        return (home if home in free else free[0] if free else GroupId(0)), found
+
+    def _begin(self, accepted: AcceptedRequest, info: ChannelInfo, to: GroupId) -> None:
+        def told(error: str, retry: bool) -> None:  # noqa: FBT001 - as Told has it
+            if error:
+                accepted.refuse(error, retry=retry)
+            else:
+                accepted.answer(changed=1)
+
+        if self.context.meta.by_uid.get(info.uid) is info:
+            self.moves.begin(info, to, told)
+        else:
+            accepted.refuse(errors.BUSY, retry=True)

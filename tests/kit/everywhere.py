@@ -1,0 +1,40 @@
+"""A node that leads all groups, and hears what it says to the other nodes."""
+
+from dataclasses import replace
+
+from tests.kit.core_harness import CLUSTERED, Node
+
+META = "_STAN.node.test-cluster.meta"
+MANY = replace(CLUSTERED, store=replace(CLUSTERED.store, raft_groups=2))
+
+
+class Everywhere(Node):
+    """A node of a cluster with two groups of channels."""
+
+    def __init__(self, entries=()):
+        super().__init__(config=MANY)
+        for group, kind, body in entries[1:]:
+            self.feed(group, kind, body)
+        self.alive |= {client.heartbeat_inbox.decode() for client in self.broker.view.meta.clients.values()}
+
+    def _boot(self):
+        self.order = []  # all entries, as they were committed
+        super()._boot()
+
+    def _commit_entry(self, group, index, kind, body):
+        self.order.append((group, kind, body))
+        super()._commit_entry(group, index, kind, body)
+
+    def turn(self):
+        super().turn()
+        while asked := self.hear(META):
+            for said in asked:
+                self.hears(self.request(META, said.payload, said.reply))
+            for said in [said for said in self.said if said.subject.startswith("_INBOX.node.")]:
+                self.said.remove(said)
+                self.hears(
+                    self.request("_INBOX.node.*", said.payload, "").replace(b"_INBOX.node.*", said.subject.encode(), 1)
+                )
+
+    def machine(self, group):
+        return self.broker.view.groups[group].machine
