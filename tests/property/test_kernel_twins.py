@@ -728,6 +728,41 @@ def test_select_gives_what_scans_of_the_two_parts_give(twin, stream, kept, keyed
         assert stays == wanted.get(kind)
 
 
+@both
+@relaxed
+@given(
+    st.lists(st.tuples(publishes() | runs(), st.sampled_from([0, 1, 300])), max_size=12),
+    st.booleans(),
+)
+def test_divide_gives_what_scans_of_the_parts_give(twin, stream, keyed):
+    numbers: dict[tuple[bytes, bool], list[int]] = {}
+    for one, number in stream:
+        for found in twin.scan(one, 0, PUB, ACK, PREFIX).publishes:
+            numbers.setdefault((found.channel, bool(found.times.dues)), []).extend([number] * found.count)
+    wanted = {n: by_channel(twin, [one for one, number in stream if number == n], keyed=keyed) for n in (0, 1, 300)}
+    for kind, found in by_channel(twin, [one for one, _ in stream], keyed=keyed).items():
+        divided = twin.divide(found, numbers[kind])
+        assert sorted(divided) == sorted(number for number in wanted if kind in wanted[number])
+        assert sum(part.payload_bytes for part in divided.values()) <= found.payload_bytes
+        for number, part in divided.items():
+            part.payload_bytes = wanted[number][kind].payload_bytes
+            assert part == wanted[number][kind]
+
+
+@needs_compiled
+@relaxed
+@given(clean, st.lists(st.sampled_from([0, 1, 2, 255]), max_size=40), st.booleans(), st.data())
+def test_divide_twins_agree_on_any_batch(stream, numbers, keyed, data):
+    for found in server_py.scan(stream, 0, PUB, ACK, PREFIX, keyed=keyed).publishes:
+        given_out = (numbers * found.count)[: found.count] or [7] * found.count
+        same(server_py, _stan_kernel, "divide", found, given_out)
+        column = data.draw(st.sampled_from(["bodies", "acks", "owners", "replied", "keys"]))
+        whole = getattr(found, column)
+        setattr(found, column, whole[: data.draw(st.integers(0, len(whole)))] + data.draw(st.just(b"") | small))
+        same(server_py, _stan_kernel, "divide", found, given_out)
+        same(server_py, _stan_kernel, "divide", found, given_out[1:])
+
+
 def by_channel(twin: ModuleType, stream: list[bytes], *, keyed: bool) -> dict[tuple[bytes, bool], Publishes]:
     result = twin.scan(b"".join(stream), 0, PUB, ACK, PREFIX, keyed=keyed)
     return {(found.channel, bool(found.times.dues)): found for found in result.publishes}

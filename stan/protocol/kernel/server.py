@@ -14,7 +14,6 @@ from stan.protocol.kernel.server_py import (
     HoldLimits,
     OpenWindows,
     SlotTables,
-    divide,
     number,
     refuse,
     select,
@@ -56,6 +55,7 @@ if TYPE_CHECKING:
         assign,
         assign_again,
         disjoint,
+        divide,
         flat,
         frames,
         joined,
@@ -72,6 +72,7 @@ else:
     seal = _module.seal
     frames = _module.frames
     slots = _module.slots
+    divide = _module.divide
     assign = _module.assign
     assign_again = _module.assign_again
     settle = _module.settle

@@ -10,11 +10,11 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 from stan.protocol.kernel.wire_c cimport (
-    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, is_header, line_of,
-    long_text_size, next_field, next_frame, number_size, put, put_crlf, put_long_text, put_number, put_pub, put_pub_to,
+    LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, get_varint, is_header,
+    line_of, long_text_size, next_field, next_frame, number_size, put, put_crlf, put_long_text, put_number, put_pub, put_pub_to,
     put_text, put_u32, reserve, same, text_size,
 )
 
@@ -35,7 +35,7 @@ cdef enum:
     NO_SLOT = 0xFFFF
     SEQUENCE_ROOM = 12  # of PubAck.sequence with a varint of ten bytes
 
-KERNEL_VERSION = 10
+KERNEL_VERSION = 11
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -82,13 +82,14 @@ cdef class _Group:
     cdef Buffer owners
     cdef Buffer replied
     cdef Buffer keys
-    cdef Buffer dues  # empty if they are to be stored at once
+    cdef Buffer dues  # empty if they are to be stored at once; else of all up to the last that is due later
     cdef Buffer ttls  # empty if none has any; else of all up to the last that has one
     cdef Span client
     cdef Span conn
     cdef bint keyed
     cdef bint numbered
     cdef uint32_t owner  # place of (client, conn)
+    cdef Py_ssize_t divided_owner  # place of the same publisher in the batch that is being divided; -1: of none yet
     cdef Py_ssize_t count
     cdef Py_ssize_t unreplied
     cdef Py_ssize_t payload_bytes
@@ -119,8 +120,10 @@ cdef class _Group:
         )
 
     cdef object times(self):
+        cdef bytes dues = _bytes(self.dues.at, self.dues.used)
         cdef bytes ttls = _bytes(self.ttls.at, self.ttls.used)
-        return Times(_bytes(self.dues.at, self.dues.used), ttls.ljust(8 * self.count, b"\0") if ttls else ttls)
+        cdef Py_ssize_t size = 8 * self.count
+        return Times(dues.ljust(size, b"\0") if dues else dues, ttls.ljust(size, b"\0") if ttls else ttls)
 
 
 cdef class _Run:
@@ -507,14 +510,9 @@ cdef int _append(_Group group, RawFrame* frame, Publish* message) except -1:
     if message.due > 0:
         _append_number(&group.dues, message.due)
     if message.ttl != 0:
-        while <Py_ssize_t> group.ttls.used < 8 * group.count:
-            _append_number(&group.ttls, 0)
-        _append_number(&group.ttls, message.ttl)
+        _append_late(&group.ttls, group.count, message.ttl)
     group.bodies.used = <size_t> (out - group.bodies.at)
-    out = reserve(&group.owners, 2)
-    out[0] = group.owner & 0xFF
-    out[1] = group.owner >> 8
-    group.owners.used += 2
+    _append_owner(group)
     reserve(&group.replied, 1)[0] = frame.reply.size > 0
     group.replied.used += 1
     if group.keyed:
@@ -537,6 +535,15 @@ cdef int _append(_Group group, RawFrame* frame, Publish* message) except -1:
     return 0
 
 
+cdef inline int _append_owner(_Group group) except -1:
+    """The next message is of the group's current publisher."""
+    cdef uint8_t* out = reserve(&group.owners, 2)
+    out[0] = group.owner & 0xFF
+    out[1] = group.owner >> 8
+    group.owners.used += 2
+    return 0
+
+
 cdef inline int _append_number(Buffer* numbers, uint64_t number) except -1:
     cdef int place
     cdef uint8_t* out = reserve(numbers, 8)
@@ -544,6 +551,13 @@ cdef inline int _append_number(Buffer* numbers, uint64_t number) except -1:
         out[place] = <uint8_t> (number >> (8 * place))
     numbers.used += 8
     return 0
+
+
+cdef inline int _append_late(Buffer* numbers, Py_ssize_t count, uint64_t number) except -1:
+    """Add the number of a message behind *count* others, of which some have none."""
+    while <Py_ssize_t> numbers.used < 8 * count:
+        _append_number(numbers, 0)
+    return _append_number(numbers, number)
 
 
 cdef inline int _append_key(Buffer* keys, Span guid) except -1:
@@ -803,6 +817,138 @@ cdef uint32_t _slot_of(const uint8_t* at, const uint8_t* end) noexcept:
     for i in range(key.size):
         hashed = (hashed ^ key.at[i]) * <uint32_t> 0x01000193
     return (hashed ^ (hashed >> 16)) % SLOTS
+
+
+# --- parts of channels -------------------------------------------------------------------------------------------
+
+
+cdef struct Columns:
+    # of a batch of publishes; NULL: it has no such column
+    const uint8_t* owners
+    const uint8_t* replied
+    const uint8_t* keys
+    const uint8_t* dues
+    const uint8_t* ttls
+
+
+cdef const uint8_t* _column(bytes column, Py_ssize_t size) except? NULL:
+    """The start of a column of a batch, NULL if it has none. Raises ValueError: it is of another number of messages."""
+    if PyBytes_GET_SIZE(column) == 0:
+        return NULL
+    if PyBytes_GET_SIZE(column) != size:
+        raise ValueError("columns of other lengths")
+    return _start(column)
+
+
+cdef const uint8_t* _ack_frame(const uint8_t* at, const uint8_t* end, Span* payload) except NULL:
+    """Behind the prepared PubAck frame at *at*."""
+    cdef const uint8_t* stop = <const uint8_t*> memchr(at, 13, <size_t> (end - at)) if at < end else NULL
+    cdef Span line, size
+    cdef int64_t number = 0
+    if stop == NULL:
+        raise ValueError("acks are missing")
+    line = Span(at, stop - at)
+    size = Span(stop, 0)
+    while size.at > at and (size.at - 1)[0] != 32:
+        size.at -= 1
+        size.size += 1
+    if size.at == at or not get_decimal(size, &number) or number > end - stop - 4:
+        raise ValueError("an ack is cut off")
+    payload.at = stop + 2
+    payload.size = <Py_ssize_t> number
+    return payload.at + number + 2
+
+
+cdef bint _has_room(Span payload) noexcept:
+    """Whether a prepared PubAck has room for a sequence behind its guid."""
+    cdef uint64_t size = 0
+    cdef const uint8_t* end = payload.at + payload.size
+    cdef const uint8_t* at = get_varint(payload.at + 1, end, &size) if payload.size > 1 else NULL
+    return at != NULL and <uint64_t> (end - at) == size + SEQUENCE_ROOM
+
+
+def divide(publishes not None, numbers):
+    """See server_py.divide."""
+    cdef list of_messages = list(numbers)
+    cdef Py_ssize_t count = len(of_messages), at, size, owner, all_owners
+    cdef tuple publishers = publishes.publishers
+    cdef bytes bodies = publishes.bodies, acks = publishes.acks
+    cdef bytes owners = publishes.owners, replied = publishes.replied, keys = publishes.keys
+    cdef bytes dues = publishes.times.dues, ttls = publishes.times.ttls
+    cdef bint numbered = publishes.numbered
+    cdef dict groups = {}
+    cdef _Group group = None
+    cdef object number, number_before = None
+    cdef const uint8_t* body = _start(bodies)
+    cdef const uint8_t* body_end = body + PyBytes_GET_SIZE(bodies)
+    cdef const uint8_t* ack = _start(acks)
+    cdef const uint8_t* acks_end = ack + PyBytes_GET_SIZE(acks)
+    cdef const uint8_t* behind
+    cdef Span payload
+    cdef Columns columns
+    all_owners = len(publishers)
+    columns.owners = _column(owners, 2 * count)
+    columns.replied = _column(replied, count)
+    columns.keys = _column(keys, KEY_BYTES * count)
+    columns.dues = _column(dues, 8 * count)
+    columns.ttls = _column(ttls, 8 * count)
+    for at in range(count):
+        number = of_messages[at]
+        if group is None or number is not number_before:
+            group = groups.get(number)
+            number_before = number
+            if group is None:
+                group = groups[number] = _Group()
+                group.channel, group.user, group.publishers = publishes.channel, publishes.user, {}
+                group.divided_owner = -1
+        owner = columns.owners[2 * at] | (<Py_ssize_t> columns.owners[2 * at + 1] << 8) if columns.owners != NULL else 0
+        if owner != group.divided_owner:
+            if owner >= all_owners:
+                raise ValueError("a message of nobody")
+            group.owner = group.publishers.setdefault(publishers[owner], len(group.publishers))
+            group.divided_owner = owner
+        size = 4 + _record_size(body, body_end)
+        _copy(&group.bodies, body, size)
+        group.payload_bytes += size - 4
+        body += size
+        if columns.replied == NULL or columns.replied[at] != 0:
+            behind = _ack_frame(ack, acks_end, &payload)
+            _copy(&group.acks, ack, behind - ack)
+            group.numbered |= numbered and _has_room(payload)
+            ack = behind
+            reserve(&group.replied, 1)[0] = 1
+        else:
+            group.unreplied += 1
+            reserve(&group.replied, 1)[0] = 0
+        group.replied.used += 1
+        _append_owner(group)
+        if columns.keys != NULL:
+            _copy(&group.keys, columns.keys + KEY_BYTES * at, KEY_BYTES)
+        if columns.dues != NULL and get_u64(columns.dues + 8 * at) != 0:
+            _append_late(&group.dues, group.count, get_u64(columns.dues + 8 * at))
+        if columns.ttls != NULL and get_u64(columns.ttls + 8 * at) != 0:
+            _append_late(&group.ttls, group.count, get_u64(columns.ttls + 8 * at))
+        group.count += 1
+    if body != body_end or ack != acks_end:
+        raise ValueError("more bodies or acks than messages")
+    return _divided(groups, publishes.payload_bytes, max(PyBytes_GET_SIZE(bodies), 1))
+
+
+cdef dict _divided(dict groups, object payload_bytes, object bodies_size):
+    """The batches of *groups*, each with its share of the payload's bytes."""
+    cdef dict found = {}
+    cdef _Group group
+    for number, made in groups.items():
+        group = <_Group> made
+        group.payload_bytes = payload_bytes * group.payload_bytes // bodies_size
+        found[number] = group.publishes()
+    return found
+
+
+cdef inline int _copy(Buffer* into, const uint8_t* at, Py_ssize_t size) except -1:
+    put(reserve(into, <size_t> size), at, size)
+    into.used += <size_t> size
+    return 0
 
 
 # --- order by key ------------------------------------------------------------------------------------------------

@@ -43,7 +43,7 @@ from stan.protocol.kernel.wire_py import number as number_field
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 10
+KERNEL_VERSION = 11
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 SLOTS = 32 * 1024
@@ -874,24 +874,32 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
 
 
 def divide(publishes: Publishes, numbers: Seq[int]) -> dict[int, Publishes]:
-    """The messages of a batch by a number that each has, every group in the order of the batch; only for batches that are
-    divided among the parts of a channel.
+    """The messages of a batch by a number that each has, every group in the order of the batch: a batch for a channel that has
+    parts, divided among them.
 
     Args:
         publishes: left as it is. Each group is called after its channel, and has its share of payload_bytes.
         numbers: one for each message.
+
+    Raises:
+        ValueError: what the batch has of its messages is of more or fewer messages than there are numbers.
+
+    Cost: O(len(publishes.bodies)).
     """
+    _check_columns(publishes, len(numbers))
     groups: dict[int, _Group] = {}
     acks = _ack_frames(publishes.acks)
-    owners = publishes.owners or bytes(2 * publishes.count)
-    replied = publishes.replied or b"\1" * publishes.count
+    owners = publishes.owners or bytes(2 * len(numbers))
+    replied = publishes.replied or b"\1" * len(numbers)
     messages = zip(numbers, _OWNER.iter_unpack(owners), replied, _records(publishes.bodies), strict=True)
     for at, (number_of, (owner,), answer, (start, end)) in enumerate(messages):
         group = groups.get(number_of)
         if group is None:
             group = groups[number_of] = _Group(publishes.channel, publishes.user)
         if answer:
-            ack_start, ack_end, _, payload = next(acks)
+            ack_start, ack_end, _, payload = next(acks, (0, 0, b"", b""))
+            if not 0 < ack_end <= len(publishes.acks):
+                raise ValueError("acks are missing")
             group.acks.append(publishes.acks[ack_start:ack_end])
             group.numbered |= publishes.numbered and _has_room(payload)
         group.count += 1
@@ -903,6 +911,25 @@ def divide(publishes: Publishes, numbers: Seq[int]) -> dict[int, Publishes]:
             group.keys.append(publishes.keys[at * KEY_BYTES : (at + 1) * KEY_BYTES])
         group.times.append((_time(publishes.times.dues, at), _time(publishes.times.ttls, at)))
         group.payload_bytes += end - start
+    if next(acks, None) is not None:
+        raise ValueError("more acks than messages")
     for group in groups.values():
         group.payload_bytes = publishes.payload_bytes * group.payload_bytes // max(len(publishes.bodies), 1)
     return {number_of: group.publishes() for number_of, group in groups.items()}
+
+
+def _check_columns(publishes: Publishes, count: int) -> None:
+    """Raises ValueError: what a batch has of each message is of another number of messages, or a message is of nobody."""
+    times = publishes.times
+    columns = (
+        (publishes.owners, 2),
+        (publishes.replied, 1),
+        (publishes.keys, KEY_BYTES),
+        (times.dues, 8),
+        (times.ttls, 8),
+    )
+    if any(column and len(column) != size * count for column, size in columns):
+        raise ValueError("columns of other lengths")
+    owners = (owner for (owner,) in _OWNER.iter_unpack(publishes.owners))
+    if count and max(owners, default=0) >= len(publishes.publishers):
+        raise ValueError("a message of nobody")
