@@ -19,7 +19,6 @@ from stan.protocol.compression import in_clear
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.placement import channel_group
 from stan.protocol.staged import sealed
-from stan.protocol.user_subjects import ACK_GROUPS
 from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
 from tests.sim.cluster_node import HANDED_OVER_IN_VAIN, HANDS_OVER, LEADS, LEADS_NO_MORE, SimulatedNode, values_of
 from tests.sim.history import Reset, complaints
@@ -189,15 +188,6 @@ class ClusterWorld(Scene):
     def leader(self, group):
         leaders = [node for node in self.nodes.values() if node.running and group in node.cluster_node.leaderships.led]
         return max(leaders, key=lambda node: node.cluster_node.groups[group].term, default=None)
-
-    def cursor_of(self, ack_inbox):
-        *_, group, key = ack_inbox.decode().split(".")
-        for node in self.nodes.values():
-            held = node.running and node.cluster_node.broker.context.groups.get(GroupId(int(group) % ACK_GROUPS))
-            for sub in held.machine.subscriptions.by_id.values() if held else ():
-                if sub.ack_key == int(key):
-                    return sub.cursor_id
-        return f"of {ack_inbox}"
 
     # --- progress -----------------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ import re
 
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as entries
+from stan.protocol.user_subjects import ACK_GROUPS
 from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import History
@@ -42,6 +43,7 @@ class Scene:
         self.digest = hashlib.sha256()
         self.faults = []  # (when, kind)
         self.clients = {}
+        self._cursors_by_ack = {}  # (group, key) of a subscription's ack inbox -> cursor id
 
     def use_servers(self, count):
         """How many servers NATS has."""
@@ -90,10 +92,17 @@ class Scene:
             cursor = broker.context.groups[group].machine.cursors.get(progress.cursor_id)
             if cursor is not None:
                 self.history.cursors[group, progress.cursor_id] = cursor
+        for change in changes:
+            if change.WhichOneof("change") == "subscribe":
+                key = change.subscribe.ack_key or index
+                for sub in broker.context.groups[group].machine.subscriptions.by_id.values():
+                    if sub.ack_key == key:
+                        self._cursors_by_ack[group, key] = sub.cursor_id
 
     def cursor_of(self, ack_inbox):
-        """A name for the position behind an ack inbox."""
-        raise NotImplementedError
+        """A name for the position behind an ack inbox, also when no node is up that knows it."""
+        *_, group, key = ack_inbox.decode().split(".")
+        return self._cursors_by_ack.get((int(group) % ACK_GROUPS, int(key)), f"of {ack_inbox}")
 
     def heartbeats_failed(self, text):
         """A node's note may say that it gives a client up: only if something is wrong with it."""

@@ -20,7 +20,7 @@ from stan.edge.turns import Turns
 from stan.errors import StanError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import Solo
-from stan.types import MILLISECOND, SECOND, GroupId
+from stan.types import MILLISECOND, SECOND
 from tests.sim.database import SimDatabase
 from tests.sim.history import Reset, complaints
 from tests.sim.loop import SimRuntime, disk, run_now
@@ -166,13 +166,6 @@ class World(Scene):
         """What a start has to say about the files: an unfinished write is all that may be wrong with them."""
         self.trace(f"{level} {text}")
         self.fail_if(not any(words in text for words in _UNFINISHED), text)
-
-    def cursor_of(self, ack_inbox):
-        if self.node is None:  # it has died since
-            return f"of {ack_inbox}"
-        *_, group, key = ack_inbox.decode().split(".")
-        machine = self.node.broker.context.groups[GroupId(int(group))].machine
-        return next(s.cursor_id for s in machine.subscriptions.by_id.values() if s.ack_key == int(key))
 
     # --- the run ----------------------------------------------------------------------------------------------------------
 

@@ -828,15 +828,15 @@ class Dispatch:
         return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max, self.fetches)
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
-        """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6)."""
+        """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those in
+        a window stay there, with the cause of their failure: a read that is under way may still bring them."""
         exhausted = live.retries.exhausted
-        if live.retries.causes.size:
-            live.retries.causes.remove(1, to)
         for runs in (live.to_redeliver, exhausted) if exhausted.size else (live.to_redeliver,):
             if runs.size and runs.first <= to:
                 live.retries.rejected.remove(1, to)
                 for run in runs.remove(1, to):
                     live.unreported.gone(run.first, run.last)
+                    live.retries.causes.remove(run.first, run.last)
                     if live.order is not None:
                         live.order.settled(run.first, run.last)
                 self.reports.mark(live)

@@ -3,12 +3,14 @@
 import pytest
 
 from stan import level, limits
+from stan.config import Config, StoreLimits
 from stan.core.admin.message_account import Account, state_of
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReportMoment
 from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
 from stan.edge.serving.explaining import Reading
 from stan.log.types import Entry, FoundChanges
+from stan.patterns import ChannelLimits
 from stan.protocol.entries import Kind
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
@@ -180,6 +182,24 @@ def test_removed_messages_are_not_told_as_acked(harness):
     harness.pass_time(0.5)
 
     assert story(harness, 1) == [("new", 0), "removed"]
+
+
+def test_a_message_that_is_removed_in_its_pause_keeps_the_cause_of_the_failure():
+    """A read that was under way when the message was removed may still bring it."""
+    harness = CoreHarness(Config(limits=StoreLimits(default=ChannelLimits(msgs=2))))
+    harness.connect()
+    harness.set_policy(backoff=(SECOND,))
+    sub = harness.subscribe("foo", wait=5, **DUR)
+    harness.publish("foo", b"a", b"b")
+    harness.say(sub.ack_inbox, 1, wire.NAK)
+    harness.publish("foo", b"c")
+    harness.publish("foo", b"d")
+
+    live = harness.broker.context.groups[1].live(the_cursor(harness).cursor_id)
+    assert [run.count for run in live.retries.causes_of(1, 1)] == [Cause.NEGATIVE_ACK]
+    harness.pass_time(2)
+    assert story(harness, 1) == [("new", 0), "removed"]
+    assert not live.retries.causes
 
 
 # --- a log without room -------------------------------------------------------------------------------------------------------
