@@ -17,7 +17,7 @@ streaming {{
   dir: {directory}
   hb_interval: "100ms"
   hb_timeout: "200ms"
-  hb_fail_count: 2
+  hb_fail_count: 5
 }}
 """
 REQUESTS = 1000

@@ -828,8 +828,8 @@ class Dispatch:
         return Fetch(self.machine.group, live.cursor.uid, live.cursor.cursor_id, runs, bytes_max, self.fetches)
 
     def _settle_removed(self, live: LiveCursor, to: int) -> None:
-        """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those in
-        a window stay there, with the cause of their failure: a read that is under way may still bring them."""
+        """Messages up to *to* were removed by the channel's limits: they are neither sent nor redelivered (STAN-SPEC 6.6). Those
+        in a window stay there, with the cause of their failure: a read that is under way may still bring them."""
         exhausted = live.retries.exhausted
         for runs in (live.to_redeliver, exhausted) if exhausted.size else (live.to_redeliver,):
             if runs.size and runs.first <= to:
