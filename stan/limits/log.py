@@ -15,6 +15,8 @@ COMPRESSED_BYTES_MAX = (1 << 24) - 1
 """Records of a compressed batch, as its header tells them in 24 bits; larger batches are kept as they are."""
 DECOMPRESSED_BYTES_MAX = 8 * MiB
 """Records of compressed batches that each log remembers, so that subscribers and readers share them."""
+DECOMPRESSED_PLACES_MAX = 4096
+"""Compressed batches of which each log knows that it has decompressed them, though their records had to go."""
 CIPHER_KEYS_MAX = 4096
 """Keys of encrypted logs in memory: one for each time that a log was opened, as long as batches of then are read."""
 READ_BYTES_MAX = 1 * MiB

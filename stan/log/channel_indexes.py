@@ -13,7 +13,7 @@ from stan.invariant import broken
 from stan.limits import CHANGES_BYTES_MAX
 from stan.log.index import GAP, BatchIndex, Removed, Tail
 from stan.log.references import StagedPlace
-from stan.log.types import BatchRef, BatchRow, Entry, FoundChanges
+from stan.log.types import BatchRef, BatchRow, DecompressedTotals, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import STAGING_UID, Kind, decode_records
 from stan.types import ChannelUid, RaftIndex, Sequence
@@ -248,6 +248,11 @@ class Visible:
     def compaction(self) -> CompactionTotals:
         """What compaction has done since the log was opened."""
         return CompactionTotals()
+
+    @property
+    def decompression(self) -> DecompressedTotals:
+        """What has been decompressed since the log was opened."""
+        return DecompressedTotals()
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment. A batch that is committed later makes the channel anew."""

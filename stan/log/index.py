@@ -367,12 +367,23 @@ class BatchIndex:
         return whole - size + -(-size * (count - gone) // count)
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes that the log has of the batches, if some are compressed; 0: none is, or rows of transactions lie elsewhere.
+    def compression(self) -> tuple[int, int]:
+        """Bytes of the batches in clear, and those that the log has of them, if some are compressed; 0, 0: none is, or rows of
+        transactions lie elsewhere.
 
         Cost: O(batches), of a channel that has had a compressed one."""
         rows = self._rows
-        return sum(rows.length[rows.head :]) if rows is not None and rows.compressed and not self.staged else 0
+        if rows is None or not rows.compressed or self.staged:
+            return 0, 0
+        head = rows.head
+        lengths, ends = rows.length[head:], rows.base[head + 1 :]
+        count = self._written + 1 - rows.base[head]
+        if 0 in lengths:
+            ends.append(self._written + 1)
+            count -= sum(
+                end - base for base, end, size in zip(rows.base[head:], ends, lengths, strict=True) if not size
+            )
+        return self._size - rows.size_before[head] - self._beside * count, sum(lengths)
 
     def accounted(self, record_bytes: int, count: int) -> int:
         """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""

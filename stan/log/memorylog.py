@@ -12,7 +12,7 @@ from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.index import GAP, Removed
 from stan.log.tail import DecompressedBatches
-from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
+from stan.log.types import BatchRef, BatchRow, DecompressedTotals, Entry, StaleRef
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import BATCH_HEADER, REFERENCE, Kind, RecordBatch, decode_batches
 from stan.types import RaftIndex, Term
@@ -45,6 +45,11 @@ class MemoryLog(Visible):
         self._decompressed = DecompressedBatches()
         self._channels = ChannelIndexes(self, overhead)
         self._uncommitted = UncommittedEntries(iter(()), RaftIndex(0))
+
+    @property
+    def decompression(self) -> DecompressedTotals:
+        """What has been decompressed since the log was opened."""
+        return self._decompressed.totals
 
     @property
     def first_index(self) -> RaftIndex:

@@ -6,9 +6,10 @@ Promises never to hold more bytes than each bound. The tail never copies: it kee
 
 from collections import OrderedDict, deque
 from threading import Lock
+from time import thread_time_ns
 
-from stan.limits import DECOMPRESSED_BYTES_MAX
-from stan.log.types import BatchRef, BatchRow
+from stan.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_PLACES_MAX
+from stan.log.types import BatchRef, BatchRow, DecompressedTotals
 from stan.protocol.compression import records_of
 
 
@@ -67,7 +68,9 @@ class DecompressedBatches:
         self._bytes_max = bytes_max
         self._bytes = 0
         self._records: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+        self._forgotten: OrderedDict[tuple[int, int], None] = OrderedDict()  # places whose records had to go
         self._lock = Lock()
+        self.totals = DecompressedTotals()
 
     def __len__(self) -> int:
         return self._bytes
@@ -83,19 +86,45 @@ class DecompressedBatches:
 
     def make(self, ref: BatchRef, kept: bytes | memoryview, *, remember: bool = True) -> bytes:
         """The records of the batch of which the log has *kept*; put here if *remember*. Raises Damage."""
+        began = thread_time_ns()
         records = records_of(kept, ref.base_sequence, ref.timestamp, ref.size)
-        if remember and len(records) <= self._bytes_max:
-            place = ref.segment, ref.position
-            with self._lock:
-                before = self._records.pop(place, None)
-                self._records[place] = records
-                self._bytes += len(records) - (0 if before is None else len(before))
-                while self._bytes > self._bytes_max:
-                    self._bytes -= len(self._records.popitem(last=False)[1])
+        spent = thread_time_ns() - began
+        with self._lock:
+            self._count(len(records), spent)
+            if remember:
+                self._remember((ref.segment, ref.position), records)
         return records
+
+    def _count(self, size: int, spent: int) -> None:
+        totals = self.totals
+        totals.batches += 1
+        totals.clear_bytes += size
+        totals.cpu += spent
+
+    def _remember(self, place: tuple[int, int], records: bytes) -> None:
+        forgotten = self._forgotten
+        if place in forgotten:
+            self.totals.again += 1
+            del forgotten[place]
+        if len(records) > self._bytes_max:
+            self._forget(place)
+            return
+        before = self._records.pop(place, None)
+        self._records[place] = records
+        self._bytes += len(records) - (0 if before is None else len(before))
+        while self._bytes > self._bytes_max:
+            gone, less = self._records.popitem(last=False)
+            self._bytes -= len(less)
+            self._forget(gone)
+
+    def _forget(self, place: tuple[int, int]) -> None:
+        self._forgotten[place] = None
+        if len(self._forgotten) > DECOMPRESSED_PLACES_MAX:
+            self._forgotten.popitem(last=False)
 
     def clear(self) -> None:
         """Forget all of them: their places are about to be written a second time."""
         with self._lock:
             self._records.clear()
+            self._forgotten.clear()
             self._bytes = 0

@@ -6,6 +6,7 @@ index into it. Modelled on Liftbridge's commitlog interface: the whole log on on
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
@@ -88,6 +89,16 @@ class ChannelIndex(Index, Protocol):
 
     def refs_before(self, last: Sequence, bytes_max: int, batches_max: int) -> list[BatchRef]:
         """Batches that begin at *last* or before, the newest first, cut off as by `refs`."""
+
+
+@dataclass(slots=True)
+class DecompressedTotals:
+    """Batches that a log has decompressed, for subscribers and whoever else reads messages in clear."""
+
+    batches: int = 0
+    clear_bytes: int = 0  # of the records made
+    again: int = 0  # of the batches: those that were decompressed before, and did not stay in memory
+    cpu: int = 0  # ns of the processor that it took
 
 
 class FoundChanges(NamedTuple):
@@ -178,6 +189,10 @@ class GroupLog(Protocol):
     @property
     def compaction(self) -> CompactionTotals:
         """What has been done of that since the log was opened."""
+
+    @property
+    def decompression(self) -> DecompressedTotals:
+        """What has been decompressed since the log was opened."""
 
     def drop(self, uid: ChannelUid) -> None:
         """The channel is gone; its messages no longer hold a segment."""

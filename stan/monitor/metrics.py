@@ -147,6 +147,7 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _counter("compaction_passes", "Passes of compaction by key over a log", sum(one.passes for one in done))
     saved = sum(one.saved_bytes for one in done)
     yield _counter("compaction_saved_bytes", "Bytes by which compaction has made files smaller", saved)
+    yield from _compression(node)
     yield _counter(
         "tier_lost_messages",
         "Messages removed by limits before the tier of their channel had them",
@@ -172,6 +173,30 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     if node.tracing is not None:
         yield _counter("trace_spans", "Spans of traces that their receiver has taken", node.tracing.export.sent)
         yield _counter("trace_spans_dropped", "Spans that found no room, or no receiver", node.tracing.export.dropped)
+
+
+def _compression(node: BrokerProcess) -> Iterator[Metric]:
+    about = "by who compressed them: client, leader; nobody: they came compressed or a policy wants it, and are kept in clear"
+    batches = CounterMetricFamily(
+        "stan_compressed_batches", f"Batches that this node has stored, {about}", labels=("by",)
+    )
+    clear = CounterMetricFamily("stan_compressed_clear_bytes", "Their bytes in clear", labels=("by",))
+    kept = CounterMetricFamily("stan_compressed_kept_bytes", "Their bytes as the log has them", labels=("by",))
+    for by, totals in node.broker.view.compressed.items():
+        batches.add_metric((by,), totals.batches)
+        clear.add_metric((by,), totals.clear_bytes)
+        kept.add_metric((by,), totals.kept_bytes)
+    yield from (batches, clear, kept)
+    made = [group.log.decompression for group in node.driver.groups.values()]
+    count = sum(one.batches for one in made)
+    yield _counter("decompressed_batches", "Batches decompressed for who reads messages in clear", count)
+    yield _counter("decompressed_clear_bytes", "Their bytes in clear", sum(one.clear_bytes for one in made))
+    again = sum(one.again for one in made)
+    yield _counter(
+        "decompressed_again_batches", "Of them, those decompressed before, which did not stay in memory", again
+    )
+    spent = sum(one.cpu for one in made)
+    yield _counter("decompression_cpu_seconds", "Time of the processor that it took", spent / SECOND)
 
 
 def _consumer_groups(node: BrokerProcess) -> Iterator[Metric]:
@@ -236,7 +261,11 @@ class _ChannelSeries:
         self._bytes = _gauge("channel_bytes", "Their bytes", labels=("channel",))
         self._first = _gauge("channel_first_sequence", "Oldest message kept", labels=("channel",))
         self._last = _gauge("channel_last_sequence", "Newest message", labels=("channel",))
-        self.families = (self._messages, self._bytes, self._first, self._last)
+        self._clear = _gauge(
+            "channel_clear_bytes", "Bytes of the messages in clear, if some are kept compressed", labels=("channel",)
+        )
+        self._kept = _gauge("channel_kept_bytes", "Bytes that the log has of them", labels=("channel",))
+        self.families = (self._messages, self._bytes, self._first, self._last, self._clear, self._kept)
 
     def add(self, info: ChannelInfo, index: Index, messages: int) -> None:
         """Add the series of one channel."""
@@ -245,6 +274,10 @@ class _ChannelSeries:
         self._bytes.add_metric(label, index.bytes)
         self._first.add_metric(label, index.first_sequence)
         self._last.add_metric(label, index.last_sequence)
+        clear, kept = index.compression
+        if kept:
+            self._clear.add_metric(label, clear)
+            self._kept.add_metric(label, kept)
 
 
 class _CursorSeries:

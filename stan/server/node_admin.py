@@ -115,6 +115,9 @@ class NodeAdmin:
             bytes_out=state.out_bytes,
             groups=[self._group(number, group) for number, group in sorted(node.driver.groups.items())],
         )
+        for group in node.driver.groups.values():
+            status.decompressed_batches += group.log.decompression.batches
+            status.decompressed_again += group.log.decompression.again
         if self._cluster_node is not None:
             membership = self._cluster_node.membership
             status.nodes.extend(self._cluster_node.reconfiguration.names)

@@ -125,6 +125,34 @@ def test_channel_is_found_and_its_messages_are_read(page):
     page.sees("newest first", "#shown-range")
 
 
+def test_channel_tells_what_its_acks_mean_and_what_compression_and_compaction_have_done(page, fake):
+    told = fake.add_channel(b"rates", 900)
+    told.compress, told.clear_bytes, told.kept_bytes, told.commit = 1, 84 << 10, 12 << 10, 1
+    told.compact, told.compacted_until, told.compacted_here, told.tombstones_until = 1, 800, 750, 120
+    told.tombstone_held, told.held_by = 640, b"<b>audit</b>"
+    told.compaction_passes, told.compaction_saved_bytes = 3, 5 << 20
+    told.compaction_ended = time.time_ns() - 120 * SECOND
+    fake.add_channel(b"tidy", 5).compress = 1
+    try:
+        page.open("#/channel/rates")
+        page.sees("12.0 KiB\ncompressed, 7.0 times smaller", "main")
+        page.sees("in memory\nacked once a majority has it", "main")
+        for words in (
+            "750\ncompacted of 800: the newest message of a key stays",
+            "2 min ago\nlast pass, 3 times since the log was opened",
+            "5.0 MiB\nsaved by compaction",
+            "120\ntombstones may be gone up to",
+            "up to 640, until <b>audit</b> has passed them\ntombstones that wait",
+        ):
+            page.sees(words, "#compaction")
+        page.open("#/channel/tidy")
+        page.sees("nothing yet\nto be compressed", "main")
+        page.sees("on disk\nacked once a majority has it", "main")
+        assert page.find("#compaction") is None
+    finally:
+        del fake.channels[b"rates"], fake.channels[b"tidy"]
+
+
 def test_address_of_a_message_leads_to_it(page):
     page.open("#/channel/orders?seq=7")
     page.sees("Sequences 7 to 26", "#shown-range")
@@ -388,8 +416,10 @@ def test_dialogs_say_what_will_happen_and_ask_only_for_what_was_changed(driver):
 @pytest.fixture(scope="module")
 def real(tmp_path_factory):
     """A real server with what may be changed switched on; its address of NATS and that of its pages."""
-    port = free_port()
-    with StanServer(tmp_path_factory.mktemp("dashboard"), "-m", str(port), "--dashboard_actions") as server:
+    port, directory = free_port(), tmp_path_factory.mktemp("dashboard")
+    (directory / "stan.conf").write_text('streaming { policies { "told.>" { compress: zstd } } }')
+    flags = ("-sc", str(directory / "stan.conf"), "-m", str(port), "--dashboard_actions")
+    with StanServer(directory, *flags) as server:
         yield server, f"http://127.0.0.1:{port}"
 
 
@@ -465,6 +495,21 @@ def test_real_server_works(driver, real):
     page.open("#/channel/hello")
     page.sees('"a": [1, 2]', ".payload")
     assert page.log() == ""
+
+
+def test_real_server_tells_how_much_smaller_compression_makes_a_channel(driver, real):
+    server, url = real
+    page = Page(driver, url)
+
+    async def publish() -> None:
+        async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+            await client.publish_many("told.events", [b'{"event": %d, "what": "the same"}' % at for at in range(2000)])
+
+    asyncio.run(publish())
+    page.open("#/channel/told.events")
+    page.until(lambda: re.search(r"compressed, \d+\.\d times smaller", page.text("main")))
+    page.sees("on disk\nacked once a majority has it", "main")
+    assert page.find("#compaction") is None
 
 
 def test_what_has_happened_to_a_message_is_told_in_a_dialog(page):

@@ -3,6 +3,7 @@ that sees sequences jump."""
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 
@@ -110,6 +111,18 @@ async def test_a_table_of_a_channel_that_is_not_there(server) -> None:
                 pass
         with pytest.raises(stan_client.InvalidKeyError):
             await client.delete("nothing", "")
+
+
+async def test_the_channel_tells_of_its_last_pass(server) -> None:
+    where = ("--server", server.url)
+    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+        await publish(client, 1, 900)
+        await compacted(client, 400)
+    async with asyncio.timeout(PATIENCE_S):
+        while "last pass" not in (told := await asyncio.to_thread(stan, "channel", "show", "prices", *where)):
+            pass
+    assert re.search(r"last pass +\S.* pass(es)? since its log was opened, [0-9.]+ KiB saved", told)
+    assert re.search(r"commit +synced", told)
 
 
 async def test_tables_and_tombstones_on_the_command_line(server) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import re
 import subprocess
 import sys
+import urllib.request
 
 import pytest
 import stan_client
@@ -13,6 +14,7 @@ from stan_client.blocking import BlockingClient
 from stan.protocol.kernel.rows import columns
 from tests.bench_compression import event
 from tests.kit.batches import rows_of
+from tests.kit.ports import free_port
 from tests.kit.server import StanServer
 
 POLICY = 'streaming { policies { "told.>" { compress: zstd } } }'
@@ -26,8 +28,9 @@ EVENTS = [event(number) for number in range(COUNT)]
 def server(tmp_path):
     conf = tmp_path / "stan.conf"
     conf.write_text(POLICY)
-    with StanServer(tmp_path, "-sc", str(conf)) as running:
-        running.store = tmp_path / "store"
+    port = free_port()
+    with StanServer(tmp_path, "-sc", str(conf), "-m", str(port)) as running:
+        running.store, running.metrics = tmp_path / "store", f"http://127.0.0.1:{port}/metrics"
         yield running
 
 
@@ -87,11 +90,48 @@ async def test_the_ratio_is_told(server, client) -> None:
     fill(client, "by.nobody", compress=False)
     async with Direct(server.url, server.cluster_id) as direct:
         told = {status.name: status for status in await direct.admin.channels()}
-    assert 3 * told[b"by.client"].kept_bytes < told[b"by.client"].bytes == told[b"by.nobody"].bytes
+    assert 3 * told[b"by.client"].kept_bytes < told[b"by.client"].clear_bytes < told[b"by.client"].bytes
+    assert told[b"by.client"].bytes == told[b"by.nobody"].bytes
     assert told[b"by.nobody"].kept_bytes == 0
     command = (sys.executable, "-m", "stan.cli.main", "channel", "show", "by.client", "--server", server.url)
     shown = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=True)
     assert re.search(r"compressed +to [0-9.]+ KiB, [0-9.]+ times smaller", shown.stdout)
+
+
+def metrics(server):
+    with urllib.request.urlopen(server.metrics, timeout=30) as answer:  # noqa: S310 - the server of the test
+        lines = answer.read().decode().splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+
+async def test_metrics_tell_who_has_compressed_and_who_has_it_decompressed(server, client) -> None:
+    fill(client, "by.client", compress=True)
+    fill(client, "told.leader", compress=False)
+    fill(client, "by.nobody", compress=False)
+    client.publish_batch("told.small", rows_of([b"x"]), 1)
+    told = metrics(server)
+    batches = {by: told[f'stan_compressed_batches_total{{by="{by}"}}'] for by in ("client", "leader", "nobody")}
+    assert batches == {"client": COUNT // TOGETHER, "leader": batches["leader"], "nobody": 1}
+    assert 0 < batches["leader"] <= COUNT // TOGETHER
+    for by, channel in (("client", "by.client"), ("leader", "told.leader")):
+        clear, kept = (told[f'stan_compressed_{what}_bytes_total{{by="{by}"}}'] for what in ("clear", "kept"))
+        assert 3 * kept < clear
+        assert clear == told[f'stan_channel_clear_bytes{{channel="{channel}"}}']
+        assert kept == told[f'stan_channel_kept_bytes{{channel="{channel}"}}']
+    assert 'stan_channel_kept_bytes{channel="by.nobody"}' not in told
+    assert told["stan_decompressed_batches_total"] == 0
+
+    read(client, "by.client")
+    assert metrics(server)["stan_decompressed_batches_total"] == 0, "who fetches gets batches as they are kept"
+    async with await stan_client.connect("test-cluster", "me", servers=server.url) as other:
+        subscription = await other.subscribe("by.client", start=stan_client.everything())
+        for _ in range(COUNT):
+            await subscription.next(30)
+    told = metrics(server)
+    assert told["stan_decompressed_batches_total"] == COUNT // TOGETHER
+    assert told["stan_decompressed_clear_bytes_total"] == told['stan_channel_clear_bytes{channel="by.client"}']
+    assert told["stan_decompression_cpu_seconds_total"] > 0
+    assert told["stan_decompressed_again_batches_total"] == 0
 
 
 def test_columns_are_those_of_messages_in_clear(client) -> None:

@@ -52,7 +52,7 @@ class Index:
     def bytes(self):
         return sum(self._size(s) for s in range(self.first_sequence or 1, self.last_sequence + 1))
 
-    kept_bytes = 0
+    compression = 0, 0
 
     def accounted(self, record_bytes, count):
         return record_bytes + (40 - 4) * count

@@ -148,7 +148,18 @@ def _compaction_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
     words = kept[status.compact] if status.compact < len(kept) else "in a way that this program does not know"
     done = f"done up to {status.compacted_here:,} of {status.compacted_until:,}{gone}"
     held = f"up to {status.tombstone_held:,}, until {holder_of(status)} has passed them"
-    return [("compacted", f"{words}; {done}"), *([("tombstones kept", held)] if status.tombstone_held else [])]
+    return [
+        ("compacted", f"{words}; {done}"),
+        *([("last pass", _passes(status))] if status.compaction_ended else []),
+        *([("tombstones kept", held)] if status.tombstone_held else []),
+    ]
+
+
+def _passes(status: pb.ChannelStatus) -> str:
+    """The passes of the compaction over a channel, and what they have saved."""
+    passes = counted(status.compaction_passes, "pass", "passes")
+    saved = f"{passes} since its log was opened, {format_size(status.compaction_saved_bytes)} saved"
+    return f"{format_time(status.compaction_ended)}; {saved}"
 
 
 def holder_of(status: pb.ChannelStatus) -> str:
@@ -159,10 +170,13 @@ def holder_of(status: pb.ChannelStatus) -> str:
 def _compression_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
     """What compression saves, if anything is compressed."""
     if not status.kept_bytes:
-        return []
-    return [
-        ("compressed", f"to {format_size(status.kept_bytes)}, {status.bytes / status.kept_bytes:.1f} times smaller")
-    ]
+        return [("compressed", "by its policy; nothing is smaller yet")] if status.compress else []
+    return [("compressed", f"to {format_size(status.kept_bytes)}, {compression_ratio(status):.1f} times smaller")]
+
+
+def compression_ratio(status: pb.ChannelStatus) -> float:
+    """How many times smaller a channel is on the disk; only if something is compressed."""
+    return (status.clear_bytes or status.bytes) / status.kept_bytes  # a version before does not tell clear_bytes
 
 
 def _tier_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:

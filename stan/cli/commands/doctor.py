@@ -11,7 +11,7 @@ import stan_client
 from stan_client.requests.admin import Nodes
 from stan_client.transport.session import text_of
 
-from stan.cli.commands.channel import holder_of
+from stan.cli.commands.channel import compression_ratio, holder_of
 from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
 from stan.cli.commands.node import cluster_level, known_level, places_told
 from stan.cli.support.common import EXIT_FAILED, Target, run
@@ -35,7 +35,7 @@ from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.level import SCALE
 from stan.protocol.proto import admin_pb2 as pb
-from stan.types import SECOND
+from stan.types import SECOND, MiB
 from stan.units import counted, format_age, format_duration, format_size
 
 DISK_LOW: Final = 10
@@ -44,6 +44,12 @@ CLOCK_NS: Final = 2 * SECOND
 """Clocks may differ by this much; more moves ages and starts by time."""
 REPLICA_LAG: Final = 10_000
 """Entries that a copy may be behind."""
+RATIO_MIN: Final = 1.1
+"""Compression that makes a channel less smaller than that costs more than it saves."""
+COMPRESSED_MIN: Final = MiB
+"""Bytes of a channel from which on one can tell."""
+AGAIN_MIN: Final = 1000
+"""Batches that a node has decompressed again, from which on it is told, if they are half of all."""
 OFFLINE_NS: Final = 7 * 24 * 3600 * SECOND
 WORST, BAD, NOTE = "broken", "attention", "note"
 SHOWN_EACH: Final = 5
@@ -129,6 +135,13 @@ def of_nodes(nodes: Nodes) -> Iterator[Finding]:
             left = f"{format_size(node.disk_free)} of {format_size(node.disk_total)}"
             step = "stan channel list --sort bytes; then limits (stan channel limits) or more disk"
             yield Finding(BAD, "disk", f"Node {name}: {left} of the disk are free.", step)
+        if node.decompressed_again >= max(AGAIN_MIN, node.decompressed_batches // 2):
+            text = (
+                f"Node {name} has decompressed {node.decompressed_again:,} batches again, "
+                f"of {node.decompressed_batches:,} since it started."
+            )
+            step = "Subscribers far apart in compressed channels share no memory; clients that fetch get batches as they are."
+            yield Finding(NOTE, "decompression", text, step)
         yield from _of_settings(node)
     versions = sorted({node.product for node in nodes.answers})
     if len(versions) > 1:
@@ -218,6 +231,7 @@ def of_channels(channels: list[pb.ChannelStatus]) -> Iterator[Finding]:
             )
         yield from _of_tier(channel)
         yield from _of_compaction(channel)
+        yield from _of_compression(channel)
         if limits.max_subs and channel.subscriptions + channel.offline >= limits.max_subs:
             name = text_of(channel.name)
             text = f"Channel {name} has all {limits.max_subs:,} subscriptions that it may have."
@@ -237,6 +251,21 @@ def _of_compaction(channel: pb.ChannelStatus) -> Iterator[Finding]:
         yield Finding(
             NOTE, "tombstones", text, f"stan durable list {name}; they go at last by the policy's tombstone_max"
         )
+
+
+def _of_compression(channel: pb.ChannelStatus) -> Iterator[Finding]:
+    """A channel whose messages are to be compressed, and hardly get smaller."""
+    if not channel.compress or channel.bytes < COMPRESSED_MIN:
+        return
+    name = text_of(channel.name)
+    if not channel.kept_bytes:
+        text = f"Channel {name} is to be compressed, and nothing of its {format_size(channel.bytes)} is."
+    elif compression_ratio(channel) < RATIO_MIN:
+        text = f"Channel {name} is compressed, and only {compression_ratio(channel):.2f} times smaller."
+    else:
+        return
+    step = f"Messages that come one at a time, or compressed already, get no smaller: stan policy show {name}"
+    yield Finding(NOTE, "compression", text, step)
 
 
 def _of_tier(channel: pb.ChannelStatus) -> Iterator[Finding]:

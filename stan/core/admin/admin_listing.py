@@ -33,8 +33,9 @@ from stan.patterns import ChannelLimits, valid_name
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import ChannelUid, GroupId, Nanos
 
-Compacted = Callable[[GroupId, ChannelUid], tuple[int, int] | None]
-"""Of a channel: up to where there is one message of each key, and the newest tombstone up to there; a CompactionState."""
+Compacted = Callable[[GroupId, ChannelUid], tuple[int, int, int, int, int] | None]
+"""Of a channel, a CompactionState: up to where there is one message of each key, the newest tombstone up to there, passes, bytes
+saved, and when the last pass ended."""
 Steps = Iterator[int]
 """The work on one answer, in steps; yields the cost of each step (limits.REPORT_STEPS)."""
 
@@ -190,6 +191,7 @@ class AdminListing:
         waiting = context.group_of(info).machine.delayed(info.uid)
         compaction = context.group_of(info).machine.compaction(info.uid)
         tier = self.channels.tiers.by_channel.get(info.uid)
+        policy = context.policies.of(info.name, b"")
         shown = pb.ChannelStatus(
             name=info.name,
             uid=info.uid,
@@ -198,7 +200,6 @@ class AdminListing:
             last_sequence=index.last_sequence,
             messages=span - gone,
             bytes=index.bytes,
-            kept_bytes=index.kept_bytes,
             first_timestamp=index.first_timestamp,
             last_timestamp=index.last_timestamp,
             subscriptions=sum(len(cursor.members) for cursor in cursors),
@@ -214,14 +215,17 @@ class AdminListing:
             ttl=self.channels.ttls.get(info.uid, 0),
             compacted_until=compaction.until,
             tombstones_until=compaction.tombstones_until,
-            compact=context.policies.of(info.name, b"").compact,
+            compact=policy.compact,
+            compress=policy.compress,
             commit=context.meta.commit_of(info.group),
         )
+        shown.clear_bytes, shown.kept_bytes = index.compression
         done = self._compacted(info.group, info.uid)
         if done is not None:
-            shown.compacted_here = min(done[0], compaction.until)
+            until, tombstone, shown.compaction_passes, shown.compaction_saved_bytes, shown.compaction_ended = done
+            shown.compacted_here = min(until, compaction.until)
             slowest = context.group_of(info).machine.last_of_all(info.uid)
-            newest = 0 if compaction.keep_first else min(done[1], compaction.until)
+            newest = 0 if compaction.keep_first else min(tombstone, compaction.until)
             if slowest is not None and newest > max(slowest[0], compaction.tombstones_until):
                 shown.tombstone_held, shown.held_by = newest, slowest[1]
         if tier is not None and channel is not None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stan.types import RaftIndex, Sequence
+from stan.types import RaftIndex, Sequence, WallNanos
 
 
 class Compaction(NamedTuple):
@@ -22,6 +22,9 @@ class CompactionState(NamedTuple):
 
     until: Sequence  # up to here there is one message of each key
     newest_tombstone: Sequence  # of those up to there that have stayed and could go; 0: there is none
+    passes: int = 0  # over the channel, since the log was opened
+    saved_bytes: int = 0  # bytes of records, as they were kept, that these passes have left out
+    ended: WallNanos = WallNanos(0)  # when the broker was told of the last of them; 0: it was not
 
 
 @dataclass(slots=True)

@@ -118,8 +118,8 @@ class Index(Protocol):
         """Bytes kept."""
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes that the log has of the messages, if some are compressed; 0: none is."""
+    def compression(self) -> tuple[int, int]:
+        """Bytes of the records in clear, and those that the log has of them, if some are compressed; 0, 0: none is."""
 
     def accounted(self, record_bytes: int, count: int) -> int:
         """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""

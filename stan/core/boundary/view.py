@@ -14,6 +14,7 @@ from stan.core.base.ready import Index
 from stan.core.base.runs import Runs
 from stan.core.context import Authorizer, BrokerContext, ServingState
 from stan.core.leader.cursors import LiveCursor
+from stan.core.publishing.compressing import CompressedTotals
 from stan.core.publishing.publishing import Publishing
 from stan.core.state.compactions import Compactions
 from stan.core.state.group import GroupMachine
@@ -255,6 +256,12 @@ class BrokerView:
     def tier_lost_messages(self) -> int:
         """Messages that limits have removed before their tier had them."""
         return self._context.reports.totals.tier_lost_messages
+
+    @property
+    def compressed(self) -> Mapping[str, CompressedTotals]:
+        """Batches that were stored compressed since the start, by who has compressed them: client, leader; nobody: of those that
+        came compressed, or that a policy wants so, the ones that are kept in clear."""
+        return self._publishing.compressing.totals
 
     @property
     def unanswered_messages(self) -> int:

@@ -32,7 +32,12 @@ class Compacting:
 
     def compacted(self, number: GroupId, done: Mapping[ChannelUid, CompactionState]) -> None:
         """How far the log of this node has got."""
-        self._done[number] = done
+        before, told = self._done.get(number, {}), {}
+        for uid, state in done.items():
+            known = before.get(uid)
+            ended = known.ended if known is not None and known.passes == state.passes else self.context.clock.wall
+            told[uid] = state._replace(ended=ended)
+        self._done[number] = told
 
     def done(self, number: GroupId, uid: ChannelUid) -> CompactionState | None:
         """How far the log of this node has got with a channel; None: it has not begun."""

@@ -9,6 +9,7 @@ the leader has compressed itself it need not decompress to deliver it.
 
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from itertools import groupby
 
 from stan import level
@@ -37,6 +38,21 @@ def apart(batches: list[Batch]) -> Iterator[list[Batch]]:
         yield from [[batch] for batch in together] if alone else [together]
 
 
+@dataclass(slots=True)
+class CompressedTotals:
+    """Batches that a leader has stored compressed, or meant to."""
+
+    batches: int = 0
+    clear_bytes: int = 0  # of their records in clear
+    kept_bytes: int = 0  # of what the log keeps of them
+
+    def add(self, clear_bytes: int, kept_bytes: int) -> None:
+        """One more batch."""
+        self.batches += 1
+        self.clear_bytes += clear_bytes
+        self.kept_bytes += kept_bytes
+
+
 class Compressing:
     """What becomes of batches that are sealed, in the groups that this node leads."""
 
@@ -44,6 +60,8 @@ class Compressing:
         self.context = context
         self.channels = channels
         self.framed: set[ChannelUid] = set()  # channels in which a batch may wait that came compressed
+        self.totals = {"client": CompressedTotals(), "leader": CompressedTotals(), "nobody": CompressedTotals()}
+        """By who has compressed; nobody: what came compressed, or a policy wants so, is kept in clear all the same."""
         self._compressor = Compressor()
         # The records of compressed batches that are on their way into the log, by group, channel and first sequence.
         self._on_their_way: dict[GroupId, dict[tuple[ChannelUid, int], bytes]] = {}
@@ -63,14 +81,16 @@ class Compressing:
             frame: in which they came; b"": they came in clear.
             records: made of them.
         """
+        if not frame and info.uid not in self.channels.compressed:
+            return records, 0
         if not self.is_possible:
-            return records, 0
-        if frame:
+            found = records, 0
+        elif frame:
             found = kept(info.name, frame, records)
-        elif info.uid in self.channels.compressed:
-            found = self._compressor.kept(info.name, b"".join(bodies), records)
         else:
-            return records, 0
+            found = self._compressor.kept(info.name, b"".join(bodies), records)
+        by = ("client" if frame else "leader") if found[1] else "nobody"
+        self.totals[by].add(len(records), len(found[0]))
         if found[1] and self.context.groups[info.group].dispatch.cursors.by_channel.get(info.uid):
             self._on_their_way.setdefault(info.group, {})[info.uid, base] = records
         return found

@@ -348,9 +348,9 @@ class VisibleIndex:
         return self._index.bytes
 
     @property
-    def kept_bytes(self) -> int:
-        """Bytes that the log has of them, those of the commit included, if some are compressed."""
-        return self._index.kept_bytes
+    def compression(self) -> tuple[int, int]:
+        """Bytes of their records in clear, and as the log has them, those of the commit included, if some are compressed."""
+        return self._index.compression
 
     def accounted(self, record_bytes: int, count: int) -> int:
         """Bytes that *count* messages in *record_bytes* of records add to `bytes`."""

@@ -10,6 +10,7 @@ at all.
 `prepare` runs on the event loop, everything else in the worker thread that cleans. Modelled on Kafka's log cleaner.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from contextlib import AbstractContextManager, suppress
@@ -73,6 +74,8 @@ class Clean(NamedTuple):
     seen: Sequence  # the last sequence in a sealed segment then
     keep_first: bool
     newest_tombstone: Sequence
+    passes: int
+    saved_bytes: int  # by all of them
 
 
 @dataclass(slots=True)
@@ -84,6 +87,7 @@ class CompactionPass:
     until: RaftIndex  # the last entry of the segments that it is about
     learned: bool = False
     done: int = 0  # everything up to here is rewritten
+    saved: Counter[ChannelUid] = field(default_factory=Counter)  # bytes of records that are left out
 
 
 @dataclass(slots=True)
@@ -162,7 +166,10 @@ class Compactor:
 
     def reached(self) -> dict[ChannelUid, CompactionState]:
         """How far each channel has got."""
-        return {uid: CompactionState(clean.until, clean.newest_tombstone) for uid, clean in self.clean.items()}
+        return {
+            uid: CompactionState(clean.until, clean.newest_tombstone, clean.passes, clean.saved_bytes)
+            for uid, clean in self.clean.items()
+        }
 
     def rewritten(self, old: Segment, new: Segment) -> None:
         """A segment has been rewritten."""
@@ -176,8 +183,16 @@ class Compactor:
         self.under_way = None
         self.totals.passes += 1
         for uid, target in going.map.targets.items():
-            mark = target.mark
-            self.clean[uid] = Clean(target.until, going.seen[uid], mark.keep_first, target.newest_tombstone)
+            mark, before = target.mark, self.clean.get(uid)
+            passes, saved = (0, 0) if before is None else (before.passes, before.saved_bytes)
+            self.clean[uid] = Clean(
+                target.until,
+                going.seen[uid],
+                mark.keep_first,
+                target.newest_tombstone,
+                passes + 1,
+                saved + going.saved[uid],
+            )
 
     def _learn(self, going: CompactionPass, segments: list[Segment]) -> None:
         """Take in the new keys, as many as there is room for, and where older ones of them are."""
@@ -209,14 +224,15 @@ class Compactor:
             return None
 
         def entry(found: EntryInSegment, position: int) -> EntryInSegment | None:
-            return self._rewritten_entry(going.map, found, position, changes=beside)
+            return self._rewritten_entry(going, found, position, changes=beside)
 
         return Shrunk(segment, spans, entry)
 
     def _rewritten_entry(
-        self, keys: KeyMap, found: EntryInSegment, position: int, *, changes: bool
+        self, going: CompactionPass, found: EntryInSegment, position: int, *, changes: bool
     ) -> EntryInSegment | None:
         """An entry without the messages that may go; None if nothing of it is kept. *changes*: those of the state are."""
+        keys = going.map
         entry = self._opened(found.entry)
         if any(row.staged for row in found.rows):
             entry = with_rows(entry, keys.targets, self._referred)
@@ -244,6 +260,7 @@ class Compactor:
                 kept = True
                 parts += (header, records)
                 continue
+            going.saved[uid] += length
             for part in left:
                 kept = kept or part.end > part.start
                 of_part = messages[part.start : part.end]
@@ -252,6 +269,7 @@ class Compactor:
                     channel, rows = parts_of(records)[0], bytes(of_part)
                     told = self.compressor.kept(channel, rows, kernel.seal(channel, part.first, timestamp, [rows]))
                 parts += encode_batch(uid, part.first, part.count, timestamp, first, *told)
+                going.saved[uid] -= len(told[0])
         if not kept:
             return None
         made = entry._replace(body=b"".join(parts))

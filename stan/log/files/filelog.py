@@ -36,7 +36,7 @@ from stan.log.files.segment import ENTRY_HEADER_SIZE
 from stan.log.files.segment_writer import SegmentWriter
 from stan.log.files.segments import Extent, Segments
 from stan.log.tail import DecompressedBatches, TailCache
-from stan.log.types import BatchRef, Entry, FoundChanges
+from stan.log.types import BatchRef, DecompressedTotals, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import ENCRYPTION_BYTES
 from stan.types import ChannelUid, GroupId, RaftIndex, Term
@@ -359,6 +359,11 @@ class FileLog(Visible):
     def compaction(self) -> CompactionTotals:
         """What compaction has done since the log was opened."""
         return self._compactor.totals
+
+    @property
+    def decompression(self) -> DecompressedTotals:
+        """What has been decompressed since the log was opened."""
+        return self._decompressed.totals
 
     def compacted(self) -> dict[ChannelUid, CompactionState]:
         """How far each channel has got."""

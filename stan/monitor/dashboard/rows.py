@@ -12,6 +12,10 @@ from stan.types import SECOND
 
 Json = dict[str, Any]
 _LIMITS = ("max_msgs", "max_bytes", "max_subs", "max_age", "max_inactivity")
+COMMITS = ("synced", "replicated")
+"""What an ack of a publish means, by the number in a ChannelStatus."""
+COMPACTS = ("none", "newest", "oldest")
+"""Which message of a key stays, by the number in a ChannelStatus."""
 _NANOS = {"max_age", "max_inactivity"}
 
 
@@ -37,12 +41,39 @@ def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int
         "rate": None if rate is None else round(rate, 1),
         "lag": lag,
         "cursors": cursors,
+        "commit": COMMITS[row.commit] if row.commit < len(COMMITS) else "?",
+        "compression": _compression(row),
+        "compaction": _compaction(row),
         "limits": {
             name: getattr(row.limits, name) // (SECOND if name in _NANOS else 1)
             for name in _LIMITS
             if row.limits.HasField(name)
         },
         "edited": [name for name in _LIMITS if row.edited.HasField(name)],
+    }
+
+
+def _compression(row: admin.ChannelStatus) -> Json | None:
+    """Bytes in clear and as they are kept, both 0 if nothing is compressed yet; None: it is not to be, either."""
+    if not row.kept_bytes and not row.compress:
+        return None
+    return {"clear": (row.clear_bytes or row.bytes) if row.kept_bytes else 0, "kept": row.kept_bytes}
+
+
+def _compaction(row: admin.ChannelStatus) -> Json | None:
+    """How far a channel is compacted by key, and for whom its tombstones wait; None: it never was, and is not to be."""
+    if not row.compact and not row.compacted_until:
+        return None
+    return {
+        "stays": COMPACTS[row.compact] if row.compact < len(COMPACTS) else "?",
+        "until": row.compacted_until,
+        "here": row.compacted_here,
+        "tombstones_until": row.tombstones_until,
+        "held": row.tombstone_held,
+        "held_by": shown(row.held_by) if row.held_by else "",
+        "passes": row.compaction_passes,
+        "saved": row.compaction_saved_bytes,
+        "ended": millis(row.compaction_ended),
     }
 
 

@@ -69,7 +69,7 @@ class ChannelsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ChannelStatus(_message.Message):
-    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "commit", "ttl", "compacted_until", "tombstones_until", "compact", "kept_bytes", "compacted_here", "tombstone_held", "held_by", "tier", "tier_next", "tier_kept", "tier_lost")
+    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "commit", "ttl", "compacted_until", "tombstones_until", "compact", "kept_bytes", "clear_bytes", "compress", "compacted_here", "tombstone_held", "held_by", "compaction_passes", "compaction_saved_bytes", "compaction_ended", "tier", "tier_next", "tier_kept", "tier_lost")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -93,9 +93,14 @@ class ChannelStatus(_message.Message):
     TOMBSTONES_UNTIL_FIELD_NUMBER: _ClassVar[int]
     COMPACT_FIELD_NUMBER: _ClassVar[int]
     KEPT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPRESS_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_HERE_FIELD_NUMBER: _ClassVar[int]
     TOMBSTONE_HELD_FIELD_NUMBER: _ClassVar[int]
     HELD_BY_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_PASSES_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_SAVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COMPACTION_ENDED_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
     TIER_NEXT_FIELD_NUMBER: _ClassVar[int]
     TIER_KEPT_FIELD_NUMBER: _ClassVar[int]
@@ -123,14 +128,19 @@ class ChannelStatus(_message.Message):
     tombstones_until: int
     compact: int
     kept_bytes: int
+    clear_bytes: int
+    compress: int
     compacted_here: int
     tombstone_held: int
     held_by: bytes
+    compaction_passes: int
+    compaction_saved_bytes: int
+    compaction_ended: int
     tier: bytes
     tier_next: int
     tier_kept: int
     tier_lost: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., commit: _Optional[int] = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., compacted_here: _Optional[int] = ..., tombstone_held: _Optional[int] = ..., held_by: _Optional[bytes] = ..., tier: _Optional[bytes] = ..., tier_next: _Optional[int] = ..., tier_kept: _Optional[int] = ..., tier_lost: _Optional[int] = ...) -> None: ...
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., commit: _Optional[int] = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., clear_bytes: _Optional[int] = ..., compress: _Optional[int] = ..., compacted_here: _Optional[int] = ..., tombstone_held: _Optional[int] = ..., held_by: _Optional[bytes] = ..., compaction_passes: _Optional[int] = ..., compaction_saved_bytes: _Optional[int] = ..., compaction_ended: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_next: _Optional[int] = ..., tier_kept: _Optional[int] = ..., tier_lost: _Optional[int] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_msgs", "max_bytes", "max_age", "max_subs", "max_inactivity")
@@ -573,7 +583,7 @@ class NodesRequest(_message.Message):
     def __init__(self, version: _Optional[int] = ...) -> None: ...
 
 class NodeStatus(_message.Message):
-    __slots__ = ("error", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out", "read_replicas", "level", "level_known", "labels", "places", "pool_groups", "pool_open", "channels_to_move", "moves_paused")
+    __slots__ = ("error", "retry", "node", "server_id", "product", "nodes", "nodes_version", "started", "replica", "groups", "not_ready", "clients", "channels", "monitor", "disk_free", "disk_total", "rss", "kernel", "sync", "store", "now", "messages_in", "messages_out", "bytes_in", "bytes_out", "read_replicas", "level", "level_known", "labels", "places", "pool_groups", "pool_open", "channels_to_move", "moves_paused", "decompressed_batches", "decompressed_again")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -608,6 +618,8 @@ class NodeStatus(_message.Message):
     POOL_OPEN_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_TO_MOVE_FIELD_NUMBER: _ClassVar[int]
     MOVES_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    DECOMPRESSED_BATCHES_FIELD_NUMBER: _ClassVar[int]
+    DECOMPRESSED_AGAIN_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
     node: str
@@ -642,7 +654,9 @@ class NodeStatus(_message.Message):
     pool_open: int
     channels_to_move: int
     moves_paused: bool
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., read_replicas: _Optional[_Iterable[str]] = ..., level: _Optional[int] = ..., level_known: _Optional[int] = ..., labels: _Optional[str] = ..., places: _Optional[_Iterable[_Union[NodePlace, _Mapping]]] = ..., pool_groups: _Optional[int] = ..., pool_open: _Optional[int] = ..., channels_to_move: _Optional[int] = ..., moves_paused: bool = ...) -> None: ...
+    decompressed_batches: int
+    decompressed_again: int
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., server_id: _Optional[str] = ..., product: _Optional[str] = ..., nodes: _Optional[_Iterable[str]] = ..., nodes_version: _Optional[int] = ..., started: _Optional[int] = ..., replica: bool = ..., groups: _Optional[_Iterable[_Union[GroupStatus, _Mapping]]] = ..., not_ready: _Optional[_Iterable[str]] = ..., clients: _Optional[int] = ..., channels: _Optional[int] = ..., monitor: _Optional[str] = ..., disk_free: _Optional[int] = ..., disk_total: _Optional[int] = ..., rss: _Optional[int] = ..., kernel: _Optional[str] = ..., sync: _Optional[str] = ..., store: _Optional[str] = ..., now: _Optional[int] = ..., messages_in: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_in: _Optional[int] = ..., bytes_out: _Optional[int] = ..., read_replicas: _Optional[_Iterable[str]] = ..., level: _Optional[int] = ..., level_known: _Optional[int] = ..., labels: _Optional[str] = ..., places: _Optional[_Iterable[_Union[NodePlace, _Mapping]]] = ..., pool_groups: _Optional[int] = ..., pool_open: _Optional[int] = ..., channels_to_move: _Optional[int] = ..., moves_paused: bool = ..., decompressed_batches: _Optional[int] = ..., decompressed_again: _Optional[int] = ...) -> None: ...
 
 class NodePlace(_message.Message):
     __slots__ = ("node", "zone", "rack", "host")

@@ -178,3 +178,30 @@ def test_the_doctor_tells_what_compaction_waits_for(servers):
     assert done.exit_code == 0
     assert "compacted up to" not in done.stdout
     assert "Channel orders keeps tombstones up to 5 for a subscription without a durable name" in done.stdout
+
+
+def test_the_doctor_tells_where_compression_does_not_pay(servers):
+    told = {"bytes": 3 << 20, "clear_bytes": 2_100_000, "compress": 1}
+    servers.admin.all_channels = [channel(**told, kept_bytes=2_000_000)]
+    done = stan("doctor")
+    assert done.exit_code == 0
+    assert "Channel orders is compressed, and only 1.05 times smaller" in done.stdout
+    servers.admin.all_channels = [channel(**told)]
+    assert "Channel orders is to be compressed, and nothing of its 3 MiB is" in stan("doctor").stdout
+    assert "by its policy; nothing is smaller yet" in stan("channel", "show", "orders").stdout
+    for well in ({**told, "kept_bytes": 700_000}, {**told, "bytes": 1000}, {**told, "compress": 0}):
+        servers.admin.all_channels = [channel(**well)]
+        assert "compress" not in stan("doctor").stdout
+    servers.admin.all_channels = [channel(**told, kept_bytes=700_000)]
+    assert "to 684 KiB, 3.0 times smaller" in stan("channel", "show", "orders").stdout
+
+
+def test_the_doctor_tells_of_batches_that_are_decompressed_again_and_again(servers):
+    (node,) = servers.admin.all_nodes.answers
+    node.decompressed_batches, node.decompressed_again = 3000, 1600
+    done = stan("doctor")
+    assert done.exit_code == 0
+    assert "has decompressed 1,600 batches again, of 3,000" in done.stdout
+    for batches, again in ((3000, 1400), (900, 800)):
+        node.decompressed_batches, node.decompressed_again = batches, again
+        assert "decompressed" not in stan("doctor").stdout

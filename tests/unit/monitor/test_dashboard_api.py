@@ -118,6 +118,29 @@ async def test_channels_of_all_leaders_come_once_in_order_and_pages(fake, page):
     assert (second["matching"], second["total"], second["missing"]) == (100, 100, [])
 
 
+async def test_what_compression_and_compaction_have_done_is_told(fake, page):
+    fake.add_channel(b"plain", 1)
+    told = fake.add_channel(b"told", 9)
+    told.commit, told.compress, told.compact, told.compacted_until, told.compacted_here = 1, 1, 1, 8, 7
+    told.clear_bytes, told.kept_bytes, told.tombstones_until, told.tombstone_held = 900, 300, 3, 6
+    told.held_by, told.compaction_passes, told.compaction_saved_bytes = b"billing", 2, 4000
+    told.compaction_ended = 5 * SECOND
+    plain, found = (await page.get("channels?sort=name"))["rows"]
+    assert (plain["commit"], plain["compression"], plain["compaction"]) == ("synced", None, None)
+    assert (found["commit"], found["compression"]) == ("replicated", {"clear": 900, "kept": 300})
+    assert found["compaction"] == {
+        "stays": "newest",
+        "until": 8,
+        "here": 7,
+        "tombstones_until": 3,
+        "held": 6,
+        "held_by": "billing",
+        "passes": 2,
+        "saved": 4000,
+        "ended": 5000,
+    }
+
+
 async def test_channels_are_searched_and_ordered(fake, page):
     for number, name in enumerate([b"orders.eu", b"orders.us", b"audit", b"Orders.X"]):
         fake.add_channel(name, number).ttl = number * SECOND // 2

@@ -11,7 +11,7 @@ from stan.config import ClusterConfig, Config, StoreConfig, StoreLimits
 from stan.core.base.compaction import CompactionTotals
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.edge.histogram import Histogram
-from stan.log.types import BatchRef
+from stan.log.types import BatchRef, DecompressedTotals
 from stan.monitor import health
 from stan.monitor.metrics import metrics
 from stan.monitor.view import NodeView
@@ -29,6 +29,7 @@ class FakeGroup(RaftGroup):
 
     def __init__(self, **told):
         self.log = SimpleNamespace(last_index=7, durable_index=5, compaction=CompactionTotals(2, 300))
+        self.log.decompression = DecompressedTotals(7, 7000, 3, SECOND // 2)
         for name, value in told.items():
             setattr(self, name, value)
 
@@ -191,6 +192,14 @@ def test_metrics_of_a_broker_alone():
     buckets = {bound: found["stan_sync_seconds_bucket", bound] for bound in ("1e-08", "2e-08", "+Inf")}
     assert buckets == {"1e-08": 2, "2e-08": 3, "+Inf": 4}
     assert found["stan_sync_seconds_count",] == 4
+    assert {name: found[f"stan_decompress{name}_total",] for name in ("ed_batches", "ed_clear_bytes")} == {
+        "ed_batches": 7,
+        "ed_clear_bytes": 7000,
+    }
+    assert found["stan_decompressed_again_batches_total",] == 3
+    assert found["stan_decompression_cpu_seconds_total",] == 0.5
+    assert found["stan_compressed_batches_total", "leader"] == 0
+    assert ("stan_channel_kept_bytes", "foo") not in found
 
     of_durable, of_queue = ("foo", "me", "durable", "dur"), ("foo", "", "queue", "q")
 

@@ -61,6 +61,23 @@ function changed(values, before) {
 
 const fill = (used, most, text) => (most ? bar(used / most, text, used / most > 0.95 ? "warn" : "") : null);
 
+const compressed = ({ clear, kept }, fact) => (kept
+  ? fact(`compressed, ${(clear / kept).toFixed(1)} times smaller`, size(kept))
+  : fact("to be compressed", "nothing yet"));
+
+const STAYS = { newest: "the newest message of a key stays", oldest: "the oldest message of a key stays", none: "by no policy any more" };
+
+/** How far a channel is compacted by key. */
+function compacted(told, fact) {
+  const held = told.held ? `up to ${number(told.held)}, until ${told.held_by || "a subscription without a durable name"} has passed them` : "none";
+  return h("section", { class: "facts", id: "compaction", "aria-label": "Compaction by key" },
+    fact(`compacted of ${number(told.until)}: ${STAYS[told.stays] ?? told.stays}`, number(told.here)),
+    fact(told.passes ? `last pass, ${many(told.passes, "time")} since the log was opened` : "last pass", told.ended ? ago(told.ended) : "–"),
+    fact("saved by compaction", size(told.saved)),
+    fact("tombstones may be gone up to", number(told.tombstones_until)),
+    fact("tombstones that wait", held));
+}
+
 const page = (context, asked) => (data) => {
   const { limits } = data;
   const age = data.first_time && data.messages ? (Date.now() - data.first_time) / 1000 : 0;
@@ -74,8 +91,11 @@ const page = (context, asked) => (data) => {
       fact(limits.max_age ? `oldest, of ${span(limits.max_age)}` : "oldest", age ? span(age) : "–", fill(age, limits.max_age, "filled by age")),
       fact("sequences", data.last ? `${number(data.first)} – ${number(data.last)}` : "–"),
       fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–"),
+      fact("acked once a majority has it", data.commit === "replicated" ? "in memory" : "on disk"),
+      ...(data.compression ? [compressed(data.compression, fact)] : []),
       ...(data.ttl ? [fact("time to live", lasting(data.ttl))] : []),
       ...(data.delayed ? [fact("delayed, on their way", number(data.delayed))] : [])),
+    data.compaction && compacted(data.compaction, fact),
     h("div", { class: "columns" },
       h("section", { class: "card" }, chart("Published a second", [{ name: "in", points: data.pace }], rate)),
       h("section", { class: "card" }, chart("Lag", lags.map((row) => ({ name: row.name, points: row.trend })), number)),
