@@ -646,13 +646,7 @@ class BrokerContext:
         self.outgoing.responses += self.reports.events.frames(self.clock, kind, text, **about)
 
     def fail(self, group: GroupId, error: Exception) -> None:
-        """The program failed in a group: the group is frozen, and the others continue.
-
-        Raises:
-            Exception: *error* itself, if this node does not hold the group: the process has to handle it.
-        """
-        if group != META_GROUP and group not in self.groups:
-            raise error
+        """The program failed in a group: the group is frozen, if this node still holds it, and the others continue."""
         self.outgoing.faults.append((group, error))
 
     def within(self, group: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:

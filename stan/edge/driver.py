@@ -292,7 +292,7 @@ class Driver:
                 continue
             if not urgent:
                 untold[number] = refusal
-            self._not_written(number, together, refusal)
+            self.faults.within(number, self._not_written, number, together, refusal)
         for number, refusal in untold.items():
             if isinstance(refusal, DiskFull):
                 self.broker.progress.no_room(number)
@@ -308,9 +308,12 @@ class Driver:
         except NotNow as error:
             return error
         self.faults.refusals.pop(number, None)
-        for proposal in proposals:
-            self.broker.written(proposal, index)
-            index = RaftIndex(index + 1)
+        try:
+            for proposal in proposals:
+                self.broker.written(proposal, index)
+                index = RaftIndex(index + 1)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self.faults.fail(number, error)
         return None
 
     def _not_written(self, number: GroupId, proposals: list[Proposal], error: NotNow) -> None:
@@ -353,7 +356,7 @@ class Driver:
         elif isinstance(result, StaleRef) and attempt < LOOKUP_ATTEMPTS:  # the segment was rewritten: look it up again
             self._fetch(fetch, attempt + 1)
         else:
-            self.broker.step_fetch_failed(fetch, str(result))
+            self.faults.within(fetch.group, self.broker.step_fetch_failed, fetch, str(result))
         self.turns.wake()
 
     def apply_committed(self) -> None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from stan.core.base.ready import ReadResult
 from stan.edge.histogram import SYNC_BOUNDS, Histogram
-from stan.errors import StanError, fault
+from stan.errors import fault
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
 from stan.raft.scheduler import SchedulerRuntime
@@ -51,7 +51,7 @@ class Runtime(SchedulerRuntime, Protocol):
         """Read record batches, off the event loop."""
 
     def work(self, call: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """Run *call*, which may take long, off the event loop; *done* gets its error (StanError, OSError) or None."""
+        """Run *call*, which may take long, off the event loop; *done* gets its error or None."""
 
 
 def _nothing() -> None:
@@ -167,7 +167,7 @@ class AsyncRuntime(Ticker):
             problem: Exception | None = None
             try:
                 call()
-            except (OSError, StanError) as error:
+            except Exception as error:  # noqa: BLE001 - the caller waits for the end or an error
                 problem = error
             self._loop.call_soon_threadsafe(done, problem)
 

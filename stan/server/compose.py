@@ -302,7 +302,7 @@ class ClusterProcess(BrokerProcess):
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.discard(task)
             problem = None if task.cancelled() else task.exception()
-            if problem is None or isinstance(problem, StanError | OSError):
+            if problem is None or isinstance(problem, Exception):
                 done(problem)
             else:
                 self.crashed(problem)

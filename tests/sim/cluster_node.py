@@ -59,7 +59,9 @@ class Runtime(NodeRuntime):
             problem = None
             try:
                 call()
-            except (OSError, StanError) as error:
+            except Exception as error:
+                if not self.node.tells(error):
+                    raise
                 problem = error
             self._later(draw.randint(1, 300) * MICROSECOND, done, problem)
 
@@ -189,12 +191,15 @@ class SimulatedNode:
         """stan.edge.cluster.host.Environment.run."""
 
         def ended(problem):
-            if problem is None or isinstance(problem, (StanError, OSError)):
-                done(problem)
-            else:
+            if problem is not None and not self.tells(problem):
                 raise problem
+            done(problem)
 
         self.tasks.start(work, ended)
+
+    def tells(self, problem):
+        """Whether an error is told to whoever has to deal with it; else the world ends with it, as the program is wrong."""
+        return isinstance(problem, (StanError, OSError)) or self.world.program_fails
 
     def _ended(self):
         """It was removed from the cluster."""

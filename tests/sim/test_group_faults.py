@@ -1,8 +1,11 @@
 """The program fails in one group of one node: that group freezes there, the node and its other groups go on, others lead it, and
 nothing that was acknowledged is lost."""
 
+from dataclasses import replace
+
 import pytest
 
+from stan.core.base.ready import Delivery
 from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.invariant import InvariantError
@@ -32,6 +35,33 @@ def of_group(call, number):
         return broken() if group == number else call(group, *arguments, **more)
 
     return perhaps
+
+
+def of_named(call, number):
+    """Of a call with something that names its group."""
+
+    def perhaps(named, *arguments):
+        return broken() if named.group == number else call(named, *arguments)
+
+    return perhaps
+
+
+class Unreadable:
+    """Records that no kernel takes."""
+
+    def __len__(self):
+        return 1
+
+
+def of_deliveries(call, number):
+    def send(sends, silent):
+        garbled = [
+            one._replace(records=Unreadable()) if isinstance(one, Delivery) and one.group == number else one
+            for one in sends
+        ]
+        return call(garbled, silent)
+
+    return send
 
 
 def break_attribute(find, name):
@@ -107,6 +137,9 @@ BORDERS = {
     "a message of a node arrives": break_attribute(lambda node, number: raft(node, number)._raft, "receive"),
     "a turn": break_attribute(lambda node, number: raft(node, number)._raft, "turn"),
     "the state is written": break_rows,
+    "a proposal is noted": wrap(broker, "written", of_named),
+    "deliveries are made frames": wrap(lambda node, _number: node.cluster_node.gateway, "send", of_deliveries),
+    "the log is let go": break_attribute(lambda node, number: node.storage.logs[number], "release"),
     "a sync is done": break_attribute(lambda node, number: raft(node, number)._raft, "synced"),
 }
 
@@ -208,5 +241,117 @@ def test_a_role_that_cannot_begin_freezes_the_group():
     world.run_for(5)
     assert node.alive
     assert node.cluster_node.groups[number].failed.startswith(FAULT)
+    assert world.leader(number) is not None
+    assert world.finish() == []
+
+
+def break_disk(node, number):
+    """It refuses to put what was received in the place of the old copy."""
+
+    def refused(*_arguments, **_more):
+        raise OSError(5, "Input/output error")
+
+    take_place = node.storage._files.take_place
+    node.storage._files.take_place = lambda of, **more: refused() if of == number else take_place(of, **more)
+
+
+def break_loading(node, number):
+    load = node.storage.load_group
+
+    async def perhaps(broker, of, **more):
+        if of == number:
+            broken()
+        return await load(broker, of, **more)
+
+    node.storage.load_group = perhaps
+
+
+def break_new_member(node, number):
+    make = node.cluster_node.copies._make
+    node.cluster_node.copies._make = lambda of: broken() if of == number else make(of)
+
+
+def follower_of(world, number):
+    leader = world.leader(number)
+    return next(node for node in world.nodes.values() if node is not leader)
+
+
+@pytest.mark.parametrize("break_it", [break_disk, break_loading, break_new_member])
+def test_a_copy_that_cannot_be_replaced_freezes_its_group_and_the_node_goes_on(break_it):
+    world = world_with(2)
+    number = group_with_messages(world)
+    node, leader = follower_of(world, number), world.leader(number)
+    life, others = node.lives, [other for other in node.cluster_node.groups if other != number]
+
+    break_it(node, number)
+    node.run(node.cluster_node.group_sync._receive, number, leader.name)
+    world.run_for(6)
+
+    assert node.alive
+    assert node.lives == life
+    assert "could not take its place" in node.cluster_node.groups[number].failed
+    assert node.driver.faults.frozen.keys() == {number}
+    assert not [other for other in others if node.cluster_node.groups[other].failed]
+    assert not node.cluster_node.group_sync._busy, "other groups may be received"
+    assert all(world.leader(other) is not None for other in [number, *others])
+    if break_it is not break_disk:
+        node.crash(power=False, length=1000)  # a new start takes it into use
+        world.run_for(3)
+        assert not node.cluster_node.groups[number].failed
+    assert world.finish() == []
+
+
+def test_the_metadata_that_cannot_be_replaced_takes_the_leaderships_and_not_the_node():
+    world = world_with(2)
+    node = follower_of(world, META_GROUP)
+    life = node.lives
+    break_disk(node, META_GROUP)
+    node.run(node.cluster_node.group_sync._receive, META_GROUP, world.leader(META_GROUP).name)
+    world.run_for(12)
+    assert node.alive
+    assert node.lives == life
+    assert node.driver.faults.frozen.keys() == {META_GROUP}
+    assert node.cluster_node.leaderships.led == {}
+    assert world.finish() == []
+
+
+def test_a_copy_whose_newest_entries_find_no_room_in_the_received_one_goes_on_as_it_was():
+    world = world_with(2)
+    number = group_with_messages(world)
+    node, leader = follower_of(world, number), world.leader(number)
+    install = node.storage.install
+
+    def with_more(of):
+        """As if the log had got further than what was received."""
+        receiver = node.storage._receivers[of]
+        index = node.storage.logs[of].last_index - 1
+        receiver.offer = replace(receiver.offer, index=index, term=node.storage.logs[of].term_at(index))
+        return install(of)
+
+    def refused(*_arguments):
+        raise OSError(28, "No space left on device")
+
+    node.storage.install, node.storage._files.carry_over = with_more, refused
+    said, note = [], world.note
+    world.note = lambda node, level, text: (said.append(text), note(node, level, text))
+    node.run(node.cluster_node.group_sync._receive, number, leader.name)
+    world.run_for(4)
+    assert any("could not be added to them" in text for text in said), said
+    assert not node.cluster_node.groups[number].failed
+    assert not node.cluster_node.group_sync._busy
+    assert world.finish() == []
+
+
+def test_a_copy_that_cannot_be_told_to_others_freezes_its_group_and_not_the_node():
+    world = world_with(2)
+    number = group_with_messages(world)
+    node, leader = follower_of(world, number), world.leader(number)
+    life = leader.lives
+    wrap(broker, "snapshot", of_group)(leader, number)
+    node.run(node.cluster_node.group_sync._receive, number, leader.name)
+    world.run_for(6)
+    assert leader.alive
+    assert leader.lives == life
+    assert leader.driver.faults.frozen.keys() == {number}
     assert world.leader(number) is not None
     assert world.finish() == []

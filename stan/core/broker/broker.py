@@ -324,8 +324,8 @@ class Broker:
         """The connection to NATS is lost: nothing can be sent."""
         self.context.nats.connected = False
         self.context.lose_requests()
-        for group in self.context.groups.values():
-            group.dispatch.pause()
+        for number, group in self.context.groups.items():
+            self.context.within(number, group.dispatch.pause)
 
     def step_reconnected(self, away_ns: int) -> None:
         """The connection is back after *away_ns*."""
@@ -333,8 +333,8 @@ class Broker:
         self.parts.arrival_order.gap()
         self.parts.clients.restart_all()
         self.parts.consumer_groups.restart_all()
-        for group in self.context.groups.values():
-            group.dispatch.resume(away_ns)
+        for number, group in self.context.groups.items():
+            self.context.within(number, group.dispatch.resume, away_ns)
 
     def step_payload_limit(self, most: int) -> None:
         """NATS takes payloads of at most *most* bytes from us."""
@@ -537,7 +537,8 @@ class Broker:
     def not_sent(self, deliveries: list[Delivery]) -> None:
         """Deliveries of a Ready did not leave: the log could not record them, or another node may lead their groups."""
         for number, group in (*self.context.leading.led, *self.context.leading.serving.groups):
-            group.dispatch.not_sent([lost for lost in deliveries if lost.group == number])
+            lost = [one for one in deliveries if one.group == number]
+            self.context.within(number, group.dispatch.not_sent, lost)
 
     def freeze(self, number: GroupId) -> None:
         """A group's log failed and takes nothing until a restart: the group sends nothing either."""

@@ -68,8 +68,12 @@ class Delaying:
             wait = limits.DELAY_LOOK
             for uid, delay in [*self.channels.delayed.items()]:
                 channel = self.channels.by_uid.get(uid)
-                if channel is not None:
+                if channel is None:
+                    continue
+                try:
                     wait = min(wait, max(self._look(channel, delay), MILLISECOND))
+                except Exception as error:  # noqa: BLE001 - the border of the group
+                    self.context.fail(channel.info.group, error)
             self.look_at = now + wait
             if not now < self.armed <= self.look_at:
                 self.armed = self.look_at
@@ -93,7 +97,7 @@ class Delaying:
             return min(soon, index.first_timestamp - until)
         if (pause := here.paused.get(info.uid, 0) - context.clock.now) > 0:
             return pause
-        context.within(info.group, self._begin, Move(channel, delay, first, last))
+        self._begin(Move(channel, delay, first, last))
         return soon
 
     def _begin(self, move: Move) -> None:

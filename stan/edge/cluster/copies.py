@@ -6,7 +6,8 @@
 
 A copy's Raft member is made from the log, the hard state and the voters in the storage. Where one of them changes other than by
 the member itself, a new member takes its place. Promises: a new copy's member leads only after this node has listened to clients
-for LISTEN_BEFORE_LEADING; while a copy is replaced or closed, no member of it runs.
+for LISTEN_BEFORE_LEADING; while a copy is replaced or closed, no member of it runs; a copy that could not be replaced is
+frozen until a restart, and the other groups go on.
 """
 
 from functools import partial
@@ -18,7 +19,7 @@ from stan.edge.cluster.agreement import Agreement
 from stan.edge.cluster.host import Done, Host
 from stan.edge.cluster.links import PeerLinks
 from stan.edge.storage.raft_files import Voters
-from stan.errors import NotNow
+from stan.errors import NotNow, StanError, fault
 from stan.policies import REPLICATED
 from stan.raft.configuration import decode
 from stan.raft.group import GroupPorts, RaftGroup
@@ -106,10 +107,13 @@ class GroupCopies:
         """Begin to hold a group, with an empty log. After an error nothing is held of it, and it may be begun again."""
 
         def begun(problem: Exception | None) -> None:
-            if problem is None:
-                self._node.environment.note("INF", f"group {number}: is held here from now on")
+            try:
+                if problem is not None:
+                    raise problem
                 self._run_new(number)
-            else:
+                self._node.environment.note("INF", f"group {number}: is held here from now on")
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                problem = error
                 self._node.broker.drop(number)
                 self._node.storage.abandon_group(number)
             done(problem)
@@ -126,10 +130,17 @@ class GroupCopies:
 
     def replace(self, number: GroupId, done: Done) -> None:
         """Replace this node's copy of a group by the copy that was received from another node."""
+        old = self._node.groups[number]
+        frozen = old.failed
 
         def put_in(problem: Exception | None) -> None:
-            if not isinstance(problem, Exception) or isinstance(problem, NotNow):
+            try:
+                if problem is not None and (frozen or not isinstance(problem, NotNow)):
+                    raise problem
                 self._run_new(number)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                problem = error
+                self._freeze(old, frozen or f"the copy that was received could not take its place: {fault(error)}")
             self._replacing.discard(number)
             done(problem)
 
@@ -141,10 +152,21 @@ class GroupCopies:
     async def _replace(self, number: GroupId) -> None:
         node = self._node
         node.storage.install(number)
-        node.broker.reset(number)
-        await node.storage.load_group(node.broker, number, replicated=True)
-        node.broker.roles.was_reset(number)
-        node.gateway.forget_replay(number)
+        try:
+            node.broker.reset(number)
+            await node.storage.load_group(node.broker, number, replicated=True)
+            node.broker.roles.was_reset(number)
+            node.gateway.forget_replay(number)
+        except NotNow as error:
+            raise StanError(str(error)) from error  # the old copy is gone: nobody goes on with it
+
+    def _freeze(self, old: RaftGroup, why: str) -> None:
+        """Keep a member that was to be replaced and could not be: it takes part in nothing until a restart."""
+        node = self._node
+        node.groups[old.group] = old
+        node.leaderships.scheduler.add(old)
+        old.failed = why
+        node.driver.faults.fail(old.group, StanError(why))
 
     def _run_new(self, number: GroupId) -> None:
         """Make the Raft member of a new copy, and let it run.
@@ -185,12 +207,12 @@ class GroupCopies:
         """
         node = self._node
         node.storage.members[number].set_voters(Voters(list(decode(body)), index))
-        soon = node.environment.runtime.soon
+        soon, within = node.environment.runtime.soon, node.driver.faults.within
         if not node.groups[number].leads:  # not `leaderships.led`: a leader that has just been elected is not in it yet
-            soon(partial(self._reconfigure, number))
+            soon(partial(within, number, self._reconfigure, number))
             return
         at = Nanos(node.environment.runtime.now() + limits.VOTERS_TOLD)
-        node.broker.step_alarm(at, lambda _now: soon(partial(self._yield, number)))
+        node.broker.step_alarm(at, lambda _now: soon(partial(within, number, self._yield, number)))
 
     def _yield(self, number: GroupId, asked: frozenset[str] = frozenset()) -> None:
         """Ask the new voters one after the other to take over, until one does; then go on as a new member.
@@ -208,7 +230,7 @@ class GroupCopies:
             # Nodes that came lately may refuse.
             lately = {peer for peer in lag if now - since.get(peer, now) < limits.BALANCE_SETTLE}
             to = min(lag, key=lambda peer: (peer in lately, lag[peer], peer != preferred))
-            again = partial(self._yield, number, asked | {to})
+            again = partial(node.driver.faults.within, number, self._yield, number, asked | {to})
             group.transfer(to, lambda _done: node.environment.runtime.soon(again), limits.VOTERS_SUCCESSION)
         else:
             self._reconfigure(number)
@@ -220,7 +242,11 @@ class GroupCopies:
             return
         node.leaderships.leave(number)
         node.leaderships.scheduler.remove(number)
-        group = self._make(number)
+        try:
+            group = self._make(number)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self._freeze(old, fault(error))
+            return
         group.listen_until(old.not_before)
         node.leaderships.scheduler.add(group)
         self._set_observers(number)

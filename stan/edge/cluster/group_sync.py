@@ -4,7 +4,8 @@
 
 The format of the transfer is in stan.edge.storage.transfer, the files are the storage's. Promises: one group is received at a
 time; requests whose answers are lost are repeated; a transfer that fails or gets no answer is given up, and the leader's next
-hint begins it anew. Subjects: `<node>.transfer` takes hints and requests, `<node>.received` answers.
+hint begins it anew; a group whose copy could not be replaced is not received again until a restart. Subjects:
+`<node>.transfer` takes hints and requests, `<node>.received` answers.
 """
 
 from struct import Struct
@@ -12,7 +13,7 @@ from struct import Struct
 from stan import limits
 from stan.edge.cluster.host import Host
 from stan.edge.storage.transfer import Receiver, Sender, TransferStep
-from stan.errors import NotNow
+from stan.errors import NotNow, fault
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.raft.group import RaftGroup
@@ -35,6 +36,7 @@ class GroupSync:
         self._answered_at = Nanos(0)  # the newest answer
         self._asked_at = Nanos(0)  # the newest requests
         self._busy = False  # what was received is being verified or taken into use
+        self._spoilt: set[GroupId] = set()  # groups whose copy could not be replaced
         subjects = node.broker.view.subjects
         self._prefix = subjects.node
         node.gateway.subscribe(f"{self._prefix}.{self._me}.transfer", self._requested)
@@ -98,7 +100,8 @@ class GroupSync:
         node = self._node
         for number, member in node.storage.members.items():
             source = next((name for name, known in node.membership.nodes.items() if number in known.hello.led), None)
-            if not member.intact and number in node.groups and source is not None and source != self._me:
+            lacking = not member.intact and number in node.groups and number not in self._spoilt
+            if lacking and source is not None and source != self._me:
                 self._receive(number, source)
                 return
 
@@ -119,7 +122,11 @@ class GroupSync:
         if frame.nobody:
             self._give_up("it is not there")
             return
-        step: TransferStep = receiver.take(frame.payload)
+        try:
+            step: TransferStep = receiver.take(frame.payload)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self._give_up(fault(error))
+            return
         self._answered_at = self._node.environment.runtime.now()
         if step.failed:
             self._give_up(step.failed)
@@ -133,7 +140,7 @@ class GroupSync:
     def _verified(self, receiver: Receiver, problem: Exception | None) -> None:
         self._busy = False
         if problem is not None:
-            self._give_up(str(problem))
+            self._give_up(fault(problem))
             return
         self._busy = True
         self._node.copies.replace(receiver.group, self._replaced)
@@ -146,7 +153,7 @@ class GroupSync:
         if isinstance(problem, NotNow):
             self._node.gateway.complain("WRN", f"group {receiver.group}: {problem}")
         elif problem is not None:
-            self._node.environment.crashed(problem)  # the node would go on without the group
+            self._spoilt.add(receiver.group)  # it is frozen, and the log says why
         else:
             self._node.environment.note("INF", f"group {receiver.group}: state and messages of {self._source} are here")
 

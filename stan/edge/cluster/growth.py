@@ -14,6 +14,7 @@ from stan import limits
 from stan.core.state.pool import first_voters
 from stan.edge.cluster.host import Host
 from stan.edge.storage.data_directory import DataDirectory
+from stan.errors import fault
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.placement import NOWHERE, Placement, Places, place
 from stan.types import GroupId, Nanos
@@ -110,4 +111,4 @@ class PoolGrowth:
         self._making = False
         if problem is not None:
             self._again = Nanos(self._node.environment.runtime.now() + limits.FULL_DISK_RETRY)
-            self._node.environment.note("ERR", f"the directories of new groups could not be made: {problem}")
+            self._node.environment.note("ERR", f"the directories of new groups could not be made: {fault(problem)}")

@@ -29,7 +29,8 @@ class Environment(NamedTuple):
     note: Callable[[str, str], None]
     crashed: Callable[[BaseException], None]
     listening: Callable[[], None]  # clients are served from now on
-    run: Callable[[Coroutine[None, None, None], Done], None]  # runs a coroutine to its end, after the call has returned
+    # Runs a coroutine to its end, after the call has returned; *done* gets its error, also one of the program.
+    run: Callable[[Coroutine[None, None, None], Done], None]
     ended: Callable[[], None] = lambda: None  # this node was removed from the cluster, and no group needs it
     make_driver: Callable[..., Driver] = Driver
 

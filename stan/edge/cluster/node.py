@@ -213,7 +213,8 @@ class ClusterNode:
         up = self.gateway.connection.up
         self.membership.connection_is(now, up=up)
         self.copies.note_incomplete()
-        if self.groups[META_GROUP].failed and not self.membership.me.draining:
+        meta = self.groups.get(META_GROUP)  # not there while its copy is replaced
+        if meta is not None and meta.failed and not self.membership.me.draining:
             self.environment.note(
                 "ERR", "without the metadata this node leads nothing: its leaderships are handed over"
             )

@@ -19,7 +19,7 @@ from stan.edge.cluster.host import Host
 from stan.edge.cluster.membership import difference
 from stan.edge.cluster.reconfiguration_plan import CopyView, ReconfigurationView, may_close, next_step, observers
 from stan.edge.storage import manifest
-from stan.errors import NotNow
+from stan.errors import NotNow, fault
 from stan.labels import places_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.group import RaftGroup
@@ -177,7 +177,7 @@ class Reconfiguration:
             node.broker.step_survivors(tuple(rescue.survivors), rescue.nodes_version)
             node.driver.turns.wake()
         for number in sorted(node.leaderships.led):
-            self._migrate(number, now)
+            node.driver.faults.within(number, self._migrate, number, now)
         for number, placed in self.placement.items():
             wanted = self._me in placed.voters or number in self.pool.to_begin
             if wanted and number not in node.storage.logs and self._busy.get(number, now) <= now:
@@ -201,14 +201,18 @@ class Reconfiguration:
             self.pool.to_begin.discard(number)
         else:  # the other groups have nothing to do with it
             self._busy[number] = Nanos(self._node.environment.runtime.now() + limits.FULL_DISK_RETRY)
-            self._node.environment.note("ERR", f"group {number}: it could not be begun, and is tried again: {problem}")
+            self._node.environment.note(
+                "ERR", f"group {number}: it could not be begun, and is tried again: {fault(problem)}"
+            )
 
     def _ended(self, number: GroupId, problem: Exception | None) -> None:
         if problem is None:
             del self._busy[number]
         else:  # what is left of it must not be taken for a copy that has just begun
             self._busy[number] = UNTIL_RESTART
-            self._node.environment.note("ERR", f"group {number}: it is not held any more, but its files are: {problem}")
+            self._node.environment.note(
+                "ERR", f"group {number}: it is not held any more, but its files are: {fault(problem)}"
+            )
 
     # --- groups that this node leads ------------------------------------------------------------------------------------------
 

@@ -331,10 +331,13 @@ class Gateway:
         most = self.broker.view.payload_bytes_max
         for send in sends:
             if isinstance(send, Delivery):
-                for part in (send,) if len(send.records) <= most else deliverable(send, most):
-                    inbox, records, base_sequence, first, last, redelivery_count, *_ = part
-                    rendered.append(kernel.frames(records, base_sequence, first, last, inbox, redelivery_count))
-                    shown.append(send)
+                try:
+                    for part in (send,) if len(send.records) <= most else deliverable(send, most):
+                        inbox, records, base_sequence, first, last, redelivery_count, *_ = part
+                        rendered.append(kernel.frames(records, base_sequence, first, last, inbox, redelivery_count))
+                        shown.append(send)
+                except Exception as error:  # noqa: BLE001 - the border of the group
+                    self.broker.step_fault(send.group, error)
                 groups.add(send.group)
             elif isinstance(send, LeaseAnswer):
                 shown.append(send)

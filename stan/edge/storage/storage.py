@@ -465,6 +465,9 @@ class Storage:
                     failed = error
                     self.rows.freeze(number)
                     await self._forget_boot()
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                changes.pop(number, None)
+                self._fail(broker, number, error)
         await self._write_rows(changes, marks)
         if self.directory is not None and self.directory.manifest.level < broker.view.meta.level:
             await self._offload(partial(self.directory.change, level=broker.view.meta.level))
@@ -497,23 +500,35 @@ class Storage:
     async def release(self, broker: Broker) -> None:
         """Let the logs delete or clean sealed segments that the flushed state covers.
 
-        A group whose newest snapshot is older than its sealed segments gets a new snapshot first.
+        A group whose newest snapshot is older than its sealed segments gets a new snapshot first. A group whose disk refuses does
+        not hold up the others: the last such error is raised at the end.
         """
+        failed: StanError | OSError | None = None
         for number, log in list(self.logs.items()):
             if number not in self.applied:  # between install and load_group
                 continue
-            if self.rows.database is None:
-                log.release(self.applied[number][0])
-                continue
-            flushed, newest = self.rows.flushed.get(number, RaftIndex(0)), self._of_disk().snapshots.newest
-            if newest.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
-                await self._snapshot(broker, number)
-            elif log.sealed_index:
-                log.compact(broker.view.compactions(number, flushed))
-                await self._offload(log.clean)
-                broker.step_compacted(number, log.compacted())
-            if self.logs.get(number) is log:
-                log.release(min(flushed, newest[number]))
+            try:
+                await self._release(broker, number, log)
+            except (StanError, OSError) as error:
+                failed = error
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                self._fail(broker, number, error)
+        if failed is not None:
+            raise failed
+
+    async def _release(self, broker: Broker, number: GroupId, log: GroupLog) -> None:
+        if self.rows.database is None:
+            log.release(self.applied[number][0])
+            return
+        flushed, newest = self.rows.flushed.get(number, RaftIndex(0)), self._of_disk().snapshots.newest
+        if newest.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
+            await self._snapshot(broker, number)
+        elif log.sealed_index:
+            log.compact(broker.view.compactions(number, flushed))
+            await self._offload(log.clean)
+            broker.step_compacted(number, log.compacted())
+        if self.logs.get(number) is log:
+            log.release(min(flushed, newest[number]))
 
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
         """Write a snapshot of a group's state as of now, from which a lost database can be made again."""
@@ -549,7 +564,11 @@ class Storage:
             log = self.logs.get(number)
             if not isinstance(log, FileLog) or not self.is_intact(number) or number not in self.applied:
                 raise NotNow(f"group {number} is not whole on this node")
-            state = self.state_of(broker, number)
+            try:
+                state = self.state_of(broker, number)
+            except Exception as error:
+                self._fail(broker, number, error)
+                raise NotNow(f"group {number} cannot be told on this node") from error
             cipher = data.log_cipher(number)
             state.sealed_from = cipher.since if cipher is not None else 0
             extents = log.export(RaftIndex(state.applied_index), directory)
@@ -569,7 +588,8 @@ class Storage:
         """Let the log that was received take the place of a group's log; `load_group` into a new machine comes next.
 
         Until then the group has no applied index. Blocking. Raises NotNow, and has changed nothing, if the received log is not
-        finished or does not fit what the old log holds; after OSError or Damage the group is of no use until a restart.
+        finished, does not fit what the old log holds, or does not take what that has more; after OSError or Damage the group is
+        of no use until a restart.
         """
         files, receiver, old = self._of_disk(), self._receivers[number], self.logs[number]
         offer = receiver.offer
@@ -579,8 +599,10 @@ class Storage:
         if fits and old.last_index > offer.index:
             try:
                 files.carry_over(number, old)
-            except BaseException:
+            except BaseException as error:
                 receiver.discard()
+                if isinstance(error, OSError | Damage):
+                    raise NotNow(f"entries behind those received could not be added to them: {error}") from error
                 raise
         files.make_ready(number)
         del self._receivers[number]

@@ -22,7 +22,7 @@ from stan import limits
 from stan.edge.storage.received_files import ReceivedFiles
 from stan.edge.storage.snapshot_files import snapshot_bytes
 from stan.edge.storage.transfer_codec import LENGTH, OFFER, Header, Offer, OfferedSegment, Status, Verb, decode, encode
-from stan.errors import Damage, NotNow, StanError
+from stan.errors import Damage, NotNow, StanError, fault
 from stan.log.encryption import Cipher
 from stan.log.files.disk import Files, remove_directory
 from stan.log.files.segment import segment_name
@@ -82,8 +82,8 @@ class Sender:
         try:
             self.expire()
             content = self._answer(header)
-        except (StanError, OSError) as error:
-            return encode(header._replace(status=Status.REFUSED), str(error).encode())
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            return encode(header._replace(status=Status.REFUSED), fault(error).encode())
         return encode(header._replace(status=Status.FINE), content)
 
     def _answer(self, header: Header) -> bytes:
