@@ -151,6 +151,7 @@ ANOTHER_WRITER = (
 APP_OF_ANOTHER = "stan: this application is another user's"
 STAGED_GONE = "stan: staged rows are gone"
 STAGED_UNNAMED = "stan: more is staged than the commit names"
+TOO_MANY_COMMITTED = "stan: a commit names more than {} channels"
 STAGED_TOO_MUCH = "stan: too much is staged"
 TOO_MANY_APPS = "stan: too many apps have committed"
 INVALID_CLOSE = "stan: invalid close request"

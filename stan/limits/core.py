@@ -244,6 +244,8 @@ STAGED_PARTS_MAX = 16_384
 """Parts staged in one group; what is known of each is in memory."""
 COMMITS_WAITING_MAX = 64
 """Requests that wait for the commits of one channel, or for a channel to exist; further ones are answered "retry"."""
+COMMIT_CHANNELS_MAX = 1024
+"""Channels that one request may commit together."""
 COMMIT_BYTES_IN_FLIGHT = 4 * MiB
 """Bytes of a commit's rows that are proposed and not yet applied; above this the commit reads no further rows."""
 COMMIT_RETRY = 1 * SECOND

@@ -1,8 +1,8 @@
 """Simulated apps that stage rows and commit them, and what must be true of it.
 
 A version of an app is staged by several tasks in parts, some of them attempts that nobody names in the end; then it is committed
-to each channel, or all of it is aborted. Every request is repeated until it is answered, also after the app has died and come
-back. Rows count as published once their commit was asked for: whatever else is seen of them is a phantom.
+to each channel, or to all of them at once, or all of it is aborted. Every request is repeated until it is answered, also after
+the app has died and come back. Rows count as published once their commit was asked for: whatever else is seen is a phantom.
 """
 
 from contextlib import contextmanager, nullcontext
@@ -20,6 +20,8 @@ from tests.sim.scene import CHANNELS
 
 COPIED = 0.4
 """Of the worlds, in which commits copy all rows."""
+JOINT = 0.6
+"""Of the versions, which are committed to several channels by one request."""
 AT_ONCE = 4
 """Requests of one app on their way."""
 SUBJECT = "_STAN.x.test-cluster"
@@ -74,6 +76,7 @@ class Transactor(SimClient):
         self.idle = False
         self.version += draw.choice((1, 1, 1, 3))
         self.given_up = draw.random() < 0.1
+        self.joint = draw.random() < JOINT
         self.staged.clear()
         self.committed.clear()
         self.txns = {channel: [] for channel in draw.sample(CHANNELS, draw.choice((1, 2)))}
@@ -159,35 +162,55 @@ class Transactor(SimClient):
             self.committed.add(channel)
             self._end()
             return
+        more = [name for name in self.txns if self.joint and name != channel and name not in self.committed]
+        values = {name: self._named(name)[1] for name in (channel, *more)}
+        request = ext.CommitRequest(
+            app=self.client_id.encode(),
+            version=self.version,
+            channel=channel.encode(),
+            txns=self._named(channel)[0],
+            more=[ext.ChannelTxns(channel=name.encode(), txns=self._named(name)[0]) for name in more],
+        )
+
+        def told(response):
+            self._told(request, channel, values[channel], response)
+            for one in response.more:
+                self._told(request, one.channel.decode(), values[one.channel.decode()], one)
+            together = {channel, *(one.channel.decode() for one in response.more)}
+            if more and together | {one.channel.decode() for one in response.elsewhere} != {channel, *more}:
+                self.world.complain(f"{self.client_id}-{request.version}: {more} asked for, {response}".strip())
+            if len(together) > 1 and not response.already:
+                self.world.joint.add((self.client_id, request.version, tuple(sorted(together))))
+            return together
+
+        def done(response):
+            self.committed |= told(response)
+            if self.random.random() < 0.2:
+                self.ask("commit", request, ext.CommitResponse, told)
+            self._end()
+
+        self.ask("commit", request, ext.CommitResponse, done)
+
+    def _named(self, channel):
+        """The txns of a channel that a commit names, and their values, which count as published from now on."""
         named = [(txn, parts) for txn, parts, fate in self.txns[channel] if fate == NAMED]
         values = [value for _, parts in named for part in parts for value in part]
         writer = f"{self.client_id}-{self.version}-{channel}"
         for number, value in enumerate(values):
             publish = Publish(writer, number, channel, value, self.loop.now)
             self.history.publishes.setdefault(value, publish)
-        request = ext.CommitRequest(
-            app=self.client_id.encode(),
-            version=self.version,
-            channel=channel.encode(),
-            txns=[ext.Txn(txn=txn.encode(), parts=len(parts)) for txn, parts in named],
-        )
+        return [ext.Txn(txn=txn.encode(), parts=len(parts)) for txn, parts in named], values
 
-        def done(response):
-            self._told(request, values, response)
-            if self.random.random() < 0.2:
-                self.ask("commit", request, ext.CommitResponse, lambda more: self._told(request, values, more))
-            self.committed.add(channel)
-            self._end()
-
-        self.ask("commit", request, ext.CommitResponse, done)
-
-    def _told(self, request, values, response):
-        key = self.client_id, request.version, request.channel.decode()
+    def _told(self, request, channel, values, response):
+        if getattr(response, "error", b""):
+            self.world.complain(f"{self.client_id}-{request.version}: {response}".strip())
+            return
+        key = self.client_id, request.version, channel
         known = self.world.commits.get(key)
         if response.already and not response.last_sequence and request.version < self.version:
             return  # a repeated request for what a later version has followed
         size = response.last_sequence - response.first_sequence + 1 if response.last_sequence else 0
-        if response.error or size != len(values) or (known and known[0] != response.first_sequence):
+        if size != len(values) or (known and known[0] != response.first_sequence):
             self.world.complain(f"{key}: {len(values)} rows, {known and known[:2]}, now {response}".strip())
             return
         self.world.commits[key] = response.first_sequence, response.last_sequence, values
@@ -215,7 +238,12 @@ class Transactor(SimClient):
     # --- a reader ----------------------------------------------------------------------------------------------------
 
     def _look(self):
-        """Note how far a channel goes for those who pull."""
+        """Note how far a channel goes for those who pull, or how far all of them go at one moment."""
+        self.later(self.random.randint(20, 250) * MILLISECOND, self._look)
+        if self.random.random() < 0.5:
+            request = ext.InfoRequest(channels=[name.encode() for name in CHANNELS])
+            self.request(f"{SUBJECT}.info", request, self._compare, lambda: None)
+            return
         channel = self.random.choice(CHANNELS)
 
         def answered(payload):
@@ -225,7 +253,11 @@ class Transactor(SimClient):
 
         request = ext.FetchRequest(channel=channel.encode(), newest=3)
         self.request(f"{SUBJECT}.fetch", request, answered, lambda: None)
-        self.later(self.random.randint(20, 250) * MILLISECOND, self._look)
+
+    def _compare(self, payload):
+        response = ext.InfoResponse.FromString(payload)
+        if not response.error:
+            self.world.views.append({one.name.decode(): one.last_sequence for one in response.channels})
 
 
 class Transacting:
@@ -234,6 +266,8 @@ class Transacting:
     def __init__(self, seed):
         super().__init__(seed)
         self.commits = {}  # (app, version, channel) -> (first, last, values)
+        self.joint = set()  # (app, version, channels that were committed together)
+        self.views = []  # the ends of channels at one moment, as somebody saw them
         self.ends = {channel: set() for channel in CHANNELS}  # as somebody who pulls saw them
 
     def make_clients(self, **options):
@@ -312,3 +346,10 @@ def check_transactions(world):
             for sub, begin in begins.items():
                 if sub.channel == channel and first < begin <= last:
                     yield f"{name}: {sub} begins at {begin}"
+    for app, version, channels in sorted(world.joint):
+        known = {name: world.commits.get((app, version, name)) for name in channels}
+        lasts = {name: told[1] for name, told in known.items() if told is not None and told[2]}
+        for view in world.views:
+            seen = {name: view[name] >= last for name, last in lasts.items() if name in view}
+            if len(set(seen.values())) > 1:
+                yield f"check_transactions: {app}-{version} is seen in a part of its channels: {seen}, {view}"

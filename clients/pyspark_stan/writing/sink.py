@@ -1,8 +1,8 @@
 """The sink: publishes the rows of a query to channels, with one of three deliveries.
 
-transactional   Tasks stage their rows on the broker, durable but invisible; the driver commits all of them, each channel at once,
-                under the identity of the work. Repeated work finds itself committed and adds nothing: each row is published
-                once, whatever crashes. Between two channels a commit is not atomic.
+transactional   Tasks stage their rows on the broker, durable but invisible; the driver commits all of them, the channels of a
+                group at once, under the identity of the work. Repeated work finds itself committed and adds nothing: each row is
+                published once, whatever crashes. Between two groups a commit is not atomic.
 idempotent      Tasks publish directly; the broker drops rows whose id it has already. Each row is published once, as long as
                 repeated work has the same ids.
 at-least-once   Tasks publish directly. No row is lost; repeated work publishes its rows again.
@@ -16,7 +16,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from operator import methodcaller
 from typing import TYPE_CHECKING, Final
 
@@ -252,11 +252,19 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
         "commit", identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
     )
     done: dict[str, Committed] = transport.replacing(options.connection, commit)
+    if len(done) > 1 and not all(committed.group for committed in done.values()):
+        _say_one_by_one()
     already = sorted(channel for channel, committed in done.items() if committed.already)
     if already:
         _log.warning(
             "version %d of '%s' was committed to %s before: nothing is added", *reversed(identity), ", ".join(already)
         )
+
+
+@cache
+def _say_one_by_one() -> None:
+    """Say, once in a process, that a commit is not atomic between channels."""
+    _log.warning("each channel is committed by itself: the cluster is of an earlier version, or below level 3")
 
 
 def _txns(messages: list[StanCommitMessage]) -> dict[str, list[tuple[str, int]]]:

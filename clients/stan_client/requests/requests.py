@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from stan.errors import INVALID_ROWS
-from stan.limits import COMPRESSED_ROWS_BYTES_MAX
+from stan.limits import COMMIT_CHANNELS_MAX, COMPRESSED_ROWS_BYTES_MAX
 from stan.protocol.channels import part_name
 from stan.protocol.compression import Compressor
 from stan.protocol.proto import extension_pb2 as pb
@@ -22,6 +22,8 @@ from stan_client.transport.session import text_of
 WAIT_STEP_S: Final = 2.0
 """Longest long poll of one request: after it the request is sent again, so that the successor of a dead leader gets it too."""
 NEVER: Final = 1 << 64
+COMMIT_BYTES_MAX: Final = 512 * 1024
+"""Bytes of what one request tells of further channels."""
 
 
 class ChannelInfo(NamedTuple):
@@ -50,6 +52,7 @@ class Committed(NamedTuple):
     already: bool  # this version, or a later one, had been committed before: nothing was added now
     first: int  # first sequence that this version has added, if it is the newest; 0: none
     last: int
+    group: int = 0  # channels with the same one became visible at once; 0: this one by itself
 
 
 class Cursor(NamedTuple):
@@ -247,8 +250,12 @@ class RequestMethods:
         writer: str = "",
         timeout_s: float | None = None,
     ) -> dict[str, Committed]:
-        """Add the staged rows to all channels, atomically per channel, then record that the version is finished. May be repeated,
-        also by another process: committed channels are left as they are, the others are committed.
+        """Add the staged rows to all channels, then record that the version is finished. May be repeated, also by another
+        process: committed channels are left as they are, the others are committed.
+
+        What goes to channels of one group of the servers becomes visible at once, whatever crashes; the groups follow each
+        other. More than 1,024 channels, or 512 KiB of txns, are several requests, as if they were of several groups. Servers of
+        earlier versions, and clusters below level 3, commit each channel by itself: then `Committed.group` is 0.
 
         Args:
             app: as staged.
@@ -261,21 +268,41 @@ class RequestMethods:
             ServerError: refused, also if another writer has committed this version of the app, or a later one; else it would be
                 taken for a repetition.
         """
-
-        async def commit(channel: str) -> pb.CommitResponse:
-            parts = [pb.Txn(txn=raw(txn), parts=parts) for txn, parts in txns[channel]]
-            request = pb.CommitRequest(
-                app=raw(app), version=version, channel=raw(channel), txns=parts, writer=raw(writer)
+        shares = {
+            raw(channel): pb.ChannelTxns(
+                channel=raw(channel), txns=[pb.Txn(txn=raw(txn), parts=parts) for txn, parts in named]
             )
-            return await self._requester.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
+            for channel, named in txns.items()
+        }
+        done: dict[bytes, Committed] = {}
 
-        answers = await together(commit, txns)
+        async def commit(channels: Sequence[bytes]) -> list[list[bytes]]:
+            """Commit what is of the first one's group; returns the others, by group if that is known."""
+            first, *more = channels
+            request = pb.CommitRequest(
+                app=raw(app),
+                version=version,
+                channel=first,
+                txns=shares[first].txns,
+                writer=raw(writer),
+                more=[shares[channel] for channel in more],
+            )
+            answer = await self._requester.ask("commit", request, pb.CommitResponse, patience_s=timeout_s)
+            done[first] = Committed(answer.already, answer.first_sequence, answer.last_sequence, answer.group)
+            for told in answer.more:
+                done[told.channel] = Committed(told.already, told.first_sequence, told.last_sequence, answer.group)
+            groups: dict[int, list[bytes]] = {}
+            for other in answer.elsewhere:
+                groups.setdefault(other.group, []).append(other.channel)
+            told_of = done.keys() | {other.channel for other in answer.elsewhere}
+            return [*groups.values(), *([channel] for channel in more if channel not in told_of)]
+
+        left = _in_requests(shares)
+        while left:
+            left = [others for found in await together(commit, left) for others in found]
         finish = pb.FinishRequest(app=raw(app), version=version, writer=raw(writer))
         await self._requester.ask("finish", finish, pb.FinishResponse, patience_s=timeout_s)
-        return {
-            channel: Committed(answer.already, answer.first_sequence, answer.last_sequence)
-            for channel, answer in zip(txns, answers, strict=True)
-        }
+        return {channel: done[raw(channel)] for channel in txns}
 
     async def abort(self, txns: Mapping[str, Sequence[str]], *, timeout_s: float | None = None) -> None:
         """Drop the rows staged under these txns of each channel; committed rows stay."""
@@ -357,6 +384,19 @@ class RequestMethods:
             place = Cursor(cursor.sequence, cursor.last_sequence, cursor.removals, removed)
             of_name[text_of(cursor.channel)] = place
         return found
+
+
+def _in_requests(shares: Mapping[bytes, pb.ChannelTxns]) -> list[list[bytes]]:
+    """The channels of a commit, divided into as many requests as they take."""
+    found: list[list[bytes]] = []
+    size = 0
+    for channel, share in shares.items():
+        size += share.ByteSize()
+        if not found or size > COMMIT_BYTES_MAX or len(found[-1]) >= COMMIT_CHANNELS_MAX:
+            found.append([])
+            size = share.ByteSize()
+        found[-1].append(channel)
+    return found
 
 
 def part_names(channel: str, parts: int) -> list[str]:

@@ -203,7 +203,8 @@ class RestoreRequests:
         entry.rows.append((RowBatch(b"", total, told), last))
         storing = self._storing(info.group)
         storing.add(info.uid)
-        self.publishing.propose(entry, channel, last + 1, size, partial(storing.discard, info.uid))
+        self.publishing.add_to(entry, channel, last + 1, size)
+        self.publishing.propose(entry, partial(storing.discard, info.uid))
 
     def _batch(
         self, channel: LiveChannel, first: int, count: int, timestamp: int, oldest: int, records: bytes, size: int = 0

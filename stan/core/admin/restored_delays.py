@@ -89,7 +89,8 @@ class RestoredDelays:
         timestamp = max(self.context.clock.wall, hidden.last_timestamp)
         entry.parts += encode_batch(DEFERRED_UID, base, count, WallNanos(timestamp), oldest, b"")
         entry.rows.append((RowBatch(b"", count, done), base))
-        self.publishing.propose(entry, hidden, Sequence(base + count), 0, partial(self.publishing.release, hidden))
+        self.publishing.add_to(entry, hidden, Sequence(base + count), 0)
+        self.publishing.propose(entry, partial(self.publishing.release, hidden))
 
     def _skipped(
         self,

@@ -103,5 +103,5 @@ class CommittedEntries:
                 self.parts.channels.drop_committed(number, uid)
                 self.parts.committing.dropped(number, uid)
                 self.parts.timed.delaying.dropped(number, uid)
-            case "commit_step" if isinstance(applied.of_part, Ended):
-                self.parts.committing.ended(number, applied.of_part)
+        if isinstance(applied.of_part, Ended):
+            self.parts.committing.ended(number, applied.of_part)

@@ -6,13 +6,14 @@
 Rows are copied where a reference would not do: below level SCALE, in a SQL store, and in channels whose policy compresses what is
 stored or lets it expire.
 
-One commit at a time in a channel; publishes and other commits wait behind it. A decided commit is carried out by whichever node
-leads, as its progress is in the log. Never more than a few MiB of a commit are in memory. The CommitRequest is answered only when
+One commit at a time in a channel; publishes and other commits wait behind it. The channels of a request that belong to one group
+are decided by one entry, and become visible together. A decided commit is carried out by whichever node leads, as its progress is
+in the log. Never more than a few MiB of a commit are in memory. The CommitRequest is answered only when
 the commit is complete.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
@@ -22,19 +23,18 @@ from stan.core.base.ready import Fetch, ReadResult, Ready
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel, LiveChannels, Reservation
+from stan.core.publishing.commit_requests import CommitQueues, WaitingCommit, sequences_of, waiting_commit
 from stan.core.publishing.publishing import Publishing, Sealed
 from stan.core.publishing.row_batch import RowBatch, StoreResult
-from stan.core.publishing.staging import PASSING, is_app, writer_of
+from stan.core.publishing.staging import PASSING, writer_of
 from stan.core.publishing.stored_reads import stored_messages
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.group import GroupResult
-from stan.core.state.transactions import Ended, TransactionRefused, Transactions, writer_refusal
+from stan.core.state.transactions import Ended, TransactionRefused, writer_refusal
 from stan.invariant import invariant
 from stan.level import SCALE
-from stan.protocol.channels import is_channel_name
-from stan.protocol.entries import STAGING_UID, Reference, encode_references
+from stan.protocol.entries import REFERENCE, STAGING_UID, Reference, encode_references
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.staged import rows_of, sealed_size
 from stan.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
@@ -60,10 +60,8 @@ class CommitRun:
 class _Commits:
     """The commits of one group, while this node leads it."""
 
-    asked: dict[ChannelUid, list[AcceptedRequest]] = field(
-        default_factory=dict
-    )  # waiting requests, in order of arrival
-    deciding: dict[ChannelUid, pb.Commit] = field(default_factory=dict)  # decisions on their way into the log
+    asked: CommitQueues = field(default_factory=CommitQueues)
+    deciding: dict[ChannelUid, list[pb.Commit]] = field(default_factory=dict)  # decisions on their way into the log
     carriers: dict[ChannelUid, CommitRun] = field(default_factory=dict)
 
 
@@ -74,7 +72,7 @@ class Committing:
         self.context = context
         self.channels = channels
         self.publishing = publishing
-        self.doubtful: list[tuple[LiveChannel, pb.Commit]] = []  # decisions that are in doubt
+        self.doubtful: list[tuple[GroupId, list[pb.Commit]]] = []  # decisions that are in doubt
         self.fetches = 0
 
     def _of(self, number: GroupId) -> _Commits:
@@ -85,117 +83,139 @@ class Committing:
         here = self._of(number)
         here.carriers.pop(uid, None)
         here.deciding.pop(uid, None)
-        for waiting in here.asked.pop(uid, []):
-            waiting.refuse(errors.CHANNEL_DELETING, retry=True)
+        self._next(number, self._refuse(number, here.asked.of(uid), errors.CHANNEL_DELETING, retry=True))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def commit(self, accepted: AcceptedRequest) -> None:
         """A CommitRequest."""
-        error = _complaint(accepted.request)
-        if error:
-            accepted.refuse(error)
-        else:
-            self.channels.open(accepted.request.channel, partial(self._opened, accepted))
+        waiting = waiting_commit(accepted)
+        if isinstance(waiting, str):
+            accepted.refuse(waiting)
+            return
+        for name in waiting.txns:
+            if not waiting.over:
+                self.channels.open(name, partial(self._opened, waiting))
 
-    def _opened(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
+    def _opened(self, waiting: WaitingCommit, channel: LiveChannel | None, error: str) -> None:
+        if waiting.over:
+            return
         if channel is None:
-            accepted.refuse(error, retry=error in PASSING)
+            waiting.refuse(error, retry=error in PASSING)
             return
-        waiting = self._of(channel.info.group).asked.setdefault(channel.info.uid, [])
-        if len(waiting) >= limits.COMMITS_WAITING_MAX:
-            accepted.busy()
+        waiting.channels[channel.info.uid] = channel
+        if len(waiting.channels) < len(waiting.txns):
             return
-        waiting.append(accepted)
-        self._next(channel)
+        number, by_uid = waiting.accepted.number, self.channels.by_uid
+        for uid, one in waiting.channels.items():  # those that were opened first may be gone, or in another group
+            if by_uid.get(uid) is not one or one.closed or one.info.group != number:
+                waiting.refuse(errors.BUSY, retry=True)
+                return
+        if not self._of(number).asked.add(waiting):
+            waiting.refuse(errors.BUSY, retry=True)
+            return
+        waiting.left.update(waiting.channels)
+        self._next(number, waiting.channels)
 
-    def _next(self, channel: LiveChannel) -> None:
-        """Answer waiting requests whose version is committed already or cannot be committed, up to the first that needs a
-        decision."""
-        uid = channel.info.uid
-        group, here = self.context.group_of(channel.info), self._of(channel.info.group)
-        while here.asked.get(uid) and uid not in here.deciding and uid not in group.machine.transactions.under_way:
-            self._decide(channel, group, here.asked[uid][0])
-        if not here.asked.get(uid):
-            here.asked.pop(uid, None)
+    def _next(self, number: GroupId, uids: Iterable[ChannelUid]) -> None:
+        """Decide the requests that are the first ones in all of their channels, and answer those that need no decision."""
+        here, under_way = self._of(number), self.context.groups[number].machine.transactions.under_way
+        open_channels = [*uids]
+        while open_channels:
+            first = here.asked.first(open_channels.pop())
+            if first is None or any(uid in here.deciding or uid in under_way for uid in first.left):
+                continue
+            if self._decide(number, first):
+                open_channels += first.channels
 
-    def _decide(self, channel: LiveChannel, group: ChannelGroup, accepted: AcceptedRequest) -> None:
-        uid, request, known = channel.info.uid, accepted.request, group.machine.transactions
-        last, here = known.committed.get((uid, request.app)), self._of(channel.info.group)
-        if known.is_anothers(uid, request.app, accepted.user):
-            here.asked[uid].remove(accepted)
-            accepted.refuse(errors.APP_OF_ANOTHER)
-            return
-        if refused := writer_refusal(last, request.version, request.writer):
-            here.asked[uid].remove(accepted)
-            accepted.refuse(refused)
-            return
-        if last is not None and request.version <= last.version:
-            here.asked[uid].remove(accepted)
-            _confirm(accepted, last, already=True)
-            return
-        sequences = _sequences(known, uid, accepted.user, request)
-        if isinstance(sequences, str):
-            here.asked[uid].remove(accepted)
-            accepted.refuse(sequences)
-            return
-        self.publishing.reserve(channel)
-        commit = pb.Commit(
-            uid=uid,
-            app=request.app,
-            version=request.version,
-            sequences=sequences,
-            at=self.context.clock.wall,
-            user=accepted.user,
-            writer=writer_of(self.context, request),
-        )
-        here.deciding[uid] = commit
-        decided, in_doubt = partial(self._decided, channel, commit), partial(self.doubtful.append, (channel, commit))
-        self.context.change_group(channel.info.group, decided, in_doubt, commit=commit)
+    def _decide(self, number: GroupId, waiting: WaitingCommit) -> bool:
+        """Decide a request; True if it needs no decision, and was answered."""
+        accepted, known, here = waiting.accepted, self.context.groups[number].machine.transactions, self._of(number)
+        request, user, commits = accepted.request, accepted.user, []
+        for uid, channel in waiting.channels.items():
+            last = known.committed.get((uid, request.app))
+            refused = errors.APP_OF_ANOTHER if known.is_anothers(uid, request.app, user) else ""
+            if refused := refused or writer_refusal(last, request.version, request.writer):
+                return self._answer(here, waiting, refused)
+            if known.is_done(uid, request.app, request.version):
+                waiting.already |= waiting.left & {uid}
+                continue
+            sequences = sequences_of(known, uid, accepted, waiting.txns[channel.info.name])
+            if isinstance(sequences, str):
+                return self._answer(here, waiting, sequences)
+            at, writer = self.context.clock.wall, writer_of(self.context, request)
+            told = pb.Commit(uid=uid, app=request.app, version=request.version, at=at, user=user, writer=writer)
+            told.sequences.extend(sequences)
+            commits.append(told)
+        if not commits:
+            return self._answer(here, waiting)
+        waiting.left = {ChannelUid(commit.uid) for commit in commits}
+        for uid in waiting.left:
+            self.publishing.reserve(waiting.channels[uid])
+        here.deciding.update(dict.fromkeys(waiting.left, commits))
+        change = {"commit": commits[0]} if len(commits) == 1 else {"joint_commit": pb.JointCommit(commits=commits)}
+        in_doubt = partial(self.doubtful.append, (number, commits))
+        self.context.change_group(number, partial(self._decided, number, commits), in_doubt, **change)
+        return False
 
-    def _decided(self, channel: LiveChannel, commit: pb.Commit, result: object, error: str) -> None:
-        uid = channel.info.uid
-        if self._of(channel.info.group).deciding.pop(uid, None) is None:  # the channel is gone
-            return
-        outcome = result.of_part if isinstance(result, GroupResult) else TransactionRefused(error)
-        if isinstance(outcome, Ended):
-            self.ended(channel.info.group, outcome)
-        elif isinstance(outcome, TransactionRefused):
-            for waiting in self._take_asked(channel.info.group, uid, commit):
-                waiting.refuse(outcome.error, retry=result is None)
-            self.publishing.release(channel)
-            self._next(channel)
+    def _answer(self, here: "_Commits", waiting: WaitingCommit, error: str = "") -> bool:
+        here.asked.remove(waiting)
+        if error:
+            waiting.refuse(error)
+        else:
+            waiting.confirm(waiting.accepted.group.machine.transactions)
+        return True
 
-    def _take_asked(self, number: GroupId, uid: ChannelUid, commit: pb.Commit | pb.Committed) -> list[AcceptedRequest]:
-        """Take the requests that wait for one version of an app out of the waiting ones."""
+    def _refuse(self, number: GroupId, requests: list[WaitingCommit], error: str, *, retry: bool) -> list[ChannelUid]:
+        """Refuse requests; returns the channels in which others may be the first ones now."""
+        for waiting in requests:
+            self._of(number).asked.remove(waiting)
+            waiting.refuse(error, retry=retry)
+        return [uid for waiting in requests for uid in waiting.channels]
+
+    def _decided(self, number: GroupId, commits: list[pb.Commit], result: object, error: str) -> None:
         here = self._of(number)
-        waiting = here.asked.pop(uid, [])
-        same = [
-            (one.request.app, one.request.version) == (commit.app, commit.version)
-            and (one.user == commit.user or not (one.user and commit.user))
-            and (one.request.writer == commit.writer or not (one.request.writer and commit.writer))
-            for one in waiting
-        ]
-        here.asked[uid] = [one for one, is_same in zip(waiting, same, strict=True) if not is_same]
-        return [one for one, is_same in zip(waiting, same, strict=True) if is_same]
+        uids = [ChannelUid(one.uid) for one in commits if here.deciding.get(ChannelUid(one.uid)) is commits]
+        for uid in uids:  # the other channels are gone, or the decision has ended their commits
+            del here.deciding[uid]
+        outcome = result.of_part if isinstance(result, GroupResult) else TransactionRefused(error)
+        if isinstance(outcome, TransactionRefused):
+            self._release(uids)
+            for commit in commits:
+                same = here.asked.of_version(commit)
+                uids += self._refuse(number, same, outcome.error, retry=result is None)
+            self._next(number, uids)
+
+    def _release(self, uids: Iterable[ChannelUid]) -> None:
+        for uid in uids:
+            channel = self.channels.by_uid.get(uid)
+            if channel is not None:
+                self.publishing.release(channel)
 
     def ended(self, number: GroupId, ended: Ended) -> None:
-        """A commit is complete, or given up; called on every node that holds the group."""
+        """Commits are complete, or given up; called on every node that holds the group."""
         group = self.context.groups[number]
-        channel = self.channels.by_uid.get(ended.uid)
-        group.dispatch.uncovered(ended.uid)
-        if not group.leads or channel is None:
+        uids = [ChannelUid(one.uid) for one in (*ended.committed, *ended.given_up)]
+        for uid in uids:
+            group.dispatch.uncovered(uid)
+        if not group.leads:
             return
-        self._of(number).carriers.pop(ended.uid, None)
-        if ended.uid in self.context.outgoing.watched:
-            self.context.outgoing.news.add(ended.uid)
-        self.publishing.release(channel)
-        for waiting in self._take_asked(number, ended.uid, ended.committed):
-            if ended.error:
-                waiting.refuse(ended.error)
-            else:
-                _confirm(waiting, ended.committed, already=False)
-        self._next(channel)
+        here = self._of(number)
+        for uid in uids:
+            here.carriers.pop(uid, None)
+            here.deciding.pop(uid, None)
+            if uid in self.context.outgoing.watched:
+                self.context.outgoing.news.add(uid)
+        self._release(uids)
+        for given_up in ended.given_up:
+            uids += self._refuse(number, here.asked.of_version(given_up), errors.STAGED_GONE, retry=False)
+        for committed in ended.committed:
+            for waiting in here.asked.of_version(committed):
+                waiting.left.discard(ChannelUid(committed.uid))
+                if not waiting.left:
+                    self._answer(here, waiting)
+                    uids += waiting.channels
+        self._next(number, uids)
 
     # --- carrying out ---------------------------------------------------------------------------------------------------
 
@@ -232,10 +252,21 @@ class Committing:
         """Continue the commits under way in the groups that this node leads; adds Fetches to *ready*."""
         if self.doubtful:
             self._refuse_doubtful()
+        referring: dict[GroupId, Sealed] = {}
         for group, channel, commit in self._under_way():
-            self.context.within(channel.info.group, self._go_on, group, channel, commit, ready)
+            number = channel.info.group
+            self.context.within(number, self._go_on, group, channel, commit, ready, referring)
+        for number, entry in referring.items():
+            self.context.within(number, self.publishing.propose, entry)
 
-    def _go_on(self, group: ChannelGroup, channel: LiveChannel, commit: pb.Commit, ready: Ready) -> None:
+    def _go_on(
+        self,
+        group: ChannelGroup,
+        channel: LiveChannel,
+        commit: pb.Commit,
+        ready: Ready,
+        referring: dict[GroupId, Sealed],
+    ) -> None:
         carrier = self._carrier(channel)
         if not self._can_go_on(carrier):
             return
@@ -243,7 +274,7 @@ class Committing:
             carrier = self._begin(group, channel, commit, carrier)
             parts = [group.machine.transactions.staged[sequence] for sequence in carrier.unread]
             if self._can_go_on(carrier) and self._can_refer(channel, parts):
-                self._refer(carrier, parts)
+                self._refer(carrier, parts, referring.setdefault(channel.info.group, Sealed(channel.info.group)))
         if self._can_go_on(carrier):
             ready.fetches.append(self._read(group, carrier))
 
@@ -252,9 +283,10 @@ class Committing:
         none took over."""
         doubtful = [*self.doubtful]
         self.doubtful.clear()
-        for channel, commit in doubtful:
-            if self._of(channel.info.group).deciding.get(channel.info.uid) is commit:
-                self.context.within(channel.info.group, self._decided, channel, commit, None, errors.BUSY)
+        for number, commits in doubtful:
+            deciding = self._of(number).deciding if self.context.leads(number) else {}
+            if any(deciding.get(ChannelUid(commit.uid)) is commits for commit in commits):
+                self.context.within(number, self._decided, number, commits, None, errors.BUSY)
 
     def _begin(
         self, group: ChannelGroup, channel: LiveChannel, commit: pb.Commit, before: CommitRun | None
@@ -282,8 +314,8 @@ class Committing:
             return False
         return context.meta.level >= SCALE and all(part.in_place for part in parts)
 
-    def _refer(self, carrier: CommitRun, parts: list[pb.StagedPart]) -> None:
-        """Propose the entry in which the parts become batches of their channel."""
+    def _refer(self, carrier: CommitRun, parts: list[pb.StagedPart], entry: Sealed) -> None:
+        """Put into *entry* that the parts become batches of their channel. Commits that begin in one turn share an entry."""
         channel, info = carrier.channel, carrier.channel.info
         timestamp = max(self.context.clock.wall, channel.last_timestamp)
         count, base, sizes = sum(part.count for part in parts), channel.next_sequence, []
@@ -298,13 +330,13 @@ class Committing:
             place = info.uid, Sequence(base), part.count, WallNanos(timestamp), Sequence(first)
             references.append(Reference(*place, Sequence(part.sequence), told))
             base += part.count
-        entry = Sealed(info.group)
         entry.parts += encode_references(references)
         carrier.unread.clear()
-        carrier.in_flight += size
-        step = partial(self._change, carrier, info.uid, count)
-        entry.rows.append((RowBatch(b"", count, partial(self._stored, carrier, size), step), channel.next_sequence))
-        self.publishing.propose(entry, channel, base, size)
+        in_flight = REFERENCE.size * len(references)
+        carrier.in_flight += in_flight
+        step, stored = partial(self._change, carrier, info.uid, count), partial(self._stored, carrier, in_flight)
+        entry.rows.append((RowBatch(b"", count, stored, step), channel.next_sequence))
+        self.publishing.add_to(entry, channel, base, size)
         channel.last_timestamp, channel.idle_since = timestamp, self.context.clock.now
 
     def _read(self, group: ChannelGroup, carrier: CommitRun) -> Fetch:
@@ -386,46 +418,11 @@ class Committing:
             self.context.timers.at(at, lambda _now: None)  # only so that a turn runs then
         if not self.context.clustered:  # else another leader may store what this one has refused
             self.publishing.refuse_waiting(carrier.channel, error)
-        for waiting in self._of(carrier.channel.info.group).asked.pop(carrier.channel.info.uid, []):
-            waiting.refuse(error, retry=True)
-
-
-def _complaint(request: ext.CommitRequest) -> str:
-    """Return why a request is invalid, whatever is staged; "" if it is valid."""
-    if not is_channel_name(request.channel):
-        return errors.INVALID_SUBJECT
-    names = [txn.txn for txn in request.txns]
-    if not is_app(request.app, request.writer) or request.version < 0 or len(set(names)) < len(names):
-        return errors.INVALID_TRANSACTION
-    return ""
-
-
-def _sequences(known: Transactions, uid: ChannelUid, user: bytes, request: ext.CommitRequest) -> list[int] | str:
-    """The sequences of the parts that a request names, in the order of their rows; or the error: a part is missing, or the
-    transaction has a part more, whose rows would be dropped silently."""
-    sequences = []
-    for txn in request.txns:
-        for number in range(txn.parts):
-            part = known.find(uid, user, txn.txn, number)
-            if part is None or (part.app, part.version) != (request.app, request.version):
-                return errors.STAGED_GONE
-            sequences.append(part.sequence)
-        if known.find(uid, user, txn.txn, txn.parts):
-            return errors.STAGED_UNNAMED
-    return sequences
+        number, uid = carrier.channel.info.group, carrier.channel.info.uid
+        self._next(number, self._refuse(number, self._of(number).asked.of(uid), error, retry=True))
 
 
 def _records(batches: list[ReadResult], wanted: list[int]) -> list[bytes]:
     """The *wanted* stored messages, up to the first that is missing."""
     found = dict(stored_messages(batches, [(sequence, sequence) for sequence in wanted]))
     return [found[sequence] for sequence in takewhile(found.__contains__, wanted)]
-
-
-def _confirm(accepted: AcceptedRequest, committed: pb.Committed, *, already: bool) -> None:
-    """Answer that a version is committed. The sequences are known only of the newest version of an app, else they are 0."""
-    newest = committed.version == accepted.request.version
-    accepted.answer(
-        already=already,
-        first_sequence=committed.first_sequence if newest else 0,
-        last_sequence=committed.last_sequence if newest else 0,
-    )

@@ -595,15 +595,17 @@ class Publishing:
         ticket = self.context.proposals.ticket(partial(self._done, entry), in_doubt)
         return Proposal(entry.group, Kind.RECORDS, b"".join(entry.parts), urgent=True, ticket=ticket)
 
-    def propose(
-        self, entry: Sealed, channel: LiveChannel, next_sequence: int, size: int, in_doubt: InDoubt = nobody_waits
-    ) -> None:
-        """Propose an *entry* that was made elsewhere, of *size* accounted bytes; its channel continues with *next_sequence*."""
+    def propose(self, entry: Sealed, in_doubt: InDoubt = nobody_waits) -> None:
+        """Propose an *entry* that was made elsewhere, see `add_to`."""
+        self.context.proposals.changes.append(self._close(entry, in_doubt))
+
+    def add_to(self, entry: Sealed, channel: LiveChannel, next_sequence: int, size: int) -> None:
+        """Note what an *entry* that is made elsewhere has of a channel: *size* accounted bytes; it continues with
+        *next_sequence*."""
         base, channel.next_sequence = channel.next_sequence, next_sequence
         entry.channels.append((channel, base, next_sequence - base, size))
         channel.uncommitted_bytes += size
         self.uncommitted[entry.group] += size
-        self.context.proposals.changes.append(self._close(entry, in_doubt))
 
     # --- leadership ---------------------------------------------------------------------------------------------------
 

@@ -175,7 +175,13 @@ _ROWS: Final = (
     ),
     RequestKind("stage", extension.StageRequest, extension.StageResponse, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION),
     RequestKind(
-        "commit", extension.CommitRequest, extension.CommitResponse, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION
+        "commit",
+        extension.CommitRequest,
+        extension.CommitResponse,
+        Scope.CHANNEL,
+        _WRITE,
+        INVALID_TRANSACTION,
+        channels=lambda request: [request.channel, *(share.channel for share in request.more)],
     ),
     RequestKind("abort", extension.AbortRequest, extension.AbortResponse, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION),
     _of_app("finish", extension.FinishRequest, extension.FinishResponse),

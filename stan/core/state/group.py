@@ -351,6 +351,7 @@ class GroupMachine:
                     self._maybe_sent(cursor_id, until)
             case "drop_channel":
                 self._drop(ChannelUid(change.drop_channel.uid))
+                return GroupResult(of_part=self.transactions.ended_by_drop)
             case str(name):
                 take = self._apply_operator_change if name in OPERATOR_CHANGES else self._of_part
                 return take(name, getattr(change, name), index)
@@ -373,6 +374,8 @@ class GroupMachine:
         proposes none, so this is how a fault of a leader stays without effect."""
         if name is None or name in _OF_MOVES:
             return False
+        if name == "joint_commit":
+            return any(commit.uid in self.moves.held for commit in change.joint_commit.commits)
         uid = self.uid_of(name, getattr(change, name))
         if name == "drop_channel" and (known := self.moves.by_channel.get(uid)) is not None:
             return known.stage is Stage.HELD  # what is left of a channel that is gone is forgotten

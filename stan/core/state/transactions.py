@@ -2,14 +2,17 @@
 
 A component of the group's machine (see components.py), fed by committed entries alone. The rows of a staged part are a message of
 the group's hidden channel (STAGING_UID). A commit is decided by one entry; what follows only carries it out: steps put its rows
-into the channel, the last one makes them visible.
+into the channel, the last one makes them visible. One entry may decide the commits of several channels (a joint commit): they
+end together, with the last step of the last of them.
 
 Promises: at most one commit is under way in a channel; a part that it needs stays until the commit is complete; a version of an
-app is committed at most once in a channel, and never after a later one; where users are known, an app belongs to the user who
-began it; where writers are told, a version that one has written is not taken for another's.
+app is committed at most once in a channel, and never after a later one; the rows of a joint commit are visible in all of its
+channels or in none; where users are known, an app belongs to the user who began it; where writers are told, a version that one
+has written is not taken for another's.
 """
 
 from collections.abc import Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
@@ -34,11 +37,10 @@ class TransactionRefused(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The result of a change that ended a commit: it is complete, or was given up and has an error."""
+    """The result of a change that ended commits: those that are complete, and those that were given up."""
 
-    uid: ChannelUid
-    committed: pb.Committed
-    error: str = ""
+    committed: list[pb.Committed]
+    given_up: list[pb.Committed]
 
 
 @dataclass(slots=True)
@@ -46,16 +48,18 @@ class Transactions:
     """The component for transactions of a group's replicated state."""
 
     KIND: ClassVar[str] = "transactions"
-    CHANGES: ClassVar[tuple[str, ...]] = ("staged", "commit", "commit_step", "drop_staged", "finished")
+    CHANGES: ClassVar[tuple[str, ...]] = ("staged", "commit", "joint_commit", "commit_step", "drop_staged", "finished")
     dirty: set[bytes] = field(default_factory=set)
     staged: dict[int, pb.StagedPart] = field(default_factory=dict)  # by sequence of the hidden channel, ascending
     parts: dict[int, dict[PartName, int]] = field(default_factory=dict)  # uid -> name -> sequence
     # (uid, app) -> user -> number of staged parts
     beginners: dict[tuple[int, bytes], dict[bytes, int]] = field(default_factory=dict)
     under_way: dict[int, pb.Commit] = field(default_factory=dict)  # by uid
+    unfinished: dict[int, set[int]] = field(default_factory=dict)  # joint commit -> uids that lack rows
     committed: dict[tuple[int, bytes], pb.Committed] = field(default_factory=dict)  # by uid and app
     finished: dict[bytes, pb.Finished] = field(default_factory=dict)  # by app
     staged_bytes: int = 0
+    ended_by_drop: Ended | None = None  # of the channel that was dropped last
     emptied: int = 0  # newest sequence of the hidden channel when its last staged part was forgotten
 
     # --- what readers ask -------------------------------------------------------------------------------------------
@@ -109,20 +113,21 @@ class Transactions:
     # --- changes ----------------------------------------------------------------------------------------------------
 
     def apply(self, name: str, change: object, index: RaftIndex) -> object:  # noqa: ARG002 - as StateComponent has it
-        """Apply one committed change. Returns a pb.Commit that is under way now, Ended, TransactionRefused, or None: the change
-        was applied, or had no effect."""
+        """Apply one committed change. Returns Ended, TransactionRefused, or None: the change was applied, or had no effect."""
         newest = next(reversed(self.staged), 0)  # from rows on disk: the same before and after a restart
-        result = self._apply(change)
+        result = self._apply(change, index)
         if not self.staged:
             self.emptied = max(self.emptied, newest, change.sequence if isinstance(change, pb.StagedPart) else 0)
         return result
 
-    def _apply(self, change: object) -> object:
+    def _apply(self, change: object, index: RaftIndex) -> object:
         match change:
             case pb.StagedPart():
                 return self._stage(change)
             case pb.Commit():
-                return self._decide(change)
+                return self._decide([change], 0)
+            case pb.JointCommit():
+                return self._decide(change.commits, index)
             case pb.CommitStep():
                 return self._step(change)
             case pb.DropStaged():
@@ -143,27 +148,51 @@ class Transactions:
         self.dirty.add(_key(STAGED, part.sequence))
         return None
 
-    def _decide(self, commit: pb.Commit) -> object:
-        uid, app = commit.uid, commit.app
-        known = self.committed.get((uid, app))
-        anothers = APP_OF_ANOTHER if self.is_anothers(uid, app, commit.user) else ""
-        if refused := anothers or writer_refusal(known, commit.version, commit.writer):
-            return TransactionRefused(refused)
-        if known is not None and commit.version <= known.version:
-            self._forget_versions(uid, app, known.version)
-            return Ended(ChannelUid(uid), known)
-        if uid in self.under_way:
-            return TransactionRefused(BUSY)
-        parts = [self.staged.get(sequence) for sequence in commit.sequences]
-        if any(part is None or _owner(part) != (commit.user, uid, app, commit.version) for part in parts):
-            return TransactionRefused(STAGED_GONE)
-        if known is None and not self._has_room(commit.at):
+    def _decide(self, commits: Seq[pb.Commit], joint: int) -> object:
+        """Take a decision about a channel or, as the *joint* commit of that name, about several: all of it, or nothing. Channels
+        that have the version already are left as they are."""
+        wanted, known = [], []
+        for commit in commits:
+            if refused := self._refusal(commit):
+                return TransactionRefused(refused)
+            if self.is_done(commit.uid, commit.app, commit.version):
+                known.append(self.committed[commit.uid, commit.app])
+            else:
+                wanted.append(commit)
+        new = sum((commit.uid, commit.app) not in self.committed for commit in wanted)
+        if new and not self._has_room(wanted[0].at, new):
             return TransactionRefused(TOO_MANY_APPS)
-        commit.count = sum(part.count for part in parts if part is not None)
-        commit.done = 0
-        self.under_way[uid] = commit
-        self.dirty.add(_key(UNDER_WAY, uid))
-        return commit if commit.count else self._end(commit)
+        for last in known:
+            self._forget_versions(last.uid, last.app, last.version)
+        return self._begin(wanted, joint if len(wanted) > 1 else 0) if wanted else Ended(known, [])
+
+    def _refusal(self, commit: pb.Commit) -> str:
+        """Why a commit cannot be decided now; "" if it can, or if the version is committed already."""
+        uid, app = commit.uid, commit.app
+        if self.is_anothers(uid, app, commit.user):
+            return APP_OF_ANOTHER
+        if refused := writer_refusal(self.committed.get((uid, app)), commit.version, commit.writer):
+            return refused
+        if self.is_done(uid, app, commit.version):
+            return ""
+        if uid in self.under_way:
+            return BUSY
+        parts = [self.staged.get(sequence) for sequence in commit.sequences]
+        wanted = commit.user, uid, app, commit.version
+        return STAGED_GONE if any(part is None or _owner(part) != wanted for part in parts) else ""
+
+    def _begin(self, commits: list[pb.Commit], joint: int) -> object:
+        for commit in commits:
+            commit.count = sum(self.staged[sequence].count for sequence in commit.sequences)
+            commit.done, commit.joint = 0, joint
+            self.under_way[commit.uid] = commit
+            self.dirty.add(_key(UNDER_WAY, commit.uid))
+        unfinished = {commit.uid for commit in commits if commit.count}
+        if not unfinished:
+            return self._end(commits)
+        if joint:
+            self.unfinished[joint] = unfinished
+        return None
 
     def _step(self, step: pb.CommitStep) -> object:
         commit = self.under_way.get(step.uid)
@@ -171,17 +200,49 @@ class Transactions:
             return None
         self.dirty.add(_key(UNDER_WAY, step.uid))
         if step.given_up:
-            del self.under_way[step.uid]
-            self._forget_versions(step.uid, commit.app, commit.version)
-            given_up = pb.Committed(app=commit.app, version=commit.version, user=commit.user, writer=commit.writer)
-            return Ended(ChannelUid(step.uid), given_up, STAGED_GONE)
+            return self._give_up(commit)
         if not commit.done:
             commit.first_sequence = step.first_sequence
             commit.timestamp_before = step.timestamp_before
         commit.done += step.count
-        return self._end(commit) if commit.done >= commit.count else commit
+        if commit.done < commit.count:
+            return None
+        if not commit.joint:
+            return self._end([commit])
+        self.unfinished[commit.joint].discard(step.uid)
+        return self._end_joint(commit.joint)
 
-    def _end(self, commit: pb.Commit) -> Ended:
+    def _joint(self, joint: int) -> list[pb.Commit]:
+        """The commits under way that are of a joint commit."""
+        return [commit for commit in self.under_way.values() if commit.joint == joint]
+
+    def _end_joint(self, joint: int) -> Ended | None:
+        """End a joint commit if none of its channels lacks rows any more."""
+        if self.unfinished[joint]:
+            return None
+        del self.unfinished[joint]
+        return self._end(self._joint(joint))
+
+    def _give_up(self, commit: pb.Commit) -> Ended:
+        """Rows of a commit cannot be read. Channels of a joint commit that have all of theirs keep them, so that a repetition
+        does not add them again."""
+        together = self._joint(commit.joint) if commit.joint else [commit]
+        lacking = self.unfinished.pop(commit.joint, {commit.uid})
+        ended = self._end([one for one in together if one.uid not in lacking])
+        for one in together:
+            if one.uid in lacking:
+                del self.under_way[one.uid]
+                self.dirty.add(_key(UNDER_WAY, one.uid))
+                self._forget_versions(one.uid, one.app, one.version)
+                ended.given_up.append(
+                    pb.Committed(uid=one.uid, app=one.app, version=one.version, user=one.user, writer=one.writer)
+                )
+        return ended
+
+    def _end(self, commits: list[pb.Commit]) -> Ended:
+        return Ended([self._end_one(commit) for commit in commits], [])
+
+    def _end_one(self, commit: pb.Commit) -> pb.Committed:
         uid, app = commit.uid, commit.app
         committed = pb.Committed(
             uid=uid, app=app, version=commit.version, at=commit.at, user=commit.user, writer=commit.writer
@@ -196,7 +257,7 @@ class Transactions:
         del self.under_way[uid]
         self.dirty.update((_key(UNDER_WAY, uid), _key(COMMITTED, uid, app)))
         self._forget_versions(uid, app, commit.version)
-        return Ended(ChannelUid(uid), committed)
+        return committed
 
     def _drop(self, change: pb.DropStaged) -> None:
         txns = set(change.txns)
@@ -227,15 +288,15 @@ class Transactions:
             self.dirty.add(FINISHED + change.app)
         return None
 
-    def _has_room(self, at: int) -> bool:
-        """True if one more app can be remembered; when full, apps without a commit for APP_MEMORY are forgotten first."""
-        if len(self.committed) < limits.APPS_MAX:
+    def _has_room(self, at: int, more: int) -> bool:
+        """True if *more* apps can be remembered; when full, apps without a commit for APP_MEMORY are forgotten first."""
+        if len(self.committed) + more <= limits.APPS_MAX:
             return True
         old = [key for key, last in self.committed.items() if last.at < at - limits.APP_MEMORY]
         for uid, app in old:
             del self.committed[uid, app]
             self.dirty.add(_key(COMMITTED, uid, app))
-        return bool(old)
+        return len(self.committed) + more <= limits.APPS_MAX
 
     # --- parts that come and go ---------------------------------------------------------------------------------------
 
@@ -269,11 +330,17 @@ class Transactions:
                 self._forget(part.sequence)
 
     def drop_channel(self, uid: ChannelUid) -> None:
-        """Forget the staged parts, the commit under way and the last commits of a channel that is gone."""
+        """Forget the staged parts, the commit under way and the last commits of a channel that is gone. `ended_by_drop` tells
+        what that ends in others."""
         for sequence in list(self.parts.get(uid, {}).values()):
             self._forget(sequence)
-        if self.under_way.pop(uid, None) is not None:
+        self.ended_by_drop = None
+        commit = self.under_way.pop(uid, None)
+        if commit is not None:
             self.dirty.add(_key(UNDER_WAY, uid))
+        if commit is not None and commit.joint:
+            self.unfinished[commit.joint].discard(uid)
+            self.ended_by_drop = self._end_joint(commit.joint)
         for key in [key for key in self.committed if key[0] == uid]:
             del self.committed[key]
             self.dirty.add(_key(COMMITTED, *key))
@@ -314,6 +381,10 @@ class Transactions:
         elif kind == UNDER_WAY:
             commit = pb.Commit.FromString(state)
             self.under_way[commit.uid] = commit
+            if commit.joint:
+                unfinished = self.unfinished.setdefault(commit.joint, set())
+                if commit.done < commit.count:
+                    unfinished.add(commit.uid)
         elif kind == COMMITTED:
             committed = pb.Committed.FromString(state)
             self.committed[committed.uid, committed.app] = committed

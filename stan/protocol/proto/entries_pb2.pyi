@@ -573,7 +573,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "close_part", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "served_since", "at", "node")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "joint_commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "close_part", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "served_since", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -583,6 +583,7 @@ class GroupChange(_message.Message):
     REMEMBER_IDS_FIELD_NUMBER: _ClassVar[int]
     STAGED_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
+    JOINT_COMMIT_FIELD_NUMBER: _ClassVar[int]
     COMMIT_STEP_FIELD_NUMBER: _ClassVar[int]
     DROP_STAGED_FIELD_NUMBER: _ClassVar[int]
     FINISHED_FIELD_NUMBER: _ClassVar[int]
@@ -622,6 +623,7 @@ class GroupChange(_message.Message):
     remember_ids: RememberIds
     staged: StagedPart
     commit: Commit
+    joint_commit: JointCommit
     commit_step: CommitStep
     drop_staged: DropStaged
     finished: Finished
@@ -652,7 +654,7 @@ class GroupChange(_message.Message):
     served_since: _containers.RepeatedScalarFieldContainer[int]
     at: int
     node: bytes
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., close_part: _Optional[_Union[ClosePart, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., joint_commit: _Optional[_Union[JointCommit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., close_part: _Optional[_Union[ClosePart, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class ClosePart(_message.Message):
     __slots__ = ("uid", "doubling")
@@ -859,7 +861,7 @@ class StagedPart(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., txn: _Optional[bytes] = ..., part: _Optional[int] = ..., sequence: _Optional[int] = ..., count: _Optional[int] = ..., bytes: _Optional[int] = ..., at: _Optional[int] = ..., user: _Optional[bytes] = ..., in_place: bool = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("uid", "app", "version", "sequences", "at", "count", "done", "first_sequence", "timestamp_before", "user", "writer")
+    __slots__ = ("uid", "app", "version", "sequences", "at", "count", "done", "first_sequence", "timestamp_before", "user", "writer", "joint")
     UID_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -871,6 +873,7 @@ class Commit(_message.Message):
     TIMESTAMP_BEFORE_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
+    JOINT_FIELD_NUMBER: _ClassVar[int]
     uid: int
     app: bytes
     version: int
@@ -882,7 +885,14 @@ class Commit(_message.Message):
     timestamp_before: int
     user: bytes
     writer: bytes
-    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., count: _Optional[int] = ..., done: _Optional[int] = ..., first_sequence: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., user: _Optional[bytes] = ..., writer: _Optional[bytes] = ...) -> None: ...
+    joint: int
+    def __init__(self, uid: _Optional[int] = ..., app: _Optional[bytes] = ..., version: _Optional[int] = ..., sequences: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., count: _Optional[int] = ..., done: _Optional[int] = ..., first_sequence: _Optional[int] = ..., timestamp_before: _Optional[int] = ..., user: _Optional[bytes] = ..., writer: _Optional[bytes] = ..., joint: _Optional[int] = ...) -> None: ...
+
+class JointCommit(_message.Message):
+    __slots__ = ("commits",)
+    COMMITS_FIELD_NUMBER: _ClassVar[int]
+    commits: _containers.RepeatedCompositeFieldContainer[Commit]
+    def __init__(self, commits: _Optional[_Iterable[_Union[Commit, _Mapping]]] = ...) -> None: ...
 
 class CommitStep(_message.Message):
     __slots__ = ("uid", "first_sequence", "count", "timestamp_before", "given_up")

@@ -209,18 +209,28 @@ class StageResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ...) -> None: ...
 
 class CommitRequest(_message.Message):
-    __slots__ = ("app", "version", "channel", "txns", "writer")
+    __slots__ = ("app", "version", "channel", "txns", "writer", "more")
     APP_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     TXNS_FIELD_NUMBER: _ClassVar[int]
     WRITER_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     app: bytes
     version: int
     channel: bytes
     txns: _containers.RepeatedCompositeFieldContainer[Txn]
     writer: bytes
-    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[_Union[Txn, _Mapping]]] = ..., writer: _Optional[bytes] = ...) -> None: ...
+    more: _containers.RepeatedCompositeFieldContainer[ChannelTxns]
+    def __init__(self, app: _Optional[bytes] = ..., version: _Optional[int] = ..., channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[_Union[Txn, _Mapping]]] = ..., writer: _Optional[bytes] = ..., more: _Optional[_Iterable[_Union[ChannelTxns, _Mapping]]] = ...) -> None: ...
+
+class ChannelTxns(_message.Message):
+    __slots__ = ("channel", "txns")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    TXNS_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    txns: _containers.RepeatedCompositeFieldContainer[Txn]
+    def __init__(self, channel: _Optional[bytes] = ..., txns: _Optional[_Iterable[_Union[Txn, _Mapping]]] = ...) -> None: ...
 
 class Txn(_message.Message):
     __slots__ = ("txn", "parts")
@@ -231,18 +241,44 @@ class Txn(_message.Message):
     def __init__(self, txn: _Optional[bytes] = ..., parts: _Optional[int] = ...) -> None: ...
 
 class CommitResponse(_message.Message):
-    __slots__ = ("error", "retry", "already", "first_sequence", "last_sequence")
+    __slots__ = ("error", "retry", "already", "first_sequence", "last_sequence", "group", "more", "elsewhere")
     ERROR_FIELD_NUMBER: _ClassVar[int]
     RETRY_FIELD_NUMBER: _ClassVar[int]
     ALREADY_FIELD_NUMBER: _ClassVar[int]
     FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     error: bytes
     retry: bool
     already: bool
     first_sequence: int
     last_sequence: int
-    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., already: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+    group: int
+    more: _containers.RepeatedCompositeFieldContainer[CommittedChannel]
+    elsewhere: _containers.RepeatedCompositeFieldContainer[ElsewhereChannel]
+    def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., already: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., group: _Optional[int] = ..., more: _Optional[_Iterable[_Union[CommittedChannel, _Mapping]]] = ..., elsewhere: _Optional[_Iterable[_Union[ElsewhereChannel, _Mapping]]] = ...) -> None: ...
+
+class CommittedChannel(_message.Message):
+    __slots__ = ("channel", "already", "first_sequence", "last_sequence")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    LAST_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    already: bool
+    first_sequence: int
+    last_sequence: int
+    def __init__(self, channel: _Optional[bytes] = ..., already: bool = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ...) -> None: ...
+
+class ElsewhereChannel(_message.Message):
+    __slots__ = ("channel", "group")
+    CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    channel: bytes
+    group: int
+    def __init__(self, channel: _Optional[bytes] = ..., group: _Optional[int] = ...) -> None: ...
 
 class AbortRequest(_message.Message):
     __slots__ = ("channel", "txns")

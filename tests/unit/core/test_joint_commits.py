@@ -1,0 +1,273 @@
+"""Commits of several channels of one group: all of them are visible, or none is, whatever happens in between."""
+
+import pytest
+
+from stan import errors, limits
+from stan.core.publishing import publishing
+from stan.core.publishing.committing import Committing
+from stan.core.state.transactions import Transactions
+from stan.level import SCALE
+from stan.protocol.entries import STAGING_UID, Kind, decode_batches
+from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.proto import extension_pb2 as ext
+from tests.unit.core.test_transactions import Transacting
+
+NAMES = (b"foo", b"bar", b"baz")
+
+
+@pytest.fixture
+def harness():
+    made = Transacting()
+    made.connect()
+    return made
+
+
+@pytest.fixture(params=["referred", "copied", "mixed"])
+def way(request, monkeypatch):
+    """How the rows get into their channels; small entries, so that copying takes several."""
+    monkeypatch.setattr(publishing, "ENTRY_BYTES_TARGET", 1)
+    monkeypatch.setattr(limits, "READ_BYTES_MAX", 1)
+    if request.param != "referred":
+        monkeypatch.setattr(
+            Committing,
+            "_can_refer",
+            lambda _, channel, _parts: request.param == "mixed" and channel.info.name == b"bar",
+        )
+    return request.param
+
+
+def stage_all(harness, version=0, names=NAMES):
+    for name in names:
+        for part in (0, 1):
+            txn, value = b"%b.%d" % (name, version), b"%b-%d-%d" % (name, version, part)
+            assert harness.stage(value, txn=txn, part=part, channel=name, version=version).error == b""
+
+
+def joint(harness, version=0, names=NAMES, parts=2):
+    first, *more = [
+        ext.ChannelTxns(channel=name, txns=[ext.Txn(txn=b"%b.%d" % (name, version), parts=parts)]) for name in names
+    ]
+    request = harness.commit_request(channel=first.channel, version=version)
+    request.txns.extend(first.txns)
+    request.more.extend(more)
+    return request
+
+
+def rows(version=0, names=NAMES):
+    return {name: [b"%b-%d-%d" % (name, version, part) for part in (0, 1)] for name in names}
+
+
+def nothing(names=NAMES):
+    return {name: [] for name in names}
+
+
+def seen(harness, names=NAMES):
+    known = harness.broker.context.meta.channels
+    return {name: harness.visible(name.decode()) for name in names if name in known}
+
+
+def answered(answer, group=1, already=False):  # noqa: FBT002
+    told = {(one.already, one.first_sequence, one.last_sequence) for one in (answer, *answer.more)}
+    assert (answer.error, answer.group, told) == (b"", group, {(already, 1, 2)})
+    return sorted(one.channel for one in answer.more)
+
+
+@pytest.mark.usefixtures("way")
+def test_channels_are_committed_together(harness):
+    stage_all(harness)
+    assert answered(harness.request("commit", joint(harness))) == [b"bar", b"baz"]
+    assert seen(harness) == rows()
+    assert answered(harness.request("commit", joint(harness)), already=True) == [b"bar", b"baz"]
+    assert harness.transactions.staged == harness.transactions.under_way == harness.transactions.unfinished == {}
+    assert harness.publish("bar", b"behind") == [""]
+
+
+def test_rows_that_are_referred_to_come_by_one_entry(harness):
+    stage_all(harness)
+    before = len(harness.logs[1])
+    harness.request("commit", joint(harness))
+    decision, entry = harness.logs[1][before:]
+    assert pb.GroupChange.FromString(decision[2]).WhichOneof("change") == "joint_commit"
+    assert entry[1] == Kind.RECORDS
+    assert [(batch.uid, bool(batch.staged)) for batch in decode_batches(entry[2])] == [
+        (harness.uid(name.decode()), True) for name in NAMES for _ in (0, 1)
+    ]
+
+
+def crash_behind(harness, entries):
+    """Ask for a commit, and crash when so many of its entries are on the disk. Returns True if there were others."""
+    harness.hold = True
+    harness.send("commit", joint(harness))
+    for _ in range(entries):
+        if not harness.uncommitted:
+            break
+        harness._commit_entry(*harness.uncommitted.pop(0))
+        assert seen(harness) in (rows(), nothing()), "somebody sees a part of it"
+        harness.turn()
+    more = len(harness.uncommitted)
+    if more:
+        del harness.logs[1][-more:]
+    harness.hold = False
+    harness.restart()
+    return more > 0
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_crash_at_any_entry_leaves_all_or_nothing(asked):
+    entries, more = 0, True
+    while more:
+        harness = Transacting()
+        harness.connect()
+        stage_all(harness)
+        more = crash_behind(harness, entries)
+        assert seen(harness) in (rows(), nothing())
+        if not asked:  # whoever leads carries out what is decided, without being asked
+            harness.pass_time(3)
+            assert seen(harness) == (rows() if entries else nothing())
+        assert harness.request("commit", joint(harness)).error == b""
+        assert seen(harness) == rows(), entries
+        assert harness.transactions.under_way == harness.transactions.unfinished == {}
+        entries += 1
+    assert entries > 2
+
+
+@pytest.mark.usefixtures("way")
+def test_state_on_disk_has_what_is_under_way(harness):
+    """The rows of the state, loaded at any entry, are the state."""
+    stage_all(harness)
+    harness.hold = True
+    harness.send("commit", joint(harness))
+    while harness.uncommitted:
+        machine = harness.broker.context.groups[1].machine
+        loaded = Transactions()
+        for key in machine.transactions.keys():  # noqa: SIM118 - no mapping
+            loaded.load(key, machine.transactions.row(key))
+        assert (loaded.unfinished, loaded.under_way) == (
+            machine.transactions.unfinished,
+            machine.transactions.under_way,
+        )
+        harness._commit_entry(*harness.uncommitted.pop(0))
+        harness.turn()
+    assert seen(harness) == rows()
+
+
+def test_channels_that_have_the_version_stay_as_they_are(harness):
+    stage_all(harness)
+    harness.commit_rows((b"bar.0", 2), channel=b"bar")
+    answer = harness.request("commit", joint(harness))
+    told = {one.channel: one.already for one in answer.more}
+    assert (answer.error, answer.already, told) == (b"", False, {b"bar": True, b"baz": False})
+    assert seen(harness) == rows()
+
+
+@pytest.mark.parametrize("missing", NAMES)
+def test_a_part_that_is_missing_refuses_all(harness, missing):
+    stage_all(harness)
+    harness.abort(b"%b.0" % missing, channel=missing)
+    assert harness.request("commit", joint(harness)).error.decode() == errors.STAGED_GONE
+    assert not any(seen(harness).values())
+    assert harness.publish("foo", b"next") == [""]
+
+
+def test_an_abort_between_request_and_decision_refuses_all(harness):
+    stage_all(harness)
+    harness.hold = True
+    harness.send("abort", ext.AbortRequest(channel=b"baz", txns=[b"baz.0"]))
+    sent = harness.send("commit", joint(harness))
+    harness.hold = False
+    harness.turn()
+    assert harness.answer(sent).error.decode() == errors.STAGED_GONE
+    assert not any(seen(harness).values())
+    assert [harness.publish(name.decode(), b"next") for name in NAMES] == [[""]] * 3
+
+
+def test_commits_with_channels_in_common_wait_for_each_other_without_end(harness):
+    """In whichever order they name the channels: none waits for the other in one of them, and the other for it in the next."""
+    names = [(b"foo", b"bar"), (b"bar", b"foo"), (b"baz", b"bar"), (b"foo", b"baz", b"bar"), (b"foo",)]
+    for version, named in enumerate(names):
+        stage_all(harness, version, named)
+    harness.hold = True
+    sent = [harness.send("commit", joint(harness, version, named)) for version, named in enumerate(names)]
+    harness.hold = False
+    harness.turn()
+    for _ in names:
+        harness.turn()
+    assert [harness.answer(one).error for one in sent] == [b""] * len(names)
+    assert harness.visible("bar") == [b"bar-%d-%d" % (version, part) for version in range(4) for part in (0, 1)]
+    assert harness.visible() == [b"foo-%d-%d" % (version, part) for version in (0, 1, 3, 4) for part in (0, 1)]
+
+
+def test_a_request_for_one_channel_is_answered_by_the_joint_commit(harness):
+    stage_all(harness)
+    harness.hold = True
+    all_of_them = harness.send("commit", joint(harness))
+    one = harness.send("commit", harness.commit_request((b"bar.0", 2), channel=b"bar"))
+    again = harness.send("commit", joint(harness, names=NAMES[::-1]))
+    harness.hold = False
+    harness.turn()
+    assert answered(harness.answer(all_of_them)) == [b"bar", b"baz"]
+    assert harness.answer(one) == ext.CommitResponse(first_sequence=1, last_sequence=2)
+    assert answered(harness.answer(again)) == [b"bar", b"foo"]
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("behind", range(4))
+def test_a_channel_that_is_deleted_amid_it_does_not_hold_the_others(harness, behind):
+    stage_all(harness)
+    harness.hold = True
+    sent = harness.send("commit", joint(harness))
+    for _ in range(behind):
+        if harness.uncommitted:
+            harness._commit_entry(*harness.uncommitted.pop(0))
+            harness.turn()
+    harness.broker.parts.channels.delete(harness.broker.parts.channels.by_name[b"baz"])
+    harness.hold = False
+    harness.turn()
+    harness.pass_time(3)
+    assert harness.answer(sent) is not None
+    assert seen(harness, NAMES[:2]) in (rows(names=NAMES[:2]), nothing(NAMES[:2]))
+    assert harness.transactions.under_way == harness.transactions.unfinished == {}
+    assert [harness.publish(name.decode(), b"next") for name in NAMES[:2]] == [[""]] * 2
+
+
+def test_below_its_level_one_channel_is_committed_and_the_answer_says_so(harness):
+    stage_all(harness)
+    harness.broker.context.meta.info.level = SCALE - 1
+    answer = harness.request("commit", joint(harness))
+    assert answer == ext.CommitResponse(first_sequence=1, last_sequence=2)
+    assert seen(harness) == rows() | {b"bar": [], b"baz": []}
+
+
+def test_what_names_too_much_or_wrongly_is_refused(harness):
+    stage_all(harness)
+    twice = joint(harness)
+    twice.more.add(channel=b"foo")
+    bad = joint(harness)
+    bad.more.add(channel=b"no channel\n")
+    many = joint(harness)
+    for number in range(limits.COMMIT_CHANNELS_MAX):
+        many.more.add(channel=b"c%d" % number)
+    said = [harness.request("commit", one).error.decode() for one in (twice, bad, many)]
+    assert said == [
+        errors.INVALID_TRANSACTION,
+        errors.INVALID_SUBJECT,
+        errors.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX),
+    ]
+    assert not any(seen(harness).values())
+
+
+@pytest.mark.parametrize("way", ["copied", "mixed"], indirect=True)
+@pytest.mark.usefixtures("way")
+def test_rows_that_are_lost_end_the_commit_and_what_is_whole_stays(harness):
+    """A damaged disk of a node alone: channels that have their rows keep them, with their version."""
+    stage_all(harness)
+    hidden = harness.indexes[1, STAGING_UID]
+    hidden.batches = [batch for batch in hidden.batches if b"baz-" not in batch[-1]]
+    harness.request("commit", joint(harness))
+    harness.pass_time(limits.COMMIT_READS_MAX + 2)
+    assert harness.transactions.under_way == harness.transactions.unfinished == {}
+    assert seen(harness) == rows() | {b"baz": []}
+    assert harness.request("commit", joint(harness)).error.decode() == errors.STAGED_GONE
+    assert {uid for uid, _ in harness.transactions.committed} == {harness.uid("foo"), harness.uid("bar")}
+    assert [harness.publish(name.decode(), b"next") for name in NAMES] == [[""]] * 3
