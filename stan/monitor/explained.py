@@ -20,6 +20,9 @@ CAUSES: Final = {
 }
 """By the causes' names in answers, how a delivery goes on."""
 OTHERS: Final = {
+    "staged": "staged by application {app}, version {version}, as message {sequence} of the group's hidden channel "
+    "(entry {index})",
+    "committed": "committed: visible in the channel from then on (entry {index})",
     "maybe delivered": "a new leader began: the one before may have sent it, and no entry tells whether it has",
     "acked": "acked",
     "rejected": "rejected by its client: settled, and not sent any more",
@@ -50,7 +53,13 @@ GOES_ON: Final = (
 def sentence_of(step: pb.ExplainStep) -> str:
     """One step in words, without its time."""
     if step.what != "delivered":
-        return OTHERS.get(step.what, step.what).format(subscription=step.subscription_id, sequence=f"{step.sequence:,}")
+        return OTHERS.get(step.what, step.what).format(
+            subscription=step.subscription_id,
+            sequence=f"{step.sequence:,}",
+            app=step.app.decode("utf-8", "replace"),
+            version=step.app_version,
+            index=f"{step.index:,}",
+        )
     client = step.client_id.decode("utf-8", "surrogateescape")
     told = f"sent to {client} (subscription {step.subscription_id}) {CAUSES.get(step.cause, step.cause)}"
     return f"{told}; redelivery {step.count}" if step.count else told

@@ -7,7 +7,7 @@ cause that an earlier entry tells. Which entries there are, and where they are r
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from stan.core.base.causes import Cause
 from stan.core.base.runs import pairs
@@ -24,12 +24,27 @@ WORDS: Final = {cause: cause.name.lower().replace("_", " ") for cause in Cause}
 """The causes in words, as answers tell them."""
 
 
+class StagedMessage(NamedTuple):
+    """Of a message that came by a commit which refers to it."""
+
+    hidden: int  # the message of the group's hidden channel that holds it
+    committed_at: int  # Unix ns
+
+
 class Account:
     """Takes the changes of a group one by one, and collects the steps that concern one message of one cursor."""
 
-    def __init__(self, cursor: Cursor, sequence: int, place: admin.ExplainPlace | None = None) -> None:
-        """*place*: where an account of the same message has ended that this one goes on with."""
+    def __init__(
+        self,
+        cursor: Cursor,
+        sequence: int,
+        place: admin.ExplainPlace | None = None,
+        staged: StagedMessage | None = None,
+    ) -> None:
+        """*place*: where an account of the same message has ended that this one goes on with; *staged*: where the message was
+        staged, if a commit refers to it there."""
         self.cursor = cursor
+        self.staged = staged
         self.sequence = sequence
         self.place = admin.ExplainPlace() if place is None else place
         self.steps: list[admin.ExplainStep] = []
@@ -118,6 +133,18 @@ class Account:
     def _was(self, what: str) -> bool:
         """True if that was the newest step."""
         return bool(self.steps) and self.steps[-1].what == what
+
+    # --- transactions ---------------------------------------------------------------------------------------------------
+
+    def _staged(self, change: pb.StagedPart, _index: int) -> None:
+        if self.staged is not None and change.sequence == self.staged.hidden:
+            told = {"app": change.app, "app_version": change.version}
+            self._note("staged", sequence=change.sequence, at=change.at, **told)
+
+    def _commit_step(self, change: pb.CommitStep, _index: int) -> None:
+        rows = range(change.first_sequence, change.first_sequence + change.count)
+        if self.staged is not None and change.uid == self.cursor.uid and self.sequence in rows:
+            self._note("committed", at=self.staged.committed_at)
 
     # --- other changes --------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from functools import partial
 
 from stan import limits
 from stan.core.admin.cursor_admin import which
-from stan.core.admin.message_account import Account, state_of
+from stan.core.admin.message_account import Account, StagedMessage, state_of
 from stan.core.broker.broker import Broker
 from stan.core.context import text
 from stan.core.requests.request import AcceptedRequest
@@ -116,7 +116,8 @@ class Reading:
         if going_on:
             place.CopyFrom(getattr(request, "from"))
         self._first = not going_on
-        self._account = Account(cursor, request.sequence, place)
+        staged = StagedMessage(ref.staged, ref.timestamp) if ref is not None and ref.staged else None
+        self._account = Account(cursor, request.sequence, place, staged)
         override = cursor.override
         self._moved = RaftIndex(override.epoch) if override is not None else RaftIndex(0)
         timestamp = ref.timestamp if ref is not None else 0
@@ -126,6 +127,7 @@ class Reading:
         """Read, and account for what was read. Raises StaleRef if the message has moved: look it up again; Damage."""
         account, response, place = self._account, self.response, self._account.place
         if self._first:
+            # Of a message that a commit refers to, this is the entry that staged it.
             place.index = self._log.index_of(self._ref) if self._ref is not None else 1
             response.begins_late = place.index < self._log.first_index
         for _ in range(0, limits.EXPLAIN_ENTRIES_MAX, limits.EXPLAIN_ENTRIES_AT_ONCE):

@@ -833,7 +833,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., cursor_id: _Optional[int] = ..., timestamp: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[ExplainStep, _Mapping]]] = ..., more: bool = ..., next: _Optional[_Union[ExplainPlace, _Mapping]] = ..., begins_late: bool = ..., state: _Optional[str] = ...) -> None: ...
 
 class ExplainStep(_message.Message):
-    __slots__ = ("what", "at", "until", "cause", "client_id", "subscription_id", "count", "sequence", "node", "term", "index")
+    __slots__ = ("what", "at", "until", "cause", "client_id", "subscription_id", "count", "sequence", "node", "term", "index", "app", "app_version")
     WHAT_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
@@ -845,6 +845,8 @@ class ExplainStep(_message.Message):
     NODE_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
+    APP_FIELD_NUMBER: _ClassVar[int]
+    APP_VERSION_FIELD_NUMBER: _ClassVar[int]
     what: str
     at: int
     until: int
@@ -856,7 +858,9 @@ class ExplainStep(_message.Message):
     node: str
     term: int
     index: int
-    def __init__(self, what: _Optional[str] = ..., at: _Optional[int] = ..., until: _Optional[int] = ..., cause: _Optional[str] = ..., client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., count: _Optional[int] = ..., sequence: _Optional[int] = ..., node: _Optional[str] = ..., term: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+    app: bytes
+    app_version: int
+    def __init__(self, what: _Optional[str] = ..., at: _Optional[int] = ..., until: _Optional[int] = ..., cause: _Optional[str] = ..., client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., count: _Optional[int] = ..., sequence: _Optional[int] = ..., node: _Optional[str] = ..., term: _Optional[int] = ..., index: _Optional[int] = ..., app: _Optional[bytes] = ..., app_version: _Optional[int] = ...) -> None: ...
 
 class ExplainPlace(_message.Message):
     __slots__ = ("index", "holder", "owed", "epoch", "known_epoch", "settled", "expires")

@@ -8,10 +8,13 @@ from stan.core.admin.message_account import Account, state_of
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReportMoment
 from stan.core.leader.deliveries import Sending, recalled, recorded, withdrawn
+from stan.core.publishing.committing import Committing
 from stan.edge.serving.explaining import Reading
+from stan.log.files.filelog import FileLog
 from stan.log.types import Entry, FoundChanges
+from stan.monitor.explained import sentence_of
 from stan.patterns import ChannelLimits
-from stan.protocol.entries import Kind
+from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -19,6 +22,7 @@ from stan.types import SECOND
 from tests.kit import core_harness
 from tests.kit.core_harness import CoreHarness
 from tests.kit.cursor_admin import change
+from tests.unit.core.test_transactions import Transacting
 
 DUR = {"durable": "dur"}
 
@@ -381,3 +385,52 @@ def test_a_log_that_begins_later_says_so(harness):
     reading = Reading(Log(harness, first_index=5), the_cursor(harness), admin.ExplainRequest(sequence=1), None)
     reading.run()
     assert reading.response.begins_late
+
+
+@pytest.mark.parametrize("way", ["referred", "copied"])
+def test_a_message_that_was_committed_by_reference_is_told_from_its_staging_on(tmp_path, monkeypatch, way):
+    """Where its rows are is not its own entry: that is the one that has staged them, and a later one has committed them."""
+    if way == "copied":
+        monkeypatch.setattr(Committing, "_can_refer", lambda *_: False)
+    harness = Transacting()
+    harness.connect()
+    sub = harness.subscribe("foo", **DUR)
+    harness.publish("foo", b"before")
+    harness.pass_time(1)
+    begun = harness.wall
+    harness.stage(b"a", b"b", app=b"etl", version=3)
+    harness.pass_time(2)
+    harness.commit_rows((b"t", 1), app=b"etl", version=3)
+    harness.ack(sub.ack_inbox, 1, 2)
+
+    log, _ = FileLog.open(tmp_path, 1, bytes(16))
+    entries = [Entry(index, 7, kind, body) for index, kind, body in harness.logs[1]]
+    log.append(entries)
+    log.sync()
+    log.commit(entries[-1].index)
+    (ref,) = log.channel(harness.uid()).refs(2, 2, 1, 1)
+    reading = Reading(log, the_cursor(harness), admin.ExplainRequest(sequence=2), ref)
+    reading.run()
+    log.close()
+
+    what = [step.what for step in reading.response.steps]
+    staging, committing = [entry.index for entry in entries if STEPS.intersection(changes_of(entry))]
+    if way == "copied":
+        assert what == ["delivered", "acked"]
+        return
+    assert what == ["staged", "committed", "delivered", "acked"]
+    staged, committed, *_ = reading.response.steps
+    assert (staged.at, staged.index, staged.sequence) == (begun, staging, 1)
+    assert (staged.app, staged.app_version) == (b"etl", 3)
+    assert (committed.at, committed.index) == (reading.response.timestamp, committing)
+    assert committed.at > begun
+    assert "staged by application etl, version 3, as message 1" in sentence_of(staged)
+
+
+STEPS = {"staged", "commit_step"}
+
+
+def changes_of(entry):
+    """Names of the changes beside the messages of an entry."""
+    bodies = decode_records(entry.body)[2] if entry.kind == Kind.RECORDS else []
+    return {pb.GroupChange.FromString(body).WhichOneof("change") for body in bodies}
