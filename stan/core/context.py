@@ -14,7 +14,7 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.partition import ELSEWHERE, Partition
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.rate_limit import RateLimiter
-from stan.core.base.ready import Delivery, Fetch, Index, Indexes, LeaseAnswer, Proposal, Ready, ReportMoment
+from stan.core.base.ready import Delivery, Fetch, Index, Indexes, LeaseAnswer, Proposal, Ready, Replay, ReportMoment
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
 from stan.core.leader.leadership import Kept
@@ -133,12 +133,12 @@ class Outgoing:
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
     fetches: list[Fetch] = field(default_factory=list)  # of messages that are to be copied
     faults: list[tuple[GroupId, Exception]] = field(default_factory=list)  # since the last Ready
-    replays: list[tuple[GroupId, frozenset[bytes]]] = field(default_factory=list)  # channels that were taken over
+    replays: list[Replay] = field(default_factory=list)
     watched: set[ChannelUid] = field(default_factory=set)  # channels with a long poll that waits for new messages
     news: set[ChannelUid] = field(default_factory=set)  # watched channels that have new messages
 
     def tell(self, ready: Ready) -> None:
-        """Move what is not for clients into *ready*: channels that were taken over, and faults."""
+        """Move what is not for clients into *ready*: what is to be replayed, and faults."""
         ready.replays, self.replays = self.replays, []
         ready.faults, self.faults = self.faults, []
 

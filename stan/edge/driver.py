@@ -241,9 +241,9 @@ class Driver:
         """Read messages, and handle what was heard for channels that this node has taken over."""
         for fetch in ready.fetches:
             self._fetch(fetch)
-        for number, channels in ready.replays:
-            if self.broker.view.leads(number):
-                self.faults.within(number, self.gateway.replay, number, lambda: None, channels)
+        for one in ready.replays:
+            if self.broker.view.leads(one.group):
+                self.faults.within(one.group, self.gateway.replay_channels, one)
                 self.turns.wake()
 
     def _let_go(self, ready: Ready) -> None:

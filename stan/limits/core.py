@@ -45,10 +45,8 @@ PARTS_MAX = 256
 """Parts of one channel."""
 PARTED_MAX = 256
 """Channels that have parts."""
-PART_UNANSWERED_MAX = 4096
-"""Batches that wait for an answer while a part is being closed; further ones get none."""
-PART_FINGERPRINTS_BYTES_MAX = 128 * KiB
-"""What a part tells of its newest messages when the parts are doubled: a network may hold some of them back for a new part."""
+PART_FINGERPRINTS_BYTES_MAX = 768 * KiB
+"""What a part tells of its newest messages when the parts are doubled, so that new parts do not take them again."""
 KEY_PATH_BYTES_MAX = 256
 KEY_PATH_NAMES_MAX = 8
 """Of the path at which JSON data has the key of a message."""
@@ -67,9 +65,10 @@ MOVED_STATE_BYTES_MAX = 4 * MiB
 MOVE_HOLD_MAX = 3 * SECOND // 2
 """How long channels are held for a move; then it is cancelled."""
 MOVE_KNOWN_MIN = 8 * SECOND
-"""For as long the leader of a group must have known which publishes are stored before channels are moved from it."""
+"""For as long the leader of a group must have known which publishes are stored before channels are moved from it; when parts are
+doubled, each tells of as many seconds before it was closed."""
 MOVE_KNOWN_MARGIN = 4 * SECOND
-"""By which nodes may hear publishes later than the leader that has stored them."""
+"""By which nodes may hear publishes, or of changes of the metadata, later than the leader that has stored them."""
 MOVE_LOOK = SECOND // 20
 """Between two looks of a leader at the moves of its group."""
 MOVE_PATIENCE = 10 * SECOND

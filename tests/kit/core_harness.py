@@ -206,8 +206,8 @@ class CoreHarness:
                     and any(base <= last and base + count > first for first, last in fetch.runs)
                 ]
                 broker.step_fetched(fetch, found)
-            for number, channels in ready.replays:
-                self.take_over(number, channels)
+            for one in ready.replays:
+                self.replay_heard(one)
             if not self.hold:
                 self.commit()
             context = broker.context
@@ -216,8 +216,8 @@ class CoreHarness:
             if self.hold or not self.uncommitted:
                 break
 
-    def take_over(self, number, channels):
-        """Channels have come to a group: without a gateway nothing was heard for them."""
+    def replay_heard(self, one):
+        """Something heard is to be handled: without a gateway nothing was."""
 
     def commit(self):
         taken, self.uncommitted = self.uncommitted, []
@@ -489,8 +489,8 @@ class Node(CoreHarness):
             self.gateway.scope.roles_changed()
         self.turn()
 
-    def take_over(self, number, channels):
-        self.gateway.replay(number, channels=channels)
+    def replay_heard(self, one):
+        self.gateway.replay_channels(one)
 
     # --- entries ------------------------------------------------------------------------------------------------------
 

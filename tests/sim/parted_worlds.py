@@ -1,14 +1,16 @@
 """Worlds in which everybody publishes to a channel with parts, with keys and without, and reads the parts: all that is promised
 of a channel holds of each part, and each message is in the part of its key."""
 
+import re
 from functools import partial
+from random import Random
 from zlib import crc32
 
 from stan.core.context import nobody_waits
 from stan.protocol.channels import part_name
 from stan.protocol.parted import part_of
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import MILLISECOND
+from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.world import World
@@ -19,6 +21,14 @@ KEYS = 23
 CREATE_AGAIN = 100 * MILLISECOND
 TO_THE_PARTS = 0.2
 """How often a publisher says itself to which part a message belongs; nobody does both, as order between the two is not kept."""
+ANSWERED_WITHIN = 4 * SECOND
+"""While no node fails: a doubling takes a little more than one second."""
+REACH_OF_FAULTS = 8 * SECOND
+"""How long a fault may show: a doubling that it has delayed, a leader that knows what is stored for too short a time."""
+PEACEFUL = re.compile(r"(leads group \d+|hands group \d+ over)$")
+DEAF = "does not hear clients yet"
+LEARNS_LATE = 300 * MILLISECOND
+"""How much later than the others a node may learn that there are more parts."""
 TO_ANOTHER = 0.05
 """How often one follows that is published to a part to which it does not belong: it is refused."""
 
@@ -155,6 +165,7 @@ class Doubled(Parted):
                     self.history.publishes[value].channel = channel
                     self._check_part(number, sequence, value)
         self._check_keys()
+        self._check_answers()
 
     def _all_of(self, channel):
         """Sequence and value of each message of a channel that was ever stored."""
@@ -168,6 +179,28 @@ class Doubled(Parted):
         parts = next(then, self.parts)
         if part_of(self._key(value), parts) != number:
             self.complain(f"check_parts: {value} is in part {number} at {sequence}, of {parts} parts then")
+
+    def _check_answers(self):
+        """Where no node fails every publish is answered soon, also what comes in the moment in which a doubling ends."""
+        now = {client.conn_id for client in self.clients.values() if client.alive}
+        for publish in self.history.publishes.values():
+            asked, answered = publish.asked_at, publish.ok_at or publish.failed_at
+            if publish.writer not in now or 0 < answered <= asked + ANSWERED_WITHIN:
+                continue
+            if not self._was_faulty(asked, publish.value.partition("-")[0]):
+                self.complain(
+                    f"check_answers: {publish.value} to {publish.channel}, asked at {asked / SECOND:.4f}, has none"
+                )
+
+    def _was_faulty(self, asked, client_id):
+        """Whether something failed around a time; leaders may change without that."""
+        return any(
+            cause.until >= asked - (0 if cause.what.endswith(DEAF) else REACH_OF_FAULTS)
+            for cause in self.history.causes
+            if cause.at <= asked + ANSWERED_WITHIN
+            and cause.client in ("", client_id)
+            and not PEACEFUL.search(cause.what)
+        )
 
     def _check_keys(self):
         """Of each publisher the messages of a key, read part by part as the doublings have it, are in order."""
@@ -230,7 +263,29 @@ class NodeDoubled(Doubled, NodeParted):
 
 
 class ClusterDoubled(Doubled, ClusterParted):
-    """A cluster."""
+    """A cluster. In some runs no node fails, and of each change one learns later than the others."""
+
+    def __init__(self, seed, *, calm=None):
+        self.odd = Random(f"{seed} parts")
+        self.calm = self.odd.random() < 0.4 if calm is None else calm
+        super().__init__(seed, calm=self.calm)
+        if self.calm:
+            self.loop.after(SECOND, self._learns_late)
+
+    def _plan_faults(self, end):
+        if not self.calm:
+            super()._plan_faults(end)
+
+    def _learns_late(self):
+        """A node does not hear for a while what the leader of the metadata has written."""
+        leader, others = self.leader(0), []
+        if leader is not None:
+            others = [name for name in self.names if name != leader.name]
+        if others and not self.quiet:
+            pair = leader.name, self.odd.choice(others)
+            self.nats.deaf[pair] = None
+            self.loop.after(LEARNS_LATE, self.nats.deaf.pop, pair, None)
+        self.loop.after(LEARNS_LATE + self.odd.randint(0, 300) * MILLISECOND, self._learns_late)
 
     def _open_ends(self):
         return super()._open_ends() or ("" if self.is_doubled() else "the parts are not doubled")

@@ -185,8 +185,7 @@ class ChannelMoves:
     def _note_unknown(self, group: ChannelGroup, told: pb.Arrived) -> None:
         """Publishes of before the source's leader knew their fingerprints are never replayed."""
         now, taken_over = self.context.clock.now, group.replay_filter.taken_over
-        for name in [name for name, until in taken_over.items() if until < now - limits.REPLAY_AGE_MAX]:
-            del taken_over[name]
+        group.replay_filter.forget_old(now)
         unknown_until = now - told.known_for + limits.MOVE_KNOWN_MARGIN
         for info in filter(None, map(self.context.meta.by_uid.get, map(ChannelUid, told.uids))):
             taken_over[info.name] = Nanos(unknown_until)

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import chain
 
 from stan import limits
-from stan.core.base.ready import ReadResult
+from stan.core.base.ready import ReadResult, Replay
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
@@ -72,7 +72,7 @@ class MoveSource:
         if found := self._acked_otherwise(number, infos):
             context_change(context, move, done=False)
             return found
-        if self._known_for(number) < limits.MOVE_KNOWN_MIN:
+        if self._known_for(number, infos) < limits.MOVE_KNOWN_MIN:
             return TOO_YOUNG
         for info in infos:
             if reason := self._not_now(group.machine.half_done(info.uid), info):
@@ -164,7 +164,7 @@ class MoveSource:
                 group.dispatch.uncovered(info.uid)
         context.placement_changed()
         if infos:
-            context.outgoing.replays.append((number, frozenset(info.name for info in infos)))
+            context.outgoing.replays.append(Replay(number, frozenset(info.name for info in infos)))
         return infos
 
     # --- answers ------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ class MoveSource:
         context, uid = self.context, ChannelUid(question.uid)
         machine, index = context.groups[number].machine, context.written(number, uid)
         answer = pb.MoveAnswer(waits_for=waits_for, departed=machine.moves.at(uid, question.move, Stage.HELD))
-        answer.known_for = self._known_for(number)
+        answer.known_for = self._known_for(number, infos)
         answer.first_sequence = max(index.first_sequence, machine.channel(uid).first_sequence, 1)
         answer.last_sequence = index.last_sequence
         begin = max(question.next, answer.first_sequence)
@@ -194,11 +194,10 @@ class MoveSource:
             self._tell_fingerprints(number, question, infos, answer)
             self._say(number, reply, answer)
 
-    def _known_for(self, number: GroupId) -> int:
-        """For how long (ns) this node knows the fingerprints of all publishes that were stored in a group."""
-        context = self.context
-        kept_since = context.leading.heard_since - 2 * limits.FINGERPRINT_PATIENCE
-        return context.clock.now - max(context.groups[number].replay_filter.complete_since, kept_since)
+    def _known_for(self, number: GroupId, infos: Iterable[ChannelInfo]) -> int:
+        """For how long (ns) this node knows the fingerprints of all publishes that were stored in channels of a group."""
+        known = self.context.groups[number].replay_filter
+        return self.context.clock.now - known.known_since(info.name for info in infos)
 
     def _say(self, number: GroupId, reply: bytes, answer: pb.MoveAnswer) -> None:
         self.context.respond(reply, answer.SerializeToString(), (number,))

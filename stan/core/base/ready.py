@@ -76,6 +76,14 @@ class ReadResult(NamedTuple):
     kept: bool = False  # `records` are what the log keeps of a compressed batch
 
 
+class Replay(NamedTuple):
+    """What was heard for channels of a group that this node leads, and is to be handled once more or for the first time."""
+
+    group: GroupId
+    channels: frozenset[bytes]
+    publishes_since: Nanos | None = None  # nothing but publishes that came later; None: everything
+
+
 class Ready:
     """One turn's output. No dataclass: each turn makes one or two, in half the time."""
 
@@ -96,8 +104,8 @@ class Ready:
         """(level, text) for the log."""
         self.faults: list[tuple[GroupId, Exception]] = []
         """The program failed in these groups: they are frozen until a restart."""
-        self.replays: list[tuple[GroupId, frozenset[bytes]]] = []
-        """Channels that this node has taken over in a group that it leads: what it has heard for them is to be replayed."""
+        self.replays: list[Replay] = []
+        """Of channels that this node has taken over in a group that it leads, or that take messages again."""
         self.deadline: Nanos | None = None
         """Call again no later than this, even if nothing happens."""
 

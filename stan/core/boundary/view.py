@@ -152,10 +152,10 @@ class BrokerView:
         known = group.dispatch.cursors.ack_groups.items() if group is not None else ()
         return {number, *(other for other, count in known if count)}
 
-    def unknown_until(self, number: GroupId) -> Mapping[bytes, Nanos]:
-        """Channels that came to a group from other groups -> the time up to which their publishes are not replayed."""
+    def replay_bounds(self, number: GroupId) -> set[Nanos]:
+        """Times at which it changes which publishes that were heard are replayed for a group (see `Broker.to_replay`)."""
         group = self._context.groups.get(number)
-        return {} if group is None else group.replay_filter.taken_over
+        return set() if group is None else group.replay_filter.bounds()
 
     def when_placed(self, call: Callable[[], None]) -> None:
         """Call *call* whenever names of channels may belong to other groups than before."""

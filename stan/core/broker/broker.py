@@ -6,7 +6,7 @@ request leaves before its first message; a publisher's ack leaves after its mess
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -144,9 +144,13 @@ class Broker:
         self.parts.clients.refuse_followed(followed)
         heard = [step for step in steps if isinstance(step, Publishes)]
         left = iter(self.parts.publishing.split_replayed(group, heard, since, channels))
+        parted = self.context.meta.channels.parted.by_name
         for step in steps:
             if isinstance(step, Publishes):
-                self.parts.publishing.take_replayed(next(left))
+                parts = next(left)
+                if parted:
+                    parts = parts._replace(new=self.parts.doubling.routing.routed(parts.new))
+                self.parts.publishing.take_replayed(parts)
             elif isinstance(step, Acks):
                 found = self.context.acked(step.group, step.key)
                 if found is not None and not found[0].dispatch.is_outdated(found[1], context.clock.wall):
@@ -193,13 +197,15 @@ class Broker:
         """How far the log of a group has got with its channels that are compacted."""
         self.parts.timed.compacting.compacted(number, done)
 
-    def to_replay(self, batches: Iterable[Publishes]) -> Iterable[Publishes]:
-        """Publishes as they are to be replayed: for a channel with parts those for each part."""
-        return (
-            self.parts.doubling.routing.routed(batches, replayed=True)
-            if self.context.meta.channels.parted.by_name
-            else batches
-        )
+    def to_replay(self, group: GroupId, batches: Iterable[Publishes], at: Nanos) -> Iterator[Publishes]:
+        """What of the publishes that came at *at* is to be replayed for a group: for a channel with parts those for each part."""
+        held, parted = self.context.groups.get(group), self.context.meta.channels.parted.by_name
+        if held is None:
+            return
+        for batch in batches:
+            for one in self.parts.doubling.routing.divided(batch) if parted else (batch,):
+                if held.replay_filter.replays(batch.channel, one.channel, at):
+                    yield one
 
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""

@@ -51,7 +51,7 @@ class CommittedEntries:
             self.parts.channels.unregistered(applied.deleted.uid)
             self.parts.channel_changes.unregistered(applied.deleted)
             self.parts.long_poll.unregistered(applied.deleted)
-        self.parts.doubling.changed(applied.parted)
+        self.parts.doubling.changed(applied.parted, divided=bool(applied.created))
         if applied.created or applied.deleted is not None:
             self.parts.consumer_groups.channels_changed(applied)
         if applied.pins_changed or applied.pool_changed:

@@ -23,6 +23,7 @@ class GroupRoles:
         self.parts.moves.meta_reset()
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
             self.parts.channels.registered(info)
+        self.parts.doubling.reset()
         for led, _ in self.context.leading.led:
             self.parts.clients.lead_group(led)
         self.parts.channels.reconfigure()

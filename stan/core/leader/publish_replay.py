@@ -10,7 +10,7 @@ order. Pure.
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -57,10 +57,15 @@ class ReplayFilter:
     lagging: dict[Publisher, LaggingPublisher] = field(default_factory=dict)
     _applied: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
     _count: int = 0  # of entries that were ever in `_applied`
-    complete_since: int = 0  # Nanos: of what was applied before, fingerprints are not known
+    complete_since: int = 0  # Nanos: of what was applied up to then, fingerprints are not known
     taken_over: dict[bytes, Nanos] = field(default_factory=dict)
-    """Channels that came from other groups -> the time up to which nobody can tell which of their publishes are in the log, as
-    who led them did not know it any more: these are not replayed."""
+    """Channels that came from other groups, or have messages that would be another part's -> the time up to which nobody can tell
+    which of their publishes are in the log, as who led them did not know it any more: these are not replayed."""
+    named: dict[bytes, Nanos] = field(default_factory=dict)
+    """New parts of channels -> since when they are known here: what was published to them by name before was refused."""
+    divided: dict[bytes, Nanos] = field(default_factory=dict)
+    """Parts of channels -> when the parts were doubled: of the publishes that were stored before nobody can tell to which of two
+    parts they would belong now, and so in which of them the publisher's newest one should have been heard."""
 
     def apply(self, encoded: bytes | memoryview, now: Nanos, since: Nanos, *, old: bool) -> None:
         """Keep the fingerprints of an applied entry; they are evaluated when leadership begins.
@@ -72,7 +77,7 @@ class ReplayFilter:
         self._count += 1
         oldest = min(now, since - 2 * limits.FINGERPRINT_PATIENCE)
         while self._applied[0][0] < oldest:
-            self._applied.popleft()
+            self.complete_since = max(self.complete_since, self._applied.popleft()[0])
 
     def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         """Split each batch *heard* since *since*, in order of arrival; called when leadership begins. Afterwards `lagging` holds
@@ -102,33 +107,49 @@ class ReplayFilter:
             number += 1
         return told.SerializeToString(), number, number == self._count
 
-    def newest_of(self, channel: bytes, size_max: int) -> bytes:
-        """Fingerprints of the newest messages of a channel, encoded, as far back as they fit in *size_max* bytes."""
-        told, size = list[pb.BatchFingerprints](), 0
-        for _, encoded, _ in reversed(self._applied):
-            for mark in reversed(pb.Fingerprints.FromString(encoded).batches):
-                if mark.channel == channel:
-                    size += mark.ByteSize() + 8
-                    if size > size_max:
-                        return pb.Fingerprints(batches=reversed(told)).SerializeToString()
-                    told.append(mark)
-        return pb.Fingerprints(batches=reversed(told)).SerializeToString()
+    def known_since(self, channels: Iterable[bytes]) -> int:
+        """Fingerprints of all messages of some channels that were applied later are known (ns)."""
+        return max([self.complete_since, *(self.taken_over.get(channel, 0) for channel in channels)])
 
-    def adopt(self, encoded: bytes, channel: bytes, now: Nanos, since: Nanos, *, leads: bool) -> None:
+    def newest_of(self, channel: bytes, size_max: int, span: int) -> tuple[bytes, int]:
+        """Fingerprints of a channel's newest messages, encoded: of the last *span* ns before its newest one, as far as they fit
+        in *size_max* bytes. And the time (ns) when the newest of those that are left out were applied; 0: none is."""
+        lines, told, size, oldest = lines_of((channel,)), list[pb.BatchFingerprints](), 0, 0
+        for applied, encoded, _ in reversed(self._applied):
+            if channel not in encoded:
+                continue
+            marks = [mark for mark in pb.Fingerprints.FromString(encoded).batches if mark.channel in lines]
+            size += sum(mark.ByteSize() + 8 for mark in marks)
+            if marks and (size > size_max or applied < oldest):
+                return pb.Fingerprints(batches=reversed(told)).SerializeToString(), applied
+            if marks and not told:
+                oldest = applied - span
+            told += reversed(marks)
+        return pb.Fingerprints(batches=reversed(told)).SerializeToString(), 0
+
+    def adopt(self, encoded: bytes, channel: bytes, now: Nanos, since: Nanos) -> None:
         """Messages with these fingerprints are in another channel, and would be *channel*'s if they came now: they are known as
-        if they were in its log. *leads*: by the node that takes them, too."""
+        if they were in its log."""
         told = pb.Fingerprints.FromString(encoded)
         for mark in told.batches:
-            mark.channel = channel
-        if not told.batches:
-            return
-        self.apply(told.SerializeToString(), now, since, old=False)
-        if leads:
-            log = _Log()
-            for mark in told.batches:
-                log.add(mark, now)
-            known = log.behind(set(log.numbers.values()), now)
-            self.lagging |= {publisher: replace(one, until=now) for publisher, one in known.items()}
+            mark.channel = channel + LATER if mark.channel.endswith(LATER) else channel
+        if told.batches:
+            self.apply(told.SerializeToString(), now, since, old=False)
+
+    def forget_old(self, now: Nanos) -> None:
+        """Forget what is told of times of which nothing is replayed any more."""
+        oldest = now - limits.REPLAY_AGE_MAX - 2 * limits.FINGERPRINT_PATIENCE
+        for times in (self.taken_over, self.named, self.divided):
+            for name in [name for name, at in times.items() if at < oldest]:
+                del times[name]
+
+    def bounds(self) -> set[Nanos]:
+        """Times at which it changes what `replays` says."""
+        return {*self.taken_over.values(), *self.named.values()}
+
+    def replays(self, heard: bytes, channel: bytes, at: Nanos) -> bool:
+        """True if what was published to *heard* and came at *at* may be replayed for a channel, which is it or a part of it."""
+        return at > self.taken_over.get(channel, 0) and (heard != channel or at > self.named.get(channel, 0))
 
     def _begin(self, log: "_Log", heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         messages = _Messages()
@@ -150,7 +171,9 @@ class ReplayFilter:
                 lasts |= {senders[owner_of(batch, at)]: (number, at) for at, is_new in enumerate(new) if not is_new}
             looked_at.append(_LookedAt(number, batch, senders, new))
         late = {sender for sender in log.unheard(heard_ids) if log.at[sender] - limits.FINGERPRINT_PATIENCE > since}
-        self.lagging |= log.behind(late, now)
+        elsewhere, late = late & log.divided, late - log.divided
+        behind = Nanos(now + limits.FINGERPRINT_PATIENCE)
+        self.lagging |= log.behind(elsewhere, now, now) | log.behind(late, behind, now)
         return [_sort(one, late, lasts) for one in looked_at]
 
     def split(self, batch: Publishes, now: Nanos) -> SplitBatch:
@@ -175,10 +198,11 @@ class ReplayFilter:
 
     def _logged(self, lines: Collection[bytes] | None = None) -> "_Log":
         log = _Log()
+        divided = {line: at for channel, at in self.divided.items() for line in (channel, channel + LATER)}
         for applied, encoded, old in self._applied:
             for mark in pb.Fingerprints.FromString(encoded).batches:
                 if lines is None or mark.channel in lines:
-                    log.add(mark, Nanos(0) if old else applied)
+                    log.add(mark, Nanos(0) if old else applied, divided=applied <= divided.get(mark.channel, -1))
         log.known.add(log.messages.ids())
         return log
 
@@ -217,11 +241,13 @@ class _Log:
         self.messages = _Messages()
         self.known = IdSet()
         self.at: dict[int, Nanos] = {}  # number of a publisher -> when its newest message was applied
+        self.divided: set[int] = set()  # publishers whose newest message may have been another part's
         self._marks: list[tuple[list[int], pb.BatchFingerprints]] = []  # with the numbers of their publishers
         self._senders: dict[tuple[bytes, ...], list[int]] = {}  # the same few publishers come again and again
 
-    def add(self, mark: pb.BatchFingerprints, at: Nanos) -> None:
-        """Add the fingerprints of messages that are newer than all added before, applied at *at*."""
+    def add(self, mark: pb.BatchFingerprints, at: Nanos, *, divided: bool) -> None:
+        """Add the fingerprints of messages that are newer than all added before, applied at *at*. *divided*: before the parts
+        were doubled."""
         names = (mark.channel, mark.user, *mark.publishers)
         senders = self._senders.get(names)
         if senders is None:
@@ -229,6 +255,10 @@ class _Log:
             senders = self._senders[names] = [self.numbers[mark.channel, mark.user, *pair] for pair in pairs]
         self.messages.add(senders, mark.owners, mark.keys)
         self.at |= dict.fromkeys(senders, at)
+        if divided:
+            self.divided.update(senders)
+        elif self.divided:
+            self.divided.difference_update(senders)
         self._marks.append((senders, mark))
 
     def _newest(self) -> dict[int, bytes]:
@@ -247,8 +277,8 @@ class _Log:
         missing = heard.missing(_ids(array("Q", newest), b"".join(newest.values())))
         return {sender for sender, is_missing in zip(newest, missing, strict=True) if is_missing}
 
-    def behind(self, late: set[int], now: Nanos) -> dict[Publisher, LaggingPublisher]:
-        """Make the LaggingPublishers with the numbers *late*."""
+    def behind(self, late: set[int], until: Nanos, now: Nanos) -> dict[Publisher, LaggingPublisher]:
+        """Make the LaggingPublishers with the numbers *late*; *until* then what is not in the log is dropped."""
         if not late:
             return {}
         keys: dict[int, set[bytes]] = {sender: set() for sender in late}
@@ -258,7 +288,7 @@ class _Log:
                     if sender in late:
                         keys[sender].add(mark.keys[KEY_BYTES * at : KEY_BYTES * (at + 1)])
         newest = self._newest()
-        until, forgotten = Nanos(now + limits.FINGERPRINT_PATIENCE), Nanos(now + limits.FINGERPRINT_MEMORY)
+        forgotten = Nanos(now + limits.FINGERPRINT_MEMORY)
         return {
             publisher: LaggingPublisher(Logged(keys[sender], newest[sender]), until, forgotten)
             for publisher, sender in self.numbers.items()

@@ -21,7 +21,7 @@ from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.dedup import Name, ProducerDedup, both
-from stan.errors import BUSY, INVALID_BATCH, INVALID_FRAME, TOO_MANY_IDS, VERSION_PAST
+from stan.errors import BUSY, INVALID_BATCH, INVALID_FRAME, PARTS_DOUBLING, TOO_MANY_IDS, VERSION_PAST
 from stan.protocol.channels import publication
 from stan.protocol.compression import rows_of
 from stan.protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
@@ -118,7 +118,7 @@ class Batching:
 
     def _found(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
         if channel is not None and (error := rows_refusal(self.context, channel, batch.rows)):
-            self._opened(batch, None, error, error == channel.unsealed.halted)
+            self._opened(batch, None, error, error == PARTS_DOUBLING)
         elif channel is None:
             self._opened(batch, None, error, can_open_later(error))
         else:

@@ -49,8 +49,7 @@ class Unsealed:
     priority: list[RowBatch] = field(default_factory=list)  # to be sealed first, also while the channel is reserved
     others: list[Publishes | RowBatch] = field(default_factory=list)
     closed: bool = False  # nothing more is taken: the channel goes to another group, and this view of it is forgotten
-    halted: str = ""  # why nothing is taken: the channel is a part of one whose parts are being doubled
-    unanswered: list[bytes] = field(default_factory=list)  # prepared PubAcks of what came before that is in the log
+    halted: bool = False  # nothing is taken for now: the channel is a part of one whose parts are being doubled
 
     @property
     def count(self) -> int:

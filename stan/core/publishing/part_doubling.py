@@ -1,37 +1,53 @@
 """The parts of a channel are doubled: what the leader of each part does, until the metadata have twice as many.
 
     the metadata say so ─► nothing new is taken ─► what was taken is committed ─► `close_part` in the part's own log
-        ─► a pause, in which all nodes hear what is in that log ─► the metadata are told the newest sequence
-    all parts have told ─► the new parts are there, and everybody divides by twice as many
+        ─► a pause, in which all nodes hear what is in that log ─► the metadata are told its newest sequence and fingerprints
+    all parts have told ─► the new parts are there, and everybody divides by twice as many ─► what came meanwhile is taken
 
 Promises: a message is in one part; none that was taken before is taken again by a new part, and none is stored in a part behind
-its mark before all nodes may divide by the new number. What is published meanwhile is refused once the mark is in the log, as no
-next leader takes it then; and is without an answer in the moment in which others may take it already. While a transaction or
-delayed messages wait for a part, the doubling is given up. Whoever leads next goes on.
+its mark before all nodes may divide by the new number. In a cluster what is published meanwhile waits: whoever leads its part
+afterwards has heard it, and takes what no fingerprint tells of, whenever he learns that the parts are there. A node alone refuses
+it. While a transaction or delayed messages wait for a part, the doubling is given up. Whoever leads next goes on.
 """
 
+from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from stan import limits
+from stan.core.base.ready import Replay
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.publishing.publishing import Publishing
+from stan.core.state.meta import ChannelInfo
 from stan.core.state.part_closings import PartClosings
 from stan.core.state.parted import Parted
-from stan.errors import (
-    MOVE_WAITS_DELAYED,
-    MOVE_WAITS_STAGED,
-    PARTS_CLOSING,
-    PARTS_DOUBLING,
-    PARTS_DOUBLING_SOON,
-    go_quote,
-)
+from stan.errors import MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED, go_quote
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import MILLISECOND, GroupId, Nanos
+from stan.types import MILLISECOND, GroupId, KiB, Nanos
 
+ROOM = 4 * KiB
+"""Bytes of what a closed part tells besides fingerprints, and of the protocol around it."""
 LOOK_INTERVAL = 20 * MILLISECOND
 """How often is looked if what was taken is committed."""
+
+
+class _Told(NamedTuple):
+    """What a closed part has told."""
+
+    fingerprints: bytes
+    known_since: Nanos  # of what came later, they are of all that is in its log
+
+
+@dataclass(slots=True)
+class _Doubling:
+    """One doubling, as this node has seen it."""
+
+    number: int
+    since: Nanos  # when it began here, or earlier: nobody has left anything unanswered before
+    told: dict[int, _Told] = field(default_factory=dict)  # by part
 
 
 class PartDoubling:
@@ -42,14 +58,14 @@ class PartDoubling:
         self.channels = channels
         self.publishing = publishing
         self.routing = PartRouting(context)
-        self._told: dict[bytes, tuple[int, dict[int, bytes]]] = {}  # channel -> doubling, fingerprints of closed parts
+        self._under_way: dict[bytes, _Doubling] = {}  # by channel
 
     def told(self, change: pb.PartClosed) -> None:
         """A part has told that it is closed, perhaps not for the first time."""
-        if self.context.clustered:
-            doubling, known = self._told.get(change.name, (0, {}))
-            known = known if doubling == change.doubling else {}
-            self._told[change.name] = change.doubling, {change.part: change.fingerprints} | known
+        seen = self._under_way.get(change.name)
+        if seen is not None and seen.number == change.doubling and change.part not in seen.told:
+            since = self.context.clock.now - change.known_for + limits.MOVE_KNOWN_MARGIN
+            seen.told[change.part] = _Told(change.fingerprints, Nanos(since))
 
     def before(self, name: bytes) -> None:
         """The metadata tell something new of a channel with parts, before new parts are led; b"": of none."""
@@ -57,17 +73,35 @@ class PartDoubling:
             self.context.placement_changed()
             self.channels.parted_changed(name)
 
-    def changed(self, name: bytes) -> None:
-        """The metadata tell something new of a channel with parts: it is made, or a doubling has begun, or has ended."""
+    def changed(self, name: bytes, *, divided: bool) -> None:
+        """The metadata tell something new of a channel with parts: it is made, or a doubling has begun, or has ended. *divided*:
+        there are more parts than before."""
         whole = self.context.meta.channels.parted.by_name.get(name)
         if whole is None:
             return
-        self.publishing.forget_held(whole.names())  # divided by what this copy of the metadata knew before
-        if not (whole.row.doubling or whole.row.settled):
-            return
-        if not whole.row.doubling:
-            self._forget_heard(whole)
-        for part in whole.names():
+        row, seen = whole.row, self._under_way.get(name)
+        if divided:
+            self.publishing.forget_held(whole.names())  # divided by what this copy of the metadata knew before
+        if row.doubling and (seen is None or seen.number != row.doubling):
+            since = Nanos(self.context.clock.now - limits.MOVE_KNOWN_MARGIN)
+            self._under_way[name] = _Doubling(row.doubling, since)
+        elif divided and row.splits:
+            self._divide(whole, row.splits[-1].parts, seen)
+        if not row.doubling and seen is not None:
+            seen.told.clear()
+        self._look_at_all(whole)
+
+    def reset(self) -> None:
+        """The metadata were loaded again: there may be more parts than before, of which nothing is known that came meanwhile."""
+        self._under_way.clear()
+        for whole in self.context.meta.channels.parted.by_name.values():
+            if whole.row.splits:
+                self._divide(whole, whole.row.splits[0].parts, None)
+            self._look_at_all(whole)
+
+    def _look_at_all(self, whole: Parted) -> None:
+        """Do what is next for the parts that this node leads, if there is something."""
+        for part in whole.names() if whole.row.doubling or whole.row.settled else ():
             channel = self.channels.by_name.get(part)
             if channel is not None and (whole.row.doubling or channel.unsealed.halted):
                 self._look(channel)
@@ -80,20 +114,37 @@ class PartDoubling:
             if channel is not None and channel.info.group == number and (whole.row.doubling or self._closed(channel)):
                 self._look(channel)
 
-    def _forget_heard(self, whole: Parted) -> None:
-        """What was heard before is in the log of the part to which it belonged then, or was refused: it is not replayed."""
-        now, since = self.context.clock.now, self.context.leading.heard_since
-        doubling, told = self._told.pop(whole.name, (0, {}))
-        before = whole.row.splits[-1].parts if whole.row.splits else whole.parts
-        for number, name in enumerate(whole.names()):
-            info = self.context.meta.channels.get(name)
-            group = self.context.groups.get(info.group) if info is not None else None
-            if group is None:
+    def _divide(self, whole: Parted, before: int, seen: _Doubling | None) -> None:
+        """There are more parts than *before*: new ones know what is in the log of the part to which it belonged then, as far as
+        that has told it, and take what came meanwhile."""
+        context, now = self.context, self.context.clock.now
+        for number, name in enumerate(whole.names()) if context.clustered else ():
+            info = context.meta.channels.get(name)
+            group = context.groups.get(info.group) if info is not None else None
+            if info is None or group is None:
                 continue
-            group.replay_filter.taken_over[name] = now
-            if doubling == whole.row.settled and number >= before:
-                told_by = told.get(number - before, b"")
-                group.replay_filter.adopt(told_by, name, now, since, leads=group.leads)
+            known = group.replay_filter
+            known.forget_old(now)
+            known.divided[name] = now
+            if number < before:
+                continue
+            known.named[name] = now
+            told = seen.told.get(number - before) if seen is not None else None
+            known.taken_over[name] = now
+            if seen is not None and told is not None:
+                known.taken_over[name] = max(told.known_since, seen.since)
+                known.adopt(told.fingerprints, name, now, context.leading.heard_since)
+                if group.leads:
+                    self._take_heard(info, seen.since)
+
+    def _take_heard(self, info: ChannelInfo, since: Nanos) -> None:
+        """Take what came for a part since *since* that no log has."""
+        replays, names = self.context.outgoing.replays, frozenset((info.name,))
+        for at, one in enumerate(replays):
+            if (one.group, one.publishes_since) == (info.group, since):
+                replays[at] = one._replace(channels=one.channels | names)
+                return
+        replays.append(Replay(info.group, names, since))
 
     def _closed(self, channel: LiveChannel) -> int:
         """The newest doubling for which a part was closed."""
@@ -106,11 +157,12 @@ class PartDoubling:
             return
         whole, unsealed, closed = found[0], channel.unsealed, self._closed(channel)
         if not whole.row.doubling:
-            # A mark that is newer than what this copy of the metadata knows: it will know soon.
-            unsealed.halted = PARTS_DOUBLING_SOON if closed > whole.row.settled else ""
+            if closed > whole.row.settled:  # this copy of the metadata does not know yet
+                unsealed.halted = True
+            elif unsealed.halted:
+                self._open(channel)
         elif closed == whole.row.doubling:
-            if not unsealed.halted:  # an earlier leader has closed it, and may have told
-                unsealed.halted = PARTS_DOUBLING_SOON
+            unsealed.halted = True  # an earlier leader may have closed it
             patience = limits.FINGERPRINT_PATIENCE if self.context.clustered else 0
             self.context.timers.at(self.context.clock.now + patience, partial(self._tell, channel, closed))
         else:
@@ -119,12 +171,10 @@ class PartDoubling:
     def _close(self, channel: LiveChannel, whole: Parted) -> None:
         waits = self._waits_for(channel)
         if waits:
-            channel.unsealed.halted, channel.unsealed.unanswered = "", []
             self._give_up(whole, channel, waits)
             return
-        channel.unsealed.halted = PARTS_CLOSING
-        if channel.unsealed.count or channel.uncommitted_bytes or channel.reservation is not None:
-            self.context.timers.at(self.context.clock.now + LOOK_INTERVAL, partial(self._look, channel))
+        channel.unsealed.halted = True
+        if self._waits_for_log(channel):
             return
         change = pb.ClosePart(uid=channel.info.uid, doubling=whole.row.doubling)
         self.context.change_group(channel.info.group, partial(self._done, channel), close_part=change)
@@ -136,12 +186,26 @@ class PartDoubling:
             return MOVE_WAITS_STAGED
         return MOVE_WAITS_DELAYED if machine.delayed(channel.info.uid) else ""
 
+    def _open(self, channel: LiveChannel) -> None:
+        """A part takes messages again, first those that came meanwhile."""
+        if self._waits_for_log(channel):  # what is on its way would be taken for new
+            return
+        found = self.context.meta.channels.parted.by_part.get(channel.info.name)
+        seen = self._under_way.get(found[0].name) if found is not None else None
+        self.publishing.forget_held((channel.info.name,))
+        channel.unsealed.halted = False
+        self._take_heard(channel.info, seen.since if seen is not None else Nanos(0))
+
+    def _waits_for_log(self, channel: LiveChannel) -> bool:
+        """True if messages of a part are on their way into the log: then it is looked at again a little later."""
+        hidden = self.context.kept(channel.info.group, Deferrals).hidden
+        waits = channel.reservation is not None
+        waits |= any(one.unsealed.count or one.uncommitted_bytes for one in (channel, hidden))
+        if waits:
+            self.context.timers.at(self.context.clock.now + LOOK_INTERVAL, partial(self._look, channel))
+        return waits
+
     def _done(self, channel: LiveChannel, result: object, _error: str) -> None:
-        unsealed = channel.unsealed
-        if result is not None and unsealed.halted == PARTS_CLOSING:  # no next leader takes what came
-            unsealed.halted, waiting, unsealed.unanswered = PARTS_DOUBLING, unsealed.unanswered, []
-            for acks in waiting:
-                self.publishing.refuse_as_leader(channel.info.group, acks, PARTS_DOUBLING)
         again = 0 if result is not None else limits.FORWARD_INTERVAL
         self.context.timers.at(self.context.clock.now + again, partial(self._look, channel))
 
@@ -153,15 +217,16 @@ class PartDoubling:
         whole, number = found
         if whole.row.doubling != doubling:
             return
-        channel.unsealed.halted = PARTS_DOUBLING_SOON  # others may take from now on what this node refuses
-        last = channel.next_sequence - 1
-        known = self.context.group_of(channel.info).replay_filter
+        name, known = channel.info.name, self.context.group_of(channel.info).replay_filter
+        room = min(limits.PART_FINGERPRINTS_BYTES_MAX, self.context.nats.payload_bytes_max - ROOM)
+        fingerprints, left_out = known.newest_of(name, room, limits.MOVE_KNOWN_MIN)
         told = pb.PartClosed(
             name=whole.name,
             doubling=doubling,
             part=number,
-            last=last,
-            fingerprints=known.newest_of(channel.info.name, limits.PART_FINGERPRINTS_BYTES_MAX),
+            last=channel.next_sequence - 1,
+            fingerprints=fingerprints,
+            known_for=self.context.clock.now - max(left_out, known.known_since((name,))),
         )
         self.context.ask_meta(part_closed=told)
         again = self.context.clock.now + limits.FORWARD_INTERVAL

@@ -14,7 +14,7 @@ from stan.core.base.batch_split import owner_of, split
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.publishing.channels import LiveChannel
 from stan.core.state.parted import Parted
-from stan.errors import OTHER_PART, go_quote
+from stan.errors import OTHER_PART, PARTS_DOUBLING, go_quote
 from stan.protocol.channels import part_name
 from stan.protocol.frames import Publishes
 from stan.protocol.kernel import server as kernel
@@ -36,7 +36,7 @@ def rows_refusal(context: BrokerContext, channel: LiveChannel, rows: bytes) -> s
         return ""
     whole, number = found
     if channel.unsealed.halted:
-        return channel.unsealed.halted
+        return PARTS_DOUBLING
     if all(part in (NO_KEY, number) for part in _by_keys(whole, rows, *kernel.slots(rows))):
         return ""
     return OTHER_PART.format(go_quote(text(channel.info.name)), go_quote(text(whole.name)))
@@ -62,36 +62,43 @@ class PartRouting:
         self.context = context
         self._slots: Remembered[bytes, int] = Remembered()  # of client ids
 
-    def routed(self, batches: Iterable[Publishes], *, replayed: bool = False) -> list[Publishes]:
-        """What of *batches* is to be taken, by part. Called only where a channel has parts. *replayed*: what belongs elsewhere
-        now may be in the log, as the parts were doubled since: it is not answered."""
+    def routed(self, batches: Iterable[Publishes]) -> list[Publishes]:
+        """What of *batches* is to be taken, by part. Called only where a channel has parts."""
         found: list[Publishes] = []
         for batch in batches:
+            part = self.context.meta.channels.parted.by_part.get(batch.channel)
             try:
-                found += self._routed(batch, replayed=replayed)
+                found += self._divided(batch) if part is None else self._fitting(batch, *part)
             except Exception as error:  # noqa: BLE001 - the border of the metadata, which say what has parts
                 self.context.fail(META_GROUP, error)
         return found
 
-    def _routed(self, batch: Publishes, *, replayed: bool) -> list[Publishes]:
-        parted = self.context.meta.channels.parted
-        whole = parted.by_name.get(batch.channel)
-        if whole is not None:
-            numbers = self.parts_of(whole, batch)
-            first = numbers[0]
-            if numbers.count(first) == batch.count:
-                return [replace(batch, channel=part_name(whole.name, first))]
-            divided = kernel.divide(batch, numbers)
-            return [replace(divided[number], channel=part_name(whole.name, number)) for number in sorted(divided)]
-        part = parted.by_part.get(batch.channel)
-        return [batch] if part is None else self._fitting(batch, *part, replayed=replayed)
+    def divided(self, batch: Publishes) -> list[Publishes]:
+        """One batch by part, whatever was said of its messages before. What was published to a part itself may not belong there
+        any more."""
+        try:
+            return self._divided(batch)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.context.fail(META_GROUP, error)
+            return []
 
-    def _fitting(self, batch: Publishes, whole: Parted, number: int, *, replayed: bool) -> list[Publishes]:
+    def _divided(self, batch: Publishes) -> list[Publishes]:
+        whole = self.context.meta.channels.parted.by_name.get(batch.channel)
+        if whole is None:
+            return [batch]
+        numbers = self.parts_of(whole, batch)
+        first = numbers[0]
+        if numbers.count(first) == batch.count:
+            return [replace(batch, channel=part_name(whole.name, first))]
+        divided = kernel.divide(batch, numbers)
+        return [replace(divided[number], channel=part_name(whole.name, number)) for number in sorted(divided)]
+
+    def _fitting(self, batch: Publishes, whole: Parted, number: int) -> list[Publishes]:
         """What of a batch for a part belongs there; the rest is refused."""
         numbers = self.parts_of(whole, batch)
         fitting, acks = split(batch, [one == number for one in numbers])
         group = self.context.group_number(batch.channel)
-        if acks and not replayed and self.context.leads(group):
+        if acks and self.context.leads(group):
             error = OTHER_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
             self.context.refuse_as_leader(group, kernel.refuse(acks, error.encode()))
         return [] if fitting is None else [fitting]

@@ -277,7 +277,7 @@ class Publishing:
         """Take publishes that are due later: they wait in the group's hidden channel."""
         context, info = self.context, channel.info
         if channel.unsealed.halted:
-            self._refuse_halted(channel, batch.acks)
+            self._wait_for_parts(batch.acks)
             return
         if context.meta.level < level.DELIVERY:
             self._refuse(batch.acks, errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level), batch.channel)
@@ -354,8 +354,8 @@ class Publishing:
         return True
 
     def _deferred(self, batch: Publishes, stored: StoreResult) -> None:
-        if stored.error in (errors.PARTS_CLOSING, errors.PARTS_DOUBLING_SOON):
-            self._refuse_for_now(batch.acks, stored.error)
+        if stored.error == errors.PARTS_DOUBLING:
+            self._wait_for_parts(batch.acks)
         elif stored.error:
             self._refuse(batch.acks, stored.error, batch.channel)
         else:
@@ -428,9 +428,10 @@ class Publishing:
         info, unsealed = channel.info, channel.unsealed
         if unsealed.closed or unsealed.halted:
             if isinstance(batch, RowBatch):
-                batch.on_done(StoreResult(error=unsealed.halted or errors.CHANNEL_MOVING, retry=True))
+                error = errors.PARTS_DOUBLING if unsealed.halted else errors.CHANNEL_MOVING
+                batch.on_done(StoreResult(error=error, retry=True))
             elif unsealed.halted:
-                self._refuse_halted(channel, batch.acks)
+                self._wait_for_parts(batch.acks)
             return True  # whoever takes the channel over has heard the publishes
         if isinstance(batch, RowBatch) and batch.priority:
             unsealed.priority.append(batch)
@@ -457,16 +458,11 @@ class Publishing:
         if acks:
             self.context.refuse_as_leader(number, kernel.refuse(acks, error.encode()))
 
-    def _refuse_halted(self, channel: LiveChannel, acks: bytes) -> None:
-        """Refuse publishes to a part of a channel whose parts are being doubled, as soon as no next leader can take them; those
-        that a new part may take already are without an answer."""
-        unsealed = channel.unsealed
-        if unsealed.halted == errors.PARTS_DOUBLING:
-            self.refuse_as_leader(channel.info.group, acks, unsealed.halted)
-        elif unsealed.halted == errors.PARTS_CLOSING and len(unsealed.unanswered) < limits.PART_UNANSWERED_MAX:
-            unsealed.unanswered.append(acks)
-        else:
-            self._refuse_for_now(acks, unsealed.halted)
+    def _wait_for_parts(self, acks: bytes) -> None:
+        """Publishes come while the parts of their channel are doubled: whoever leads their part afterwards has heard them. A node
+        alone has no replay buffer, and refuses them."""
+        if not self.context.clustered:
+            self.refuse_as_leader(META_GROUP, acks, errors.PARTS_DOUBLING)
 
     def _refuse_for_now(self, acks: bytes, error: str) -> None:
         """Refuse publishes for a reason that passes. In a cluster they stay unanswered: the next leader replays what it has
@@ -631,10 +627,12 @@ class Publishing:
         self._keep_waiting(lambda number, _batch: number != group)
 
     def forget_held(self, channels: Collection[bytes]) -> None:
-        """Publishes to these parts of a channel that wait for the metadata may belong to others now: they stay unanswered."""
+        """Publishes to these parts of a channel that wait for the metadata may belong to others now: they are as if they came
+        while the parts are doubled."""
         for group, batch in self.waiting_for_metadata:
             if batch.channel in channels:
                 self.blocked_bytes[group] -= len(batch.bodies)
+                self._wait_for_parts(batch.acks)
         self._keep_waiting(lambda _number, batch: batch.channel not in channels)
 
     def _keep_waiting(self, stays: Callable[[GroupId, Publishes], bool]) -> None:

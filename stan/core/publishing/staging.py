@@ -86,7 +86,7 @@ class Staging:
 
     def _found(self, accepted: AcceptedRequest, rows: bytes, channel: LiveChannel | None, error: str) -> None:
         if channel is not None and (error := rows_refusal(self.context, channel, rows)):
-            self._opened(accepted, rows, None, error, error == channel.unsealed.halted)
+            self._opened(accepted, rows, None, error, error == errors.PARTS_DOUBLING)
         elif channel is None:
             self._opened(accepted, rows, None, error, error in PASSING)
         else:

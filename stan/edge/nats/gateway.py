@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from stan import limits
 from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
-from stan.core.base.ready import Delivery, LeaseAnswer, Send
+from stan.core.base.ready import Delivery, LeaseAnswer, Replay, Send
 from stan.core.broker.broker import Broker
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
@@ -273,25 +273,35 @@ class Gateway:
         if self.replay_buffer is not None:
             self.replay_buffer.forget_group(group, self.broker.view.now)
 
-    def replay(
-        self,
-        group: GroupId,
-        between_steps: Callable[[], None] = lambda: None,
-        channels: frozenset[bytes] | None = None,
-    ) -> None:
+    def replay(self, group: GroupId, between_steps: Callable[[], None] = lambda: None) -> None:
         """This node begins to lead *group*: step the group's buffered frames again, as the previous leader may not have handled
-        them. *channels*: only theirs, as the group has taken them over.
+        them.
 
         *between_steps* is called for each joined chunk, because seconds of a busy cluster's traffic may have to be scanned."""
-        if self.replay_buffer is None:
-            return
+        if self.replay_buffer is not None:
+            self._replay(self.replay_buffer, group, between_steps)
+
+    def replay_channels(self, what: Replay) -> None:
+        """Step buffered frames of some channels of a group that this node leads: nobody has handled them there."""
+        if self.replay_buffer is not None:
+            self._replay(self.replay_buffer, what.group, lambda: None, what.channels, what.publishes_since)
+
+    def _replay(
+        self,
+        buffer: ReplayBuffer,
+        group: GroupId,
+        between_steps: Callable[[], None],
+        channels: frozenset[bytes] | None = None,
+        publishes_since: Nanos | None = None,
+    ) -> None:
         view = self.broker.view
         scope, keyed, led = self.scope, True, frozenset((*view.acked(group), group + ACK_GROUPS))
         take = GroupFilter(group, view.groups_of) if channels is None else ChosenChannels(channels)
         steps: list[Publishes | Acks | Verdicts | Frame] = []
-        forgotten, recent = self.replay_buffer.forgotten(group), Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
-        unknown = view.unknown_until(group)
-        for arrived_at, data in self.replay_buffer.joined(forgotten, recent, *set(unknown.values())):
+        everything = publishes_since is None
+        forgotten = max(buffer.forgotten(group), publishes_since or Nanos(0))
+        recent = Nanos(view.now - limits.REPLAY_REQUEST_AGE_MAX - 1)
+        for arrived_at, data in buffer.joined(forgotten, recent, *view.replay_bounds(group)):
             between_steps()
             at = 0
             while at < len(data):
@@ -299,22 +309,20 @@ class Gateway:
                 if not scan.consumed:
                     break
                 at += scan.consumed
-                steps += scan.acks  # acks are idempotent
-                if scan.verdicts:
+                if everything:
+                    steps += scan.acks  # acks are idempotent
+                if everything and scan.verdicts:
                     steps.append(Verdicts(scan.verdicts))
                 if arrived_at <= forgotten:
                     continue
-                steps += [
-                    one
-                    for one in self.broker.to_replay(scan.publishes)
-                    if arrived_at > unknown.get(one.channel, 0) and take[one.channel]
-                ]
-                if arrived_at > recent:
+                found = self.broker.to_replay(group, scan.publishes, arrived_at)
+                steps += [one for one in found if take[one.channel]]
+                if everything and arrived_at > recent:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                     if channels is not None:
                         heard = [frame for frame in heard if self.broker.is_about(frame, channels)]
                     steps += filter(None, map(self.admission.admitted, heard))
-        self.broker.replay(group, steps, self.replay_buffer.since(view.now, group), channels)
+        self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
 
     # --- out --------------------------------------------------------------------------------------------------------------
 

@@ -465,18 +465,20 @@ class DoubleParted(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., groups: _Optional[_Iterable[int]] = ..., channels_max: _Optional[int] = ...) -> None: ...
 
 class PartClosed(_message.Message):
-    __slots__ = ("name", "doubling", "part", "last", "fingerprints")
+    __slots__ = ("name", "doubling", "part", "last", "fingerprints", "known_for")
     NAME_FIELD_NUMBER: _ClassVar[int]
     DOUBLING_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINTS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FOR_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     doubling: int
     part: int
     last: int
     fingerprints: bytes
-    def __init__(self, name: _Optional[bytes] = ..., doubling: _Optional[int] = ..., part: _Optional[int] = ..., last: _Optional[int] = ..., fingerprints: _Optional[bytes] = ...) -> None: ...
+    known_for: int
+    def __init__(self, name: _Optional[bytes] = ..., doubling: _Optional[int] = ..., part: _Optional[int] = ..., last: _Optional[int] = ..., fingerprints: _Optional[bytes] = ..., known_for: _Optional[int] = ...) -> None: ...
 
 class DoublingEnded(_message.Message):
     __slots__ = ("name", "doubling")

@@ -25,6 +25,7 @@ from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as extension
 from stan.protocol.proto import wire_pb2 as wire
+from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame
 
 ADMIN = "_STAN.x.test-cluster.admin"
@@ -396,46 +397,178 @@ def test_rows_of_a_batch_belong_to_their_part(harness) -> None:
     assert not answer.retry
 
 
-def test_a_closed_part_refuses_and_is_silent_once_others_may_take_what_it_refuses(node) -> None:
-    """Group 1 has the parts 0 and 3. A leader that finds the mark of an earlier one does not know whether that has told."""
-    key = next(key for key in KEYS if part_of(key, 4) == 0)
-    node.feed_client(key.decode())
-    node.lead(1)
-    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
-    node.turn()
-    node.hears(keyed(key, b"1"))
-    assert node.pub_acks() == [errors.PARTS_DOUBLING]
-    assert "close_part" in node.entries(1)
-    node.pass_time(2)
-    told = [change.part_closed for change in asked_of_meta(node) if change.HasField("part_closed")]
-    assert {one.part for one in told} == {0, 3}
-    node.hears(keyed(key, b"2"))
-    assert node.pub_acks() == []
-    node.follow(1)
-    node.lead(1)
-    node.hears(keyed(key, b"3"))
-    assert node.pub_acks() == []
+def keys_of(old, new, count=1):
+    """Keys that are in part *old* of four, and in part *new* of eight."""
+    return [key for key in KEYS if (part_of(key, 4), part_of(key, 8)) == (old, new)][:count]
+
+
+def end_doubling(node, told=None):
+    """All parts are closed, as the metadata say now; *told*: what some of them have said."""
     doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
     for part in range(4):
-        node.feed_meta(part_closed=pb.PartClosed(name=b"orders", doubling=doubling, part=part, last=0))
+        one = (told or {}).get(part, pb.PartClosed(name=b"orders", part=part, last=0, known_for=3600 * SECOND))
+        one.doubling = doubling
+        node.feed_meta(part_closed=one)
     node.turn()
-    new = next(key for key in KEYS if part_of(key, 8) == 0)
-    node.feed_client(new.decode())
-    node.hears(keyed(new, b"4"), keyed(key, b"5"))
-    assert node.pub_acks() == [""] * (1 + (part_of(key, 8) in (0, 3, 4, 7)))
-    assert b"4" in node.stored("orders.~0")
 
 
-def test_what_a_closed_part_refuses_leaves_only_under_the_lease(node) -> None:
-    """A leader that stood still once refused what the new parts had taken meanwhile, when it went on and another one led."""
-    key = next(key for key in KEYS if part_of(key, 4) == 0)
+def begin_doubling(node, groups=(1, 2, 3, 1)):
+    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=groups))
+    node.turn()
+
+
+def test_what_comes_while_parts_are_doubled_is_taken_afterwards_and_each_once(node) -> None:
+    """Group 1 has the parts 0 and 3, and then 4 and 7, too."""
+    (stays,), (goes,) = keys_of(0, 0), keys_of(0, 4)
+    for key in (stays, goes):
+        node.feed_client(key.decode())
+    node.lead(1)
+    node.hears(keyed(stays, b"1"), keyed(goes, b"1"))
+    assert node.pub_acks() == ["", ""]
+    begin_doubling(node)
+    assert "close_part" in node.entries(1)
+    node.hears(keyed(stays, b"2"), keyed(goes, b"2"))
+    node.pass_time(2)
+    told = {one.part_closed.part: one.part_closed for one in asked_of_meta(node) if one.HasField("part_closed")}
+    assert told.keys() == {0, 3}
+    node.hears(keyed(stays, b"3"), keyed(goes, b"3"))
+    assert node.pub_acks() == [], "nobody has decided yet"
+    node.follow(1)
+    node.lead(1)
+    assert node.pub_acks() == ["", ""], "the first two, acknowledged again by the next leader"
+    end_doubling(node, told)
+    assert set(node.pub_acks()) == {""}
+    assert node.stored("orders.~0") == [b"1", b"1", b"2", b"3"]
+    assert node.stored("orders.~4") == [b"2", b"3"]
+    node.hears(keyed(stays, b"4"), keyed(goes, b"4"))
+    assert node.pub_acks() == ["", ""]
+    node.follow(1)
+    node.lead(1)
+    assert node.stored("orders.~4") == [b"2", b"3", b"4"], "nothing is taken again"
+    assert node.stored("orders.~0") == [b"1", b"1", b"2", b"3", b"4"]
+
+
+def test_who_learns_late_that_there_are_more_parts_takes_what_was_for_them_before(node) -> None:
+    """The leader of the old part divides by the new number already, and leaves to this node what this one leaves to it: once such
+    a publish never had an answer."""
+    (goes,) = keys_of(0, 4)
+    node.feed_client(goes.decode())
+    node.lead(2)
+    begin_doubling(node, (2, 2, 3, 1))
+    node.pass_time(1)
+    node.hears(keyed(goes, b"1"))
+    assert node.pub_acks() == []
+    end_doubling(node)
+    assert node.pub_acks() == [""]
+    assert node.stored("orders.~4", 2) == [b"1"]
+
+
+@pytest.mark.parametrize("hold", [False, True])
+def test_a_doubling_that_is_given_up_leaves_nothing_unanswered_and_takes_nothing_twice(node, hold) -> None:
+    """Also while what came before is on its way into the log."""
+    (key,) = keys_of(0, 4)
     node.feed_client(key.decode())
     node.lead(1)
-    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
-    node.turn()
+    node.hold = hold
     node.hears(keyed(key, b"1"))
-    assert node.pub_acks() == [errors.PARTS_DOUBLING]
-    assert [one.groups for one in node.leased if errors.PARTS_DOUBLING.encode() in one.data] == [(1,)]
+    begin_doubling(node)
+    node.hears(keyed(key, b"2"))
+    doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
+    node.feed_meta(doubling_ended=pb.DoublingEnded(name=b"orders", doubling=doubling))
+    node.turn()
+    node.hears(keyed(key, b"3"))
+    node.hold = False
+    node.pass_time(1)
+    assert set(node.pub_acks()) == {""}
+    assert node.stored("orders.~0") == [b"1", b"2", b"3"]
+
+
+def test_a_node_alone_refuses_what_comes_while_parts_are_doubled(harness) -> None:
+    create(harness)
+    harness.publish("orders", b"1", key_of=lambda _data: KEYS[0])
+    harness.hold = True
+    harness.asks(f"{ADMIN}.double_parts", admin.DoublePartsRequest(version=1, channel=b"orders", parts=4), "reply")
+    harness.turn()
+    harness.commit()
+    assert harness.publish("orders", b"2", key_of=lambda _data: KEYS[0]) == [errors.PARTS_DOUBLING]
+    harness.hold = False
+    harness.turn()
+    harness.pass_time(1)
+    assert harness.publish("orders", b"3", key_of=lambda _data: KEYS[0]) == [""]
+    stored = [data for number in range(8) for data in harness.stored(f"orders.~{number}")]
+    assert stored == [b"1", b"3"]
+
+
+def test_what_is_older_than_what_an_old_part_knows_is_not_taken_by_the_new_one(node) -> None:
+    """It may be in the old one's log."""
+    (goes,) = keys_of(0, 4)
+    node.feed_client(goes.decode())
+    node.lead(2)
+    node.hears(keyed(goes, b"1"))
+    node.pass_time(3)
+    node.hears(keyed(goes, b"2"))
+    begin_doubling(node, (2, 2, 3, 1))
+    node.pass_time(2)
+    end_doubling(node, {0: pb.PartClosed(name=b"orders", part=0, known_for=3 * SECOND + limits.MOVE_KNOWN_MARGIN)})
+    assert node.stored("orders.~4", 2) == [b"2"]
+    node.follow(2)
+    node.lead(2)
+    node.turn()
+    assert node.stored("orders.~4", 2) == [b"2"]
+
+
+def test_what_was_published_to_a_part_by_name_before_it_was_there_is_not_taken(node) -> None:
+    """It was refused: no channel may be called so."""
+    (goes,) = keys_of(0, 4)
+    node.feed_client(goes.decode())
+    node.lead(2)
+    begin_doubling(node, (2, 2, 3, 1))
+    node.hears(keyed(goes, b"1", "orders.~4"))
+    node.pass_time(1)
+    end_doubling(node)
+    assert node.stored("orders.~4", 2) == []
+    node.follow(2)
+    node.lead(2)
+    node.hears(keyed(goes, b"2", "orders.~4"))
+    assert node.stored("orders.~4", 2) == [b"2"]
+
+
+def test_what_was_published_to_an_old_part_by_name_is_refused_afterwards_if_it_belongs_to_the_new_one(node) -> None:
+    (stays,), (goes,) = keys_of(0, 0), keys_of(0, 4)
+    for key in (stays, goes):
+        node.feed_client(key.decode())
+    node.lead(1)
+    begin_doubling(node)
+    node.hears(keyed(stays, b"1", "orders.~0"), keyed(goes, b"2", "orders.~0"))
+    node.pass_time(1)
+    assert node.pub_acks() == []
+    node.leased.clear()
+    end_doubling(node)
+    wrong = errors.OTHER_PART.format('"orders.~0"', '"orders"')
+    assert sorted(node.pub_acks()) == ["", wrong]
+    assert [one.groups for one in node.leased if wrong.encode() in one.data] == [(1,)], "only who leads may say so"
+    assert node.stored("orders.~0") == [b"1"]
+
+
+def test_who_has_missed_a_doubling_takes_nothing_of_before_for_the_new_parts(node) -> None:
+    """Its metadata come as a whole, with parts of whose messages it has not been told."""
+    (goes,) = keys_of(0, 4)
+    node.feed_client(goes.decode())
+    node.hears(keyed(goes, b"1"))
+    snapshot, other = pb.Snapshot(), Node(config=MANY)
+    other.feed_client(goes.decode())
+    other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
+    begin_doubling(other, (2, 2, 3, 1))
+    end_doubling(other)
+    other.broker.snapshot(0, snapshot)
+    node.broker.reset(0)
+    node.broker.restore(0, snapshot, anew=True)
+    node.broker.roles.was_reset(0)
+    node.lead(2)
+    node.turn()
+    assert node.stored("orders.~4", 2) == []
+    node.hears(keyed(goes, b"2"))
+    assert node.stored("orders.~4", 2) == [b"2"]
 
 
 def asked_of_meta(node):
@@ -460,10 +593,7 @@ def test_what_is_in_the_old_part_is_not_taken_by_the_new_one_if_the_network_held
     other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
     other.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[2, 2, 3, 1]))
     other.lead(2)
-    for part in range(4):
-        one = told.get(part, pb.PartClosed(name=b"orders", part=part))
-        one.doubling = other.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
-        other.feed_meta(part_closed=one)
+    end_doubling(other, told)
     other.hears(keyed(key, b"1"), keyed(key, b"2"))
     assert other.pub_acks() == ["", ""], "the first is acknowledged again"
     assert other.stored("orders.~4", 2) == [b"2"]
@@ -489,34 +619,28 @@ def test_what_is_in_the_log_is_not_refused_when_it_is_replayed_behind_a_doubling
     node.hears(keyed(key, b"1", "orders.~0"))
     assert node.pub_acks() == [""]
     node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
-    doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
-    for part in range(4):
-        node.feed_meta(part_closed=pb.PartClosed(name=b"orders", doubling=doubling, part=part, last=1))
+    end_doubling(node)
     node.follow(1)
     node.lead(1)
     node.turn()
-    assert node.pub_acks() == []
+    assert set(node.pub_acks()) == {""}, "acknowledged again"
     node.hears(keyed(key, b"2", "orders.~0"))
     assert node.pub_acks() == [errors.OTHER_PART.format('"orders.~0"', '"orders"')]
 
 
-def test_what_waits_for_the_metadata_over_a_doubling_is_not_stored_where_it_belonged_before(node) -> None:
-    key = next(key for key in KEYS if part_of(key, 4) == 0 and part_of(key, 8) == 4)
+def test_what_waits_for_the_metadata_over_a_doubling_is_stored_where_it_belongs_now(node) -> None:
+    (goes,) = keys_of(0, 4)
     node.lead(1)
-    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1]))
-    node.turn()
-    node.hears(keyed(key, b"1"))  # of a client that this node does not know yet
-    doubling = node.broker.context.meta.channels.parted.by_name[b"orders"].row.doubling
-    for part in range(4):
-        node.feed_meta(part_closed=pb.PartClosed(name=b"orders", doubling=doubling, part=part, last=0))
-    node.feed_client(key.decode())
-    node.meta_says(node.broker.context.meta.applied)
-    node.turn()
-    assert node.pub_acks() == []
+    begin_doubling(node)
+    node.hears(keyed(goes, b"1"))  # of a client that this node does not know yet
+    end_doubling(node)
+    node.feed_client(goes.decode())
+    while node.meta_says(node.broker.context.meta.applied):
+        node.turn()
+    assert node.pub_acks() == [""]
     assert node.stored("orders.~0") == []
+    assert node.stored("orders.~4") == [b"1"]
     assert not node.broker.parts.publishing.waiting_publishers
-    node.hears(keyed(key, b"2"))
-    assert node.stored("orders.~4") == [b"2"]
 
 
 def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(node) -> None:
