@@ -203,6 +203,7 @@ async def test_its_pages_are_on_the_loopback_interface_also_after_a_restart(log,
             with urllib.request.urlopen(f"http://{host}:{port}/varz", timeout=5) as answer:
                 return json.load(answer)
 
+        await until(lambda: nats.pages is not None)  # it tells the port a moment after it takes clients
         assert (await asyncio.to_thread(varz))["server_name"] == "first"
         before = nats.pid
         os.kill(before, signal.SIGKILL)
