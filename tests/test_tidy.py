@@ -50,7 +50,7 @@ LAYERS: tuple[set[str], ...] = (
 ROOMS: dict[str, tuple[str, ...]] = {
     "stan.limits": ("nats", "log", "raft", "core", "cluster", "monitor"),
     "stan.protocol": (
-        *("proto", "channels", "frames", "secure", "features", "placement", "messages", "entries"),
+        *("proto", "channels", "frames", "secure", "features", "ack_levels", "placement", "messages", "entries"),
         "dead_letters",
         *(
             "retries",

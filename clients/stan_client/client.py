@@ -337,7 +337,7 @@ class Client(Connected):
         except TimeoutError:
             raise NotSentError from None
         told = Published(self._publisher.publish_unacked(channel, data, reply, context))
-        told.sequence, told.delayed_id = None, 0
+        told.sequence, told.delayed_id, told.ack_level = None, 0, 0
         return told
 
     async def _connected(self) -> None:

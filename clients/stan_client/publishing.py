@@ -298,13 +298,13 @@ class Publisher:
                 self._note_untaken()
                 continue
             try:
-                guid, error, sequence = decode_puback(frame.payload)
+                guid, error, sequence, level = decode_puback(frame.payload)
             except ValueError:
                 log.warning("%s", BadAckError())
                 continue
             publish = self._pending.pop(guid, None)
             if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
-                _tell(publish.on_ack, guid, sequence, ServerError(text_of(error)) if error else None)
+                _tell(publish.on_ack, guid, sequence, ServerError(text_of(error)) if error else None, level)
         self._room_waiters.wake()
 
     def _note_untaken(self) -> None:
@@ -354,9 +354,9 @@ class Publisher:
             self._timer, self._timer_at = None, math.inf
 
 
-def _tell(on_ack: OnAck, guid: bytes, sequence: int, error: StanClientError | None) -> None:
+def _tell(on_ack: OnAck, guid: bytes, sequence: int, error: StanClientError | None, level: int = 0) -> None:
     told = Published(guid, "utf-8")
-    told.sequence, told.delayed_id = sequence or None, 0
+    told.sequence, told.delayed_id, told.ack_level = sequence or None, 0, level
     try:
         on_ack(told, error)
     except Exception:

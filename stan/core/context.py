@@ -25,6 +25,7 @@ from stan.core.state.policies import Policies
 from stan.errors import go_quote
 from stan.level import DELIVERY
 from stan.policies import SYNCED
+from stan.protocol.ack_levels import AckLevel
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame, Publishes, Sender
@@ -106,6 +107,7 @@ class Totals:
     in_messages: int = 0
     in_bytes: int = 0
     unanswered_messages: int = 0  # whose publishers want no ack
+    acked: dict[GroupId, int] = field(default_factory=dict)  # messages stored here whose publishers want one
     late_messages: int = 0  # delayed ones that were given up
     expired_messages: int = 0  # those whose time to live was over
     tier_lost_messages: int = 0  # those that limits have removed before their tier had them
@@ -420,6 +422,14 @@ class BrokerContext:
         are no groups for the other."""
         wanted = self.policies.of(channel, b"").commit if self.policies.rules else SYNCED
         return wanted if self.hashed(channel, wanted, self.pool_open) else SYNCED
+
+    def ack_level(self, group: GroupId) -> AckLevel:
+        """What an ack of a publish to a channel of the group means."""
+        store = self.config.store
+        unsynced = store.kind == "memory" or store.sync != "always" or self.meta.commit_of(group) != SYNCED
+        if not unsynced:
+            return AckLevel.SYNCED
+        return AckLevel.REPLICATED if self.clustered else AckLevel.MEMORY
 
     def hashed(self, channel: bytes, commit: int, opened: int) -> GroupId:
         """The group of a channel by the hash of its name, among groups 1 to *opened* of that kind."""

@@ -141,6 +141,12 @@ def _totals(node: BrokerProcess) -> Iterator[Metric]:
     yield _counter(
         "unanswered_messages", "Messages whose publishers want no ack, of in_messages", state.unanswered_messages
     )
+    acked = CounterMetricFamily(
+        "stan_acked_messages", "Messages stored and acknowledged, by what the ack has meant", labels=("level",)
+    )
+    for level, count in state.acked_messages().items():
+        acked.add_metric((level.word,), count)
+    yield acked
     yield _counter("out_messages", "Messages sent to subscribers, redeliveries included", state.out_messages)
     yield _counter("out_bytes", "Their bytes", state.out_bytes)
     done = [group.log.compaction for group in node.driver.groups.values()]

@@ -103,7 +103,7 @@ class Publishes:
     user: bytes = b""
     """The user who published them, as NATS reports; b"" without users."""
     numbered: bool = False
-    """Some acks have room for the sequence of their message, which the kernel's `number` fills in."""
+    """Some acks have room for the sequence of their message and for what they mean, which the kernel's `number` fills in."""
     times: Times = NO_TIMES
     """What their publishers have told of when they come and go."""
 

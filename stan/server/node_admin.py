@@ -110,6 +110,8 @@ class NodeAdmin:
             store=config.store.kind,
             now=node.runtime.wall(),
             messages_in=state.in_messages,
+            acked=[pb.AckedMessages(level=level, messages=count) for level, count in state.acked_messages().items()],
+            unanswered=state.unanswered_messages,
             messages_out=state.out_messages,
             bytes_in=state.in_bytes,
             bytes_out=state.out_bytes,

@@ -1,6 +1,7 @@
 """Channels whose acks mean that a majority has the message in memory, in a real cluster: how they are made, what survives."""
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ import stan_client
 from stan_client import ServerError
 
 from stan.edge.storage.manifest import read_manifest, write_manifest
+from stan.protocol.ack_levels import AckLevel
 from stan.protocol.proto import admin_pb2 as pb
 from tests.integration.test_cli_pubsub import stan
 
@@ -35,9 +37,11 @@ async def grow(direct, groups):
 
 async def publish(cluster, channels, count):
     async with await stan_client.connect(cluster.cluster_id, "writer", servers=cluster.url) as client:
+        told = {}
         for number in range(count):
             for channel in channels:
-                await client.publish(channel, b"%d" % number)
+                told[channel] = (await client.publish(channel, b"%d" % number)).acked_as
+    return told
 
 
 async def read(direct, channel, last, count=None):
@@ -68,7 +72,13 @@ async def test_a_replicated_channel_is_made_by_policy_and_survives_kills_of_all_
     groups = cluster.groups
     await grow(direct, groups + 2)
     assert (await direct.admin.create_parts("fast.parted", 2)).changed == 2
-    await publish(cluster, ["fast.a", "fast.b", "safe", "fast.early", "fast.parted"], 20)
+    told = await publish(cluster, ["fast.a", "fast.b", "safe", "fast.early", "fast.parted"], 20)
+    fast, safe = ("fast.a", "fast.b", "fast.parted"), ("safe", "fast.early")
+    assert told == dict.fromkeys(fast, "replicated") | dict.fromkeys(safe, "synced")
+    counted = Counter()
+    for node in (await direct.admin.nodes()).answers:
+        counted.update({acked.level: acked.messages for acked in node.acked})
+    assert +counted == {AckLevel.SYNCED: 41, AckLevel.REPLICATED: 60}
     channels = {one.name: one for one in await direct.admin.channels()}
     assert {name: one.commit for name, one in channels.items()} == {
         b"fast.a": REPLICATED,

@@ -589,7 +589,7 @@ class Node(CoreHarness):
         return [pb.MetaChange.FromString(said.payload).WhichOneof("change") for said in asked if not said.reply]
 
 
-def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply="_INBOX.acks"):
+def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply="_INBOX.acks", **more):
     """The raw frame of one publish, as a node hears it."""
     message = wire.PubMsg(
         client_id=client_id.encode(),
@@ -597,6 +597,7 @@ def pub_frame(channel, guid, data=b"", client_id="me", conn_id="conn-me", reply=
         subject=channel.encode(),
         data=data,
         conn_id=conn_id.encode(),
+        **more,
     ).SerializeToString()
     line = b"MSG _STAN.pub.test-cluster.%b 1 %b%d" % (
         channel.encode(),

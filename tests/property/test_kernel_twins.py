@@ -463,14 +463,15 @@ def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, t
     assert found.times.dues == (Struct(f"<{len(sent)}q").pack(*(m.deliver_at for m in sent)) if later else b"")
     ttls = [m.ttl for m in sent]
     assert found.times.ttls == (Struct(f"<{len(sent)}q").pack(*ttls) if any(ttls) else b"")
-    room = [b"\x80\x01" + b"\x80" * 9 + b"\x00" if m.numbered else b"" for m in sent]
+    room = [b"\x80\x01" + b"\x80" * 9 + b"\x00\x88\x01\x00" if m.numbered else b"" for m in sent]
     expected_acks = [
         wire_pb2.PubAck(guid=m.guid).SerializeToString() + space for m, space in zip(sent, room, strict=True)
     ]
     assert found.acks == b"".join(b"PUB r %d\r\n%b\r\n" % (len(ack), ack) for ack in expected_acks)
-    numbered = told(server_py.number(found.acks, found.replied, base))
+    numbered = told(server_py.number(found.acks, found.replied, base, 2))
     assert [wire_pb2.PubAck.FromString(ack) for _, ack in numbered] == [
-        wire_pb2.PubAck(guid=m.guid, sequence=(base + n) * m.numbered) for n, m in enumerate(sent)
+        wire_pb2.PubAck(guid=m.guid, sequence=(base + n) * m.numbered, ack_level=2 * m.numbered)
+        for n, m in enumerate(sent)
     ]
     first = data.draw(st.integers(0, len(sent) - 1))
     last = data.draw(st.integers(first, len(sent) - 1))

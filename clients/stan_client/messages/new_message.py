@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from stan.limits import DELAY_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, TTL_MAX
+from stan.protocol.ack_levels import TOLD, AckLevel
 from stan.protocol.kernel.client import encode_more
 from stan.protocol.kernel.wire_py import varint
 from stan.types import SECOND
@@ -39,7 +40,7 @@ class NewMessage(NamedTuple):
 
 
 class Published(str):
-    """What publishing returns: the guid of the message, which also tells the message's `sequence`.
+    """What publishing returns: the guid of the message, which also tells the message's `sequence` and what its ack has meant.
 
     It is text, because for many years publish() has returned the guid alone: programs that print it, compare it or keep it as a
     key of a dict go on as before. `sequence` is the message's place in its channel, from 1 on; None if the message is not
@@ -47,10 +48,18 @@ class Published(str):
     that is delayed has no place yet; instead `delayed_id` tells by which number operators find and cancel it, 0 for all others.
     """
 
-    __slots__ = ("delayed_id", "sequence")
+    __slots__ = ("ack_level", "delayed_id", "sequence")
 
     sequence: int | None
     delayed_id: int
+    ack_level: int
+
+    @property
+    def acked_as(self) -> str:
+        """Where the message was when its ack was sent: `synced`, on the disks of a majority of the nodes that keep the channel,
+        or of a server alone; `replicated`, in the memory of a majority; `memory`, in that of a server alone. "": not told, as
+        `sequence` may be, or by a leader who has found the message in its log."""
+        return AckLevel(self.ack_level).word if self.ack_level in TOLD else ""
 
 
 def encode_context(headers: Headers | None, key: str | bytes) -> bytes:

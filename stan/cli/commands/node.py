@@ -16,6 +16,7 @@ from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
 from stan.labels import Labels, places_of
 from stan.level import OLDEST
+from stan.protocol.ack_levels import TOLD
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import NEVER, format_age, format_size, format_time
 
@@ -116,6 +117,14 @@ def _unknown(node: str, nodes: Nodes) -> CliError:
     return CliError(f"There is no node {node!r}.{near(node, names)} There are: {', '.join(names)}.")
 
 
+def acked_words(one: pb.NodeStatus) -> str:
+    """How many messages it has acknowledged as a leader, by what the ack has meant."""
+    words = {int(level): level.word for level in TOLD}
+    told = [f"{acked.messages:,} {words.get(acked.level, 'otherwise')}" for acked in one.acked if acked.messages]
+    told += [f"{one.unanswered:,} published without an ack"] if one.unanswered else []
+    return ", ".join(told) or "none"
+
+
 def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
     """All of one."""
     rows = [
@@ -129,6 +138,7 @@ def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
         ("memory", format_size(one.rss)),
         ("clients", f"{one.clients:,}"),
         ("channels", f"{one.channels:,}"),
+        ("acked", acked_words(one)),
         ("in", f"{one.messages_in:,} messages, {format_size(one.bytes_in)} since it started"),
         ("out", f"{one.messages_out:,} messages, {format_size(one.bytes_out)}"),
         ("monitoring", one.monitor or "off"),

@@ -19,6 +19,7 @@ from stan.core.publishing.publishing import Publishing
 from stan.core.state.compactions import Compactions
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
+from stan.protocol.ack_levels import TOLD, AckLevel
 from stan.protocol.channels import Subjects
 from stan.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
 
@@ -267,6 +268,13 @@ class BrokerView:
     def unanswered_messages(self) -> int:
         """Those of `in_messages` whose publishers want no ack."""
         return self._context.reports.totals.unanswered_messages
+
+    def acked_messages(self) -> dict[AckLevel, int]:
+        """Messages stored by this node as leader whose publishers want an ack, by what the ack has meant."""
+        found = dict.fromkeys(TOLD, 0)
+        for group, count in self._context.reports.totals.acked.items():
+            found[self._context.ack_level(group)] += count
+        return found
 
     @property
     def out_messages(self) -> int:

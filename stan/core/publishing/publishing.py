@@ -69,13 +69,14 @@ class Sealed:
     """One RECORDS entry on its way: the acks to send when it is committed, the sequences to take back when it is not. No
     dataclass: each publish that comes alone makes one."""
 
-    __slots__ = ("acks", "channels", "fingerprinted", "group", "parts", "rows", "size")
+    __slots__ = ("acked", "acks", "channels", "fingerprinted", "group", "parts", "rows", "size")
 
     def __init__(self, group: GroupId) -> None:
         self.group = group
         self.parts: list[bytes] = []
         self.size = 0
         self.acks: list[bytes] = []
+        self.acked = 0  # messages whose publishers want an ack
         self.channels: list[tuple[LiveChannel, int, int, int]] = []  # channel, base, count, bytes
         self.fingerprinted: list[Publishes] = []
         self.rows: list[tuple[RowBatch, int]] = []  # and their first sequence
@@ -359,7 +360,10 @@ class Publishing:
         elif stored.error:
             self._refuse(batch.acks, stored.error, batch.channel)
         else:
-            acks = kernel.number(batch.acks, batch.replied, stored.first) if batch.numbered else batch.acks
+            acks = batch.acks
+            if batch.numbered:
+                level = self.context.ack_level(self.context.group_number(batch.channel))
+                acks = kernel.number(acks, batch.replied, stored.first, level)
             self.context.outgoing.pub_acks.append(acks)
 
     def _open(self, batch: Publishes) -> None:
@@ -574,8 +578,11 @@ class Publishing:
                 if fingerprinted and batch.source is not None:
                     entry.fingerprinted.append(batch.source)
             else:
-                acks = batch.acks if not batch.numbered else kernel.number(batch.acks, batch.replied, base)
+                acks = batch.acks
+                if batch.numbered:
+                    acks = kernel.number(acks, batch.replied, base, context.ack_level(info.group))
                 entry.acks.append(acks)
+                entry.acked += batch.count - (batch.replied.count(0) if batch.replied else 0)
                 if fingerprinted:
                     entry.fingerprinted.append(batch)
             base += batch.count
@@ -655,6 +662,9 @@ class Publishing:
                 self.refuse_as_leader(entry.group, acks, error)
         else:
             self.context.outgoing.pub_acks += entry.acks
+            if entry.acked:
+                acked = self.context.reports.totals.acked
+                acked[entry.group] = acked.get(entry.group, 0) + entry.acked
         for rows, first in entry.rows:
             taken = StoreResult(first, first + rows.count - 1)
             rows.on_done(taken if result is not None else StoreResult(error=error, retry=True))

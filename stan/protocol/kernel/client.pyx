@@ -19,7 +19,7 @@ from stan import limits
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client_py import read_header
 
-KERNEL_VERSION = 3
+KERNEL_VERSION = 4
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -168,13 +168,14 @@ cdef bint _parse_message(Span payload, _Message* message) noexcept:
     return True
 
 
-cdef bint _parse_puback(Span payload, Span* texts, uint64_t* sequence) noexcept:
+cdef bint _parse_puback(Span payload, Span* texts, uint64_t* numbers) noexcept:
+    """*numbers*: two, for the sequence and the ack level."""
     cdef const uint8_t* at = payload.at
     cdef const uint8_t* end = at + payload.size
     cdef Field field
     texts[1].at = texts[2].at = end
     texts[1].size = texts[2].size = 0
-    sequence[0] = 0
+    numbers[0] = numbers[1] = 0
     while at < end:
         at = next_field(at, end, &field)
         if at == NULL:
@@ -183,10 +184,10 @@ cdef bint _parse_puback(Span payload, Span* texts, uint64_t* sequence) noexcept:
             if field.wire != 2:
                 return False
             texts[field.number] = field.text
-        elif field.number == 16:
+        elif field.number == 16 or field.number == 17:
             if field.wire != 0:
                 return False
-            sequence[0] = field.value
+            numbers[field.number - 16] = field.value
     return True
 
 
@@ -225,10 +226,10 @@ def decode_message(bytes payload not None):
 def decode_puback(bytes payload not None):
     """See client_py.decode_puback."""
     cdef Span[3] texts
-    cdef uint64_t sequence
-    if not _parse_puback(_span(payload), texts, &sequence):
+    cdef uint64_t[2] numbers
+    if not _parse_puback(_span(payload), texts, numbers):
         raise ValueError("not a PubAck")
-    return _text(texts[1]), _text(texts[2]), sequence
+    return _text(texts[1]), _text(texts[2]), numbers[0], numbers[1]
 
 
 # --- frames out --------------------------------------------------------------------------------------------------
@@ -376,7 +377,7 @@ def absorb(bytes data not None, Py_ssize_t start, int64_t ack_sid, dict ack_inbo
     cdef _Blob acks = _Blob()
     cdef _Message message
     cdef Span texts[3]
-    cdef uint64_t stored
+    cdef uint64_t[2] stored
     cdef Py_ssize_t good = 0, bad = 0
     cdef dict tallies = {}
     cdef list others = []
@@ -384,7 +385,7 @@ def absorb(bytes data not None, Py_ssize_t start, int64_t ack_sid, dict ack_inbo
     cdef _Tally tally = None
     while reader.next():
         sid = reader.frame.sid
-        if sid != 0 and sid == ack_sid and _parse_puback(reader.frame.payload, texts, &stored):
+        if sid != 0 and sid == ack_sid and _parse_puback(reader.frame.payload, texts, stored):
             if texts[2].size > 0:
                 bad += 1
             else:

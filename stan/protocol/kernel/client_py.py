@@ -11,7 +11,7 @@ from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.wire_py import HEADER_TAG, KEY_TAG, long_text, number, read_fields, read_frame, text, varint
 
-KERNEL_VERSION = 3
+KERNEL_VERSION = 4
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 Tally = tuple[int, int, int, int, bool]
@@ -24,7 +24,7 @@ Headers = tuple[tuple[bytes, bytes], ...]
 Message = tuple[int, bytes, bytes, bytes, int, bool, int, Headers, bytes, int]
 """Sequence, subject, reply, data, timestamp (Unix ns), redelivered, redelivery count, headers, key, expiry (Unix ns; 0: none)."""
 
-_PUBACK_WIRES = {1: 2, 2: 2, 16: 0}
+_PUBACK_WIRES = {1: 2, 2: 2, 16: 0, 17: 0}
 _NUMBERED = b"\xa8\x01\x01"
 """PubMsg.numbered (21), true."""
 _KIND_TAG, _DELAY_TAG, _REASON_TAG = b"\x80\x01", b"\x88\x01", b"\x9a\x01"
@@ -106,8 +106,8 @@ def read_header(content: bytes) -> tuple[bytes, bytes]:
     return texts[1], texts[2]
 
 
-def decode_puback(payload: bytes) -> tuple[bytes, bytes, int]:
-    """PubAck: guid, error text (b"": the message is stored), and the sequence of the message (0: not told).
+def decode_puback(payload: bytes) -> tuple[bytes, bytes, int, int]:
+    """PubAck: guid, error text (b"": the message is stored), the sequence of the message (0: not told), and its ack level.
 
     Raises:
         ValueError: not a PubAck.
@@ -115,15 +115,15 @@ def decode_puback(payload: bytes) -> tuple[bytes, bytes, int]:
     Source: STAN-SPEC 2.1.
     """
     texts = {1: b"", 2: b""}
-    sequence = 0
+    numbers = {16: 0, 17: 0}
     for field, wire, value, start, end in read_fields(payload):
         if wire != _PUBACK_WIRES.get(field, wire):
             raise ValueError("not a PubAck")
         if field in texts:
             texts[field] = payload[start:end]
-        elif field == 16:
-            sequence = value
-    return texts[1], texts[2], sequence
+        elif field in numbers:
+            numbers[field] = value
+    return texts[1], texts[2], numbers[16], numbers[17]
 
 
 def encode_publish(

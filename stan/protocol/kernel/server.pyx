@@ -33,9 +33,9 @@ cdef enum:
     PREFIXES_MAX = 16  # more than a configuration may have of them
     SLOTS = 32768  # as in server_py.py
     NO_SLOT = 0xFFFF
-    SEQUENCE_ROOM = 12  # of PubAck.sequence with a varint of ten bytes
+    ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
-KERNEL_VERSION = 11
+KERNEL_VERSION = 12
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -65,7 +65,7 @@ cdef struct Publish:
     Span key
     Py_ssize_t headers  # their size as encoded
     uint64_t due  # Unix ns; 0: at once
-    bint numbered  # its ack shall tell the sequence
+    bint numbered  # its ack shall tell the sequence, and what it means
     uint64_t ttl  # ns, as it came; 0: none
 
 
@@ -523,12 +523,12 @@ cdef int _append(_Group group, RawFrame* frame, Publish* message) except -1:
         group.unreplied += 1
         return 0
     cdef Py_ssize_t to_size = PyBytes_GET_SIZE(group.to)
-    size = text_size(fields[2].size) + (SEQUENCE_ROOM if message.numbered else 0)
+    size = text_size(fields[2].size) + (ROOM if message.numbered else 0)
     out = reserve(&group.acks, <size_t> (to_size + frame.reply.size + 32 + size))
     out = put_pub_to(out, _start(group.to), to_size, frame.reply.at, frame.reply.size, size)
     out = put_text(out, 1, fields[2].at, fields[2].size)
     if message.numbered:
-        out = put(out, <const uint8_t*> b"\x80\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00", SEQUENCE_ROOM)
+        out = put(out, <const uint8_t*> b"\x80\x01\x80\x80\x80\x80\x80\x80\x80\x80\x80\x00\x88\x01\x00", ROOM)
         group.numbered = True
     out = put_crlf(out)
     group.acks.used = <size_t> (out - group.acks.at)
@@ -860,11 +860,11 @@ cdef const uint8_t* _ack_frame(const uint8_t* at, const uint8_t* end, Span* payl
 
 
 cdef bint _has_room(Span payload) noexcept:
-    """Whether a prepared PubAck has room for a sequence behind its guid."""
+    """Whether a prepared PubAck has room for more behind its guid."""
     cdef uint64_t size = 0
     cdef const uint8_t* end = payload.at + payload.size
     cdef const uint8_t* at = get_varint(payload.at + 1, end, &size) if payload.size > 1 else NULL
-    return at != NULL and <uint64_t> (end - at) == size + SEQUENCE_ROOM
+    return at != NULL and <uint64_t> (end - at) == size + ROOM
 
 
 def divide(publishes not None, numbers):

@@ -43,7 +43,7 @@ from stan.protocol.kernel.wire_py import number as number_field
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 11
+KERNEL_VERSION = 12
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 SLOTS = 32 * 1024
@@ -53,9 +53,8 @@ NO_SLOT = 0xFFFF
 _FNV_BASIS, _FNV_PRIME = 0x811C9DC5, 0x01000193
 """FNV-1a, 32 bits."""
 _CRLF = b"\r\n"
-_SEQUENCE_TAG = b"\x80\x01"
-_SEQUENCE_ROOM = _SEQUENCE_TAG + b"\x80" * 9 + b"\0"
-"""PubAck.sequence (16) with a varint of ten bytes, 0 for now."""
+_ROOM = b"\x80\x01" + b"\x80" * 9 + b"\0" + b"\x88\x01\0"
+"""PubAck.sequence (16) with a varint of ten bytes, and PubAck.ack_level (17) with one of a byte; both 0 for now."""
 _LENGTH = Struct("<I")
 _TIME = Struct("<q")
 _OWNER = Struct("<H")
@@ -160,7 +159,7 @@ class _Publish(NamedTuple):
     key: bytes
     headers: bytes  # as encoded
     due: int  # Unix ns; 0: at once
-    numbered: bool  # the ack shall tell the sequence
+    numbered: bool  # the ack shall tell the sequence, and what it means
     ttl: int  # ns, as it came; 0: none
 
     @property
@@ -304,7 +303,7 @@ class _Scanner:
         group.replied.append(b"\1" if frame.reply else b"\0")
         if frame.reply:
             reply_to = b"%b%b.%b" % (self.rules.to, user, frame.reply) if user else frame.reply
-            group.acks.append(publication(reply_to, text(1, message.guid) + _SEQUENCE_ROOM * message.numbered))
+            group.acks.append(publication(reply_to, text(1, message.guid) + _ROOM * message.numbered))
             group.numbered |= message.numbered
         if self.keyed:
             group.keys.append(_key(message.guid))
@@ -796,31 +795,33 @@ def refuse(acks: bytes, error: bytes) -> bytes:
     return b"".join(publication(reply, _without_room(payload) + field) for _, _, reply, payload in _ack_frames(acks))
 
 
-def number(acks: bytes, replied: bytes, base_sequence: int) -> bytes:
-    """The PubAck frames of `Publishes.acks` with the sequences of their messages, where there is room for them.
+def number(acks: bytes, replied: bytes, base_sequence: int, level: int) -> bytes:
+    """The PubAck frames of `Publishes.acks` with the sequences of their messages and what the acks mean, where there is room.
 
     Args:
         acks: of consecutive messages.
         replied: `Publishes.replied` of the same messages.
         base_sequence: of the first of them.
+        level: of all, an AckLevel.
     """
     out = bytearray(acks)
     sequences = [at for at, answer in enumerate(replied, base_sequence) if answer] if replied else count(base_sequence)
     for (_, end, _, payload), sequence in zip(_ack_frames(acks), sequences, strict=False):
         if _has_room(payload):
-            out[end - 12 : end - 2] = _padded(sequence)
+            out[end - 15 : end - 5] = _padded(sequence)
+            out[end - 3] = level
     return bytes(out)
 
 
 def _has_room(payload: bytes) -> bool:
-    """True if a prepared PubAck, a guid alone, has room for a sequence behind it."""
+    """True if a prepared PubAck, a guid alone, has room for more behind it."""
     size, at = read_varint(payload, 1, len(payload))
-    return len(payload) == at + size + len(_SEQUENCE_ROOM)
+    return len(payload) == at + size + len(_ROOM)
 
 
 def _without_room(payload: bytes) -> bytes:
-    """A prepared PubAck without room for a sequence."""
-    return payload[: -len(_SEQUENCE_ROOM)] if _has_room(payload) else payload
+    """A prepared PubAck without room for more."""
+    return payload[: -len(_ROOM)] if _has_room(payload) else payload
 
 
 def _padded(sequence: int) -> bytes:

@@ -1,14 +1,20 @@
 """What an ack means is changed of channels without messages only: refusals, all at once, and messages that come meanwhile."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from stan import level
+from stan.config import Config, StoreConfig
 from stan.core.state.meta import MOVES_NEED_LEVEL
 from stan.errors import ALONE, UNKNOWN_CHANNEL
 from stan.policies import REPLICATED, SYNCED
+from stan.protocol.ack_levels import AckLevel
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from tests.kit.core_harness import CoreHarness
+from stan.protocol.proto import wire_pb2 as wire
+from tests.kit.core_harness import CLUSTERED, CoreHarness, pub_frame
 from tests.kit.everywhere import Everywhere
 
 PREFIX = "_STAN.x.test-cluster.admin"
@@ -201,3 +207,42 @@ def test_a_policy_of_one_channel_that_is_there_is_refused(node, pattern, refused
     error = node.ask(f"{PREFIX}.set_policy", request, admin.ChangeResponse).error.decode()
     assert ('commit: channel "foo" is there and synced' in error) == refused
     assert "delay must be between" in error, "all complaints at once"
+
+
+# --- what acks tell ---------------------------------------------------------------------------------------------------
+
+
+FILE = StoreConfig(kind="file", directory=Path("/data"), raft_groups=2)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "store", "told"),
+    [
+        (None, StoreConfig(kind="memory"), AckLevel.MEMORY),
+        (None, FILE, AckLevel.SYNCED),
+        (None, replace(FILE, sync="never"), AckLevel.MEMORY),
+        (CLUSTERED.cluster, FILE, AckLevel.SYNCED),
+        (CLUSTERED.cluster, replace(FILE, sync="interval"), AckLevel.REPLICATED),
+        (CLUSTERED.cluster, replace(FILE, kind="memory"), AckLevel.REPLICATED),
+    ],
+)
+def test_the_level_of_acks_is_that_of_the_store(cluster, store, told) -> None:
+    harness = CoreHarness(config=Config(store=store, cluster=cluster))
+    assert harness.broker.context.ack_level(1) == told
+
+
+def test_acks_tell_what_they_mean_to_who_asks_and_to_nobody_else(node) -> None:
+    node.feed_channel("fast", 3)
+    levels = {"foo": AckLevel.REPLICATED, "fast": AckLevel.REPLICATED}  # of a store in memory
+    for channel, level_told in levels.items():
+        for numbered in (True, False):
+            node.hears(pub_frame(channel, b"guid %d" % numbered, b"data", numbered=numbered))
+            (ack,) = [wire.PubAck.FromString(said.payload) for said in node.hear("_INBOX.acks")]
+            assert (ack.ack_level, ack.sequence) == ((level_told, 1) if numbered else (0, 0))
+    node.broker.context.config = replace(node.config, store=replace(node.config.store, kind="file"))
+    for channel, level_told in (("foo", AckLevel.SYNCED), ("fast", AckLevel.REPLICATED)):
+        node.hears(pub_frame(channel, b"guid 3", b"data", numbered=True), pub_frame(channel, b"guid 4", reply=""))
+        (ack,) = [wire.PubAck.FromString(said.payload) for said in node.hear("_INBOX.acks")]
+        assert (ack.ack_level, ack.sequence) == (level_told, 3)
+    assert node.broker.view.acked_messages() == {AckLevel.SYNCED: 3, AckLevel.REPLICATED: 3, AckLevel.MEMORY: 0}
+    assert node.broker.view.unanswered_messages == 2

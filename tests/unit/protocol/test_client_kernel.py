@@ -56,8 +56,13 @@ def test_decode_message_of_something_else_raises(twin, payload):
 
 
 def test_decode_puback_gives_guid_and_error(twin):
-    assert twin.decode_puback(wire_pb2.PubAck(guid=b"g", error=b"no").SerializeToString()) == (b"g", b"no", 0)
-    assert twin.decode_puback(wire_pb2.PubAck(guid=b"g", sequence=7).SerializeToString()) == (b"g", b"", 7)
+    assert twin.decode_puback(wire_pb2.PubAck(guid=b"g", error=b"no").SerializeToString()) == (b"g", b"no", 0, 0)
+    assert twin.decode_puback(wire_pb2.PubAck(guid=b"g", sequence=7, ack_level=2).SerializeToString()) == (
+        b"g",
+        b"",
+        7,
+        2,
+    )
     with pytest.raises(ValueError, match=r"."):
         twin.decode_puback(b"\x08\x01")
 

@@ -12,6 +12,7 @@ from stan.core.clients.nodes import HeardNodes
 from stan.core.requests.table import REQUESTS
 from stan.labels import Labels, places_of
 from stan.monitor.view import NodeView
+from stan.protocol.ack_levels import AckLevel
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
@@ -150,6 +151,11 @@ async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
     assert (status.disk_free, status.disk_total, status.store, status.sync) == (10, 20, "file", "always")
     assert (status.clients, status.channels, status.monitor) == (1, 1, "http://127.0.0.1:8222")
     assert (status.messages_in, status.messages_out, list(status.not_ready)) == (2, 2, [])
+    assert {one.level: one.messages for one in status.acked} == {
+        AckLevel.SYNCED: 0,
+        AckLevel.REPLICATED: 0,
+        AckLevel.MEMORY: 2,
+    }
     assert status.rss > 1_000_000
     first, second = status.groups
     assert (first.role, first.last_index, first.applied, first.trouble) == ("leader", 7, 5, "")
