@@ -53,6 +53,7 @@ class TableManifest:
     missing: tuple[Run, ...] = ()  # what the broker had removed before it came here
     deleted: tuple[Run, ...] = ()  # what lies in the files and is not to be read
     replaced: tuple[Replaced, ...] = ()
+    released: bool = False  # who took the table over has ended: a tierer that it was taken from may go on
 
     @property
     def first(self) -> int:
@@ -65,7 +66,10 @@ class TableManifest:
 
     def to_json(self) -> bytes:
         """Return the manifest as it is stored."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")).encode()
+        said = asdict(self)
+        if not self.released:
+            del said["released"]
+        return json.dumps({"format": FORMAT, **said}, separators=(",", ":")).encode()
 
 
 def from_json(text: bytes) -> TableManifest:
@@ -84,7 +88,7 @@ def from_json(text: bytes) -> TableManifest:
                 "replaced": tuple(Replaced(**_checked(Replaced, file)) for file in said.pop("replaced")),
             }
         )
-        if not isinstance(made.channel, str):
+        if not isinstance(made.channel, str) or not isinstance(made.released, bool):
             raise TypeError(f"channel is {made.channel!r}")
         numbers = made.uid, made.version, made.epoch, made.next
         if not all(isinstance(number, int) and number >= 0 for number in numbers):

@@ -45,6 +45,10 @@ class Store(Protocol):
         """Remove an object, if it is there."""
         ...
 
+    def prune(self, path: str) -> None:
+        """Remove a directory, if it is there and holds nothing."""
+        ...
+
     def opened(self, path: str) -> Any:
         """Return what pyarrow reads an object from. Raises FileNotFoundError, at the latest when it is read."""
         ...
@@ -96,6 +100,11 @@ class LocalStore:
     def delete(self, path: str) -> None:
         """See Store."""
         (self._root / path).unlink(missing_ok=True)
+
+    def prune(self, path: str) -> None:
+        """See Store."""
+        with contextlib.suppress(OSError):
+            (self._root / path).rmdir()
 
     def opened(self, path: str) -> str:
         """See Store."""
@@ -163,6 +172,9 @@ class ObjectStore:
         """See Store."""
         with contextlib.suppress(FileNotFoundError):
             self._call(self._api.delete, path)
+
+    def prune(self, path: str) -> None:
+        """See Store. There are no directories."""
 
     def opened(self, path: str) -> Any:
         """See Store."""

@@ -119,7 +119,7 @@ class LakeTable:
         """Become the one that writes to the table, and remove what others before have left without a commit. Raises
         TakenOverError."""
         before = self.manifest()
-        mine = self.commit(replace(before, epoch=before.epoch + 1))
+        mine = self.commit(replace(before, epoch=before.epoch + 1, released=False))
         self.clean(mine)
         return mine
 
@@ -182,3 +182,10 @@ class LakeTable:
         for file in set(manifest.replaced) - set(kept):
             self.store.delete(self.path(file.name))
         return new
+
+    def remove(self) -> None:
+        """Remove what is left of a table without files: its manifests, the newest one last."""
+        for version in _versions(self.store, self.path(MANIFESTS)):
+            self.store.delete(self.path(f"{MANIFESTS}/{version:020d}.json"))
+        for directory in (self.path(MANIFESTS), self.path("").rstrip("/"), self._directory):
+            self.store.prune(directory)

@@ -17,10 +17,10 @@ import pyarrow as pa
 from stan_client import from_sequence
 from stan_client.requests.requests import ChannelInfo, Cursor
 
-from stan_lake.columns import SCHEMA, batch_of, bounds, parquet
+from stan_lake.columns import SCHEMA, batch_of
 from stan_lake.errors import LakeError
-from stan_lake.manifest import DataFile, Replaced, Run, TableManifest, merged, within, without
-from stan_lake.reading import read_file
+from stan_lake.manifest import DataFile, Run, TableManifest, merged, within
+from stan_lake.removal import hidden, rewritten, written
 from stan_lake.table import LakeTable
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ChannelTierer:
         """Move what is due into files, or *all_of_it* up to the newest message; returns how many messages came into the lake.
         *place*: the position in the broker, with what was purged and deleted since it was last told that this is known."""
         if place is not None and place.removed:
-            await asyncio.to_thread(self._remove, place.removed)
+            await asyncio.to_thread(self._hide, place.removed)
             await self._tell(place.removals)
         await self._tell()
         moved = 0
@@ -158,31 +158,15 @@ class ChannelTierer:
 
     def _store(self, rows: pa.Table, changed: TableManifest) -> None:
         if rows.num_rows:
-            changed = replace(changed, files=(*changed.files, self._written(changed, rows)))
+            changed = replace(changed, files=(*changed.files, written(self._table, changed, rows)))
         self.manifest = self._table.commit(changed)
-
-    def _written(self, before: TableManifest, rows: pa.Table) -> DataFile:
-        found = bounds(rows)
-        name = self._table.file_name(before, found["first"], found["last"])
-        data = parquet(rows)
-        self._table.write(name, data)
-        return DataFile(name=name, bytes=len(data), **found)
 
     # --- what is to leave the lake ----------------------------------------------------------------------------------------
 
-    def _remove(self, runs: Sequence[Run]) -> None:
-        """Hide what was purged and deleted in the broker: whole files at once, of others the sequences."""
-        before, now = self.manifest, int(self._settings.now())
-        gone = {file for file in before.files if within(runs, file.first, file.last) == [(file.first, file.last)]}
-        left = tuple(file for file in before.files if file not in gone)
-        hidden = [run for file in left for run in within(runs, file.first, file.last)]
-        outside = before.deleted
-        for file in gone:
-            outside = without(outside, file.first, file.last)
-        deleted = merged([*outside, *hidden])
-        if gone or deleted != before.deleted:
-            replaced = [Replaced(name=file.name, at_s=now) for file in before.files if file in gone]
-            changed = replace(before, files=left, deleted=deleted, replaced=(*before.replaced, *replaced))
+    def _hide(self, runs: Sequence[Run]) -> None:
+        """Hide what was purged and deleted in the broker."""
+        changed = hidden(self.manifest, merged(runs), int(self._settings.now()))
+        if changed is not self.manifest:
             self.manifest = self._table.commit(changed)
 
     async def _forget_expired(self) -> None:
@@ -195,26 +179,4 @@ class ChannelTierer:
                 await asyncio.to_thread(self._rewrite, file, now)
 
     def _rewrite(self, file: DataFile, now_s: int) -> None:
-        before, table = self.manifest, self._table
-        path = table.path(file.name)
-        batches = read_file(
-            table.store,
-            path,
-            file,
-            file.first,
-            file.last + 1,
-            SCHEMA.names,
-            deleted=before.deleted,
-            now_ns=now_s * 1_000_000_000,
-        )
-        rows = pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA)
-        new = (self._written(before, rows),) if rows.num_rows else ()
-        place = before.files.index(file)
-        self.manifest = table.commit(
-            replace(
-                before,
-                files=(*before.files[:place], *new, *before.files[place + 1 :]),
-                deleted=without(before.deleted, file.first, file.last),
-                replaced=(*before.replaced, Replaced(name=file.name, at_s=now_s)),
-            )
-        )
+        self.manifest = rewritten(self._table, self.manifest, file, now_s)

@@ -1,7 +1,7 @@
 """Many channels into one lake, round by round: a channel whose tiering fails is told of and tried again in the next round, and
 holds up no other.
 
-A channel that another tierer has taken over is left to that one.
+A channel that another tierer has taken over is left to that one; if it was taken over to delete something, it goes on afterwards.
 """
 
 import asyncio
@@ -52,13 +52,15 @@ class Tiering:
     async def _channel(self, info: ChannelInfo, place: Cursor | None, *, all_of_it: bool) -> int | None:
         """Do one round of a channel; None: it has failed."""
         key = info.name, info.uid
-        if key in self._left:
-            return None
+        table = LakeTable(self._store, *key)
         async with self._room:
             try:
+                if key in self._left and not (await asyncio.to_thread(table.manifest)).released:
+                    return None
+                self._left.discard(key)
                 tierer = self._tierers.get(key)
                 if tierer is None:
-                    tierer = ChannelTierer(LakeTable(self._store, *key), self._direct, self._settings)
+                    tierer = ChannelTierer(table, self._direct, self._settings)
                     await tierer.begin(info)
                     self._tierers[key] = tierer
                 moved = await tierer.step(info, place, all_of_it=all_of_it)

@@ -170,6 +170,44 @@ def test_limits_wait_for_the_lake_and_deletions_reach_it(tmp_path):
     assert [sequence for (sequence,) in rows] == [at for at in range(421, 601) if at != 450]
 
 
+def test_messages_are_deleted_from_the_lake_alone(server, tmp_path):
+    lake = tmp_path / "lake"
+    with BlockingClient(server.url, server.cluster_id) as client:
+        fill(client, "orders", 1, 100)
+        stan_lake(server, "run", str(lake), "orders", "--once")
+        fill(client, "orders", 101, 150)
+        stan_lake(server, "run", str(lake), "orders", "--once")
+        said = stan_lake(None, "delete", str(lake), "orders", "7", "90-110", "--yes", "--at-once")
+        assert said.split("\n")[-2] == "22 messages deleted, 2 files replaced or removed."
+        fill(client, "orders", 151, 160)
+        stan_lake(server, "run", str(lake), "orders", "--once")
+    rows = parquet(lake, "orders").project("sequence").order("sequence").fetchall()
+    expected = [at for at in range(1, 161) if at != 7 and not 90 <= at <= 110]
+    assert [sequence for (sequence,) in rows] == expected
+    files = duckdb.read_parquet(str(next(lake.glob("channel=*/uid=*")) / "*.parquet")).project("sequence").fetchall()
+    assert sorted(sequence for (sequence,) in files) == expected, "no other file has them"
+
+    (table,) = json.loads(stan_lake(None, "list", str(lake), "--json"))["tables"]
+    stan_lake(None, "delete", str(lake), "orders", "--table", "--uid", str(table["uid"]), "--yes")
+    assert json.loads(stan_lake(None, "list", str(lake), "--json"))["tables"] == []
+    assert not [*lake.rglob("*")]
+
+
+def test_what_is_not_to_be_deleted_is_told(server, tmp_path):
+    lake = str(tmp_path / "lake")
+    with BlockingClient(server.url, server.cluster_id) as client:
+        fill(client, "orders", 1, 10)
+    stan_lake(server, "run", lake, "orders", "--once")
+    assert "Give sequences, or --all, or --table." in stan_lake(None, "delete", lake, "orders", "--yes", code=2)
+    assert "up to 10; not 12, 11" in stan_lake(None, "delete", lake, "orders", "3-12", "11", "--yes", code=2)
+    said = stan_lake(None, "delete", lake, "orders", "x", "5-4", "--yes", code=2)
+    assert said.count("SEQ:") == 2
+    assert "--uid has to say which" in stan_lake(None, "delete", lake, "orders", "--table", "--yes", code=2)
+    assert "no such table" in stan_lake(None, "delete", lake, "other", "1", "--yes", code=1)
+    assert "Add --yes" in stan_lake(None, "delete", lake, "orders", "1", code=2)
+    assert len(parquet(tmp_path / "lake", "orders")) == 10
+
+
 def test_wrong_arguments_are_told_of(tmp_path):
     assert "--file-size" in stan_lake(None, "run", str(tmp_path), ">", "--file-size", "1k", code=2)
     assert "directory" in stan_lake(None, "list", "file://elsewhere/x", code=1)

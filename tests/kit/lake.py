@@ -39,6 +39,9 @@ class CrashingStore:
     def delete(self, path):
         return self._do(self.inner.delete, path)
 
+    def prune(self, path):
+        return self._do(self.inner.prune, path)
+
     def get(self, path):
         return self.inner.get(path)
 

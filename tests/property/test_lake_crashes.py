@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 from stan_lake.errors import LakeError
-from stan_lake.store import LocalStore
-from stan_lake.table import MANIFESTS, LakeTable
+from stan_lake.removal import delete, drop
+from stan_lake.store import Children, LocalStore
+from stan_lake.table import MANIFESTS, LakeTable, incarnations
 from stan_lake.tierer import ChannelTierer, TierSettings
+from stan_lake.tiering import Tiering
 
 from tests.kit.lake import UID, CrashError, CrashingStore, OneChannel, rows_of
 
@@ -183,3 +186,119 @@ async def test_files_that_were_replaced_stay_for_a_while(tmp_path):
     table.drop_replaced(tierer.manifest, 10_000 + 3600)
     with pytest.raises(FileNotFoundError):
         store.get(table.path(old.name))
+
+
+# --- deleted by hand ----------------------------------------------------------------------------------------------------
+
+GONE = [(2, 3), (6, 11), (14, 14)]
+"""Parts of files, and whole ones."""
+
+
+def deleted_by_hand(store, **options):
+    return delete(LakeTable(store, "orders", UID), GONE, 10_000, **options)
+
+
+def bytes_of(store, table):
+    """What all Parquet files of a table have, listed or not."""
+    found = set()
+    for name in store.children(table.path("").rstrip("/")).objects:
+        found |= {*parquet.read_table(store.opened(table.path(name)))["sequence"].to_pylist()}
+    return found
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
+async def test_a_deletion_that_dies_at_any_write_is_done_by_the_next_one(tmp_path, after, at_once):
+    expected = [at for at in range(1, 21) if not any(first <= at <= last for first, last in GONE)]
+    for moment in range(1, MOMENTS_MAX):
+        channel, store = OneChannel(), CrashingStore(LocalStore(tmp_path / str(moment)))
+        channel.publish(20)
+        await tier(store.inner, channel)
+        table = LakeTable(store.inner, "orders", UID)
+        store.dies_at, store.after, died = moment, after, False
+        try:
+            deleted_by_hand(store, at_once=at_once)
+        except CrashError:
+            died = True
+        assert [at for at, _ in rows_of(store.inner, "orders")] in (expected, [*range(1, 21)])
+        assert table.manifest().next == 21
+        store.dies_at = 0
+        deleted_by_hand(store, at_once=at_once)
+        manifest = table.manifest()
+        assert [at for at, _ in rows_of(store.inner, "orders")] == expected
+        assert (manifest.next, manifest.deleted, manifest.released) == (21, (), True)
+        assert sum(file.rows for file in manifest.files) == len(expected)
+        assert not left_over(store.inner, channel)
+        if at_once:
+            assert bytes_of(store.inner, table) == {*expected}, "what was deleted is nowhere"
+        if not died:
+            return
+    pytest.fail("there are more moments than this")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "behind"])
+async def test_a_table_that_is_dropped_is_gone_whatever_dies(tmp_path, after):
+    for moment in range(1, MOMENTS_MAX):
+        channel, store = OneChannel(), CrashingStore(LocalStore(tmp_path / str(moment)))
+        channel.publish(20)
+        await tier(store.inner, channel)
+        table = LakeTable(store, "orders", UID)
+        store.dies_at, store.after, died = moment, after, False
+        try:
+            drop(table)
+        except CrashError:
+            died = True
+        store.dies_at = 0
+        if incarnations(store, "orders"):
+            drop(table)
+        assert (
+            incarnations(store, "orders") == []
+        )  # a crash may leave the directory of the channel, which holds nothing
+        if not died:
+            assert store.children("") == Children([], [])
+            return
+    pytest.fail("there are more moments than this")
+
+
+async def test_a_tierer_goes_on_behind_a_deletion_and_moves_nothing_twice(tmp_path):
+    store, channel = LocalStore(tmp_path), OneChannel()
+    channel.publish(20)
+    said = []
+    tiering = Tiering(store, Broker(channel), SETTINGS, lambda _name, text: said.append(text))
+    infos = {channel.name: channel.info}
+    assert await tiering.round(infos) == (20, True)
+    done = deleted_by_hand(store)
+    assert (done.messages, done.files) == (9, 3)
+    channel.publish(5)
+    infos = {channel.name: channel.info}
+    rounds = [await tiering.round(infos) for _ in range(3)]
+    assert sum(moved for moved, _ in rounds) == 5
+    assert rounds[-1] == (0, True)
+    expected = [at for at in range(1, 26) if not any(first <= at <= last for first, last in GONE)]
+    assert [at for at, _ in rows_of(store, "orders")] == expected
+    assert not LakeTable(store, "orders", UID).manifest().released
+
+
+async def test_a_tierer_leaves_a_table_alone_while_a_deletion_is_under_way(tmp_path):
+    store, channel = LocalStore(tmp_path), OneChannel()
+    channel.publish(20)
+    tiering = Tiering(store, Broker(channel), SETTINGS, lambda *_: None)
+    await tiering.round({channel.name: channel.info})
+    table = LakeTable(store, "orders", UID)
+    under_way = table.take_over()
+    channel.publish(5)
+    infos = {channel.name: channel.info}
+    assert [await tiering.round(infos) for _ in range(3)] == [(0, False)] * 3
+    assert table.manifest() == under_way
+
+
+class Broker:
+    """The part of `Direct` that many tierers use, with one channel."""
+
+    def __init__(self, channel):
+        self.channel = channel
+        self.read_range, self.fetch_batch, self.cursor_set = channel.read_range, channel.fetch_batch, channel.cursor_set
+
+    async def cursors(self, name):
+        place = self.channel.place
+        return {name: {self.channel.name: place}} if place is not None else {}

@@ -17,7 +17,7 @@ from stan import units
 from stan.cli.commands import cursors
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_table
 from stan.cli.commands.cursors import full_name, lag, name_of
-from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
+from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed, sequence_runs
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
@@ -219,7 +219,7 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
         confirmation: Confirmation,
     ) -> None:
         """Leave messages out, as if they had been acked: past one that a client cannot handle."""
-        runs = _runs(sequences)
+        runs = _flat(sequence_runs("SEQ", sequences))
 
         async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
             told, count = ", ".join(sequences), sum(runs[1::2]) - sum(runs[::2]) + len(runs) // 2
@@ -245,7 +245,7 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
         target: Target,
     ) -> None:
         """Send what is not acked again now, without waiting for its ack wait."""
-        runs = _runs(sequences or [])
+        runs = _flat(sequence_runs("SEQ", sequences or []))
 
         async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
             answer = await direct.admin.redeliver(_which(cursor), runs)
@@ -276,21 +276,9 @@ def _describe_move(family: Family, cursor: pb.CursorStatus, wanted: int) -> str:
     return head
 
 
-def _runs(sequences: list[str]) -> list[int]:
-    """first, last, ... in order. Raises CliError with all that are none."""
-    runs, complaints = [], []
-    for text in sequences:
-        first, _, last = text.partition("-")
-        try:
-            run_ = (units.number(first), units.number(last or first))
-            if not 0 < run_[0] <= run_[1]:
-                raise ValueError(f"{text!r} is no sequence from 1 on, and no range of them")
-            runs.append(run_)
-        except ValueError as error:
-            complaints.append(f"SEQ: {error}.")
-    if complaints:
-        raise CliError("\n".join(complaints), EXIT_USAGE)
-    return [number for run_ in sorted(runs) for number in run_]
+def _flat(runs: list[tuple[int, int]]) -> list[int]:
+    """first, last, first, last, ..."""
+    return [number for run_ in runs for number in run_]
 
 
 # --- holding and ending -------------------------------------------------------------------------------------------------------

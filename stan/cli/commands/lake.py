@@ -1,4 +1,4 @@
-"""`stan lake`: what is old of channels, as Parquet files in a lake: run the tierer, list, files."""
+"""`stan lake`: what is old of channels, as Parquet files in a lake: run the tierer, list, files, delete."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,7 @@ import stan_lake
 import typer
 
 from stan import units
-from stan.cli.support.args import Channel, checked_channel, checked_pattern, parsed
+from stan.cli.support.args import Channel, checked_channel, checked_pattern, parsed, sequence_runs
 from stan.cli.support.common import (
     EXIT_FAILED,
     EXIT_USAGE,
@@ -22,18 +22,20 @@ from stan.cli.support.common import (
     run,
     stop_on_signals,
 )
-from stan.cli.support.options import View, injected
+from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, clean, done, show
 from stan.cli.support.session import session
 from stan.types import SECOND, MiB
 from stan.units import counted, format_size, format_time
 
-app = group_of_commands("A lake beside the broker: run the tierer, list, files.")
+app = group_of_commands("A lake beside the broker: run the tierer, list, files, delete.")
 
 ROUND_S: Final = 2.0
 """Pause between two looks at the channels."""
 TARGET_MIN: Final = MiB
 NAME: Final = "lake"
+RUNS_MAX: Final = 1_000
+"""Sequences and ranges of one `delete`."""
 
 T = TypeVar("T")
 
@@ -184,10 +186,7 @@ def files(
 
 def _files(lake: str, channel: str, uid: int) -> Table:
     store = stan_lake.open_store(lake)
-    known = stan_lake.incarnations(store, channel)
-    if not known or (uid and uid not in known):
-        raise CliError(f"The lake has no such table of channel {channel!r}: stan lake list {lake}")
-    table = stan_lake.LakeTable(store, channel, uid or known[-1])
+    table = _table(store, lake, channel, uid)
     found = table.manifest().files
     places = [store.location(table.path(file.name)) for file in found]
     return Table(
@@ -214,3 +213,67 @@ def _files(lake: str, channel: str, uid: int) -> Table:
         foot=f"{counted(len(found), 'file')}.",
         empty="No files.",
     )
+
+
+def _table(store: stan_lake.Store, lake: str, channel: str, uid: int) -> stan_lake.LakeTable:
+    """The table of a channel; *uid*: 0: of the newest one of that name. Raises CliError: there is none."""
+    known = stan_lake.incarnations(store, channel)
+    if not known or (uid and uid not in known):
+        raise CliError(f"The lake has no such table of channel {channel!r}: stan lake list {lake}")
+    return stan_lake.LakeTable(store, channel, uid or known[-1])
+
+
+@app.command("delete")
+@injected
+def delete(
+    lake: Lake,
+    channel: Channel,
+    sequences: Annotated[
+        list[str] | None, typer.Argument(metavar="[SEQ...]", help="These messages: 17, or 17-20.")
+    ] = None,
+    uid: Annotated[int, typer.Option("--uid", help="Of an earlier channel of this name; 0: the newest one.")] = 0,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="All messages that the lake has of it.")] = False,
+    table: Annotated[
+        bool, typer.Option("--table", help="All messages and the table: only of a channel that the broker has no more.")
+    ] = False,
+    at_once: Annotated[
+        bool, typer.Option("--at-once", help="Remove replaced files now, not in an hour: queries that have begun fail.")
+    ] = False,
+    confirmation: Confirmation,
+) -> None:
+    """Delete messages from the lake that the broker knows nothing of any more. Asks the lake alone, no broker.
+
+    What the broker still has stays there: stan channel delete-message and purge, which reach the lake with the policy tier.
+    """
+    checked_channel(channel)
+    runs = sequence_runs("SEQ", sequences or [])
+    if (bool(runs) + everything + table) != 1:
+        raise CliError("Give sequences, or --all, or --table.", EXIT_USAGE)
+    if len(runs) > RUNS_MAX:
+        raise CliError(f"SEQ: {len(runs):,} of them; at most {RUNS_MAX:,}.", EXIT_USAGE)
+    if table and not uid:
+        raise CliError("--table: --uid has to say which one: stan lake list.", EXIT_USAGE)
+    store = in_lake(lambda: stan_lake.open_store(lake))
+    found = in_lake(lambda: _table(store, lake, channel, uid))
+    manifest = in_lake(found.manifest)
+    beyond = [f"{last:,}" for _, last in runs if last >= manifest.next]
+    if beyond:
+        raise CliError(
+            f"SEQ: the lake has channel {channel} up to {manifest.next - 1:,}; not {', '.join(beyond)}.", EXIT_USAGE
+        )
+    told = f"the messages {', '.join(sequences)}" if sequences else "all messages"
+    confirmation.require(
+        f"Deletes {told} of channel {channel} (uid {found.uid}) from {lake}"
+        f"{', and the table' if table else ''}; of {manifest.first:,} to {manifest.next - 1:,}. It cannot be undone."
+    )
+    done(in_lake(lambda: _deleted(found, runs or [(1, manifest.next)], table=table, at_once=at_once)))
+
+
+def _deleted(found: stan_lake.LakeTable, runs: list[tuple[int, int]], *, table: bool, at_once: bool) -> str:
+    from stan_lake import removal  # noqa: PLC0415 - needs pyarrow
+
+    if table:
+        return f"{counted(removal.drop(found), 'message')} deleted, and the table."
+    what = removal.delete(found, runs, int(time.time()), at_once=at_once)
+    return f"{counted(what.messages, 'message')} deleted, {counted(what.files, 'file')} replaced or removed."

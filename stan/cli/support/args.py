@@ -86,3 +86,20 @@ Pattern = Annotated[
         metavar="PATTERN", help="Of channels: `*` is any one token, `>` all that follow.", show_default=False
     ),
 ]
+
+
+def sequence_runs(argument: str, texts: list[str]) -> list[tuple[int, int]]:
+    """Sequences and ranges of them (17, 17-20) as first and last, in order. Raises CliError with all that are none."""
+    runs, complaints = [], []
+    for text in texts:
+        first, _, last = text.partition("-")
+        try:
+            run_ = (units.number(first), units.number(last or first))
+            if not 0 < run_[0] <= run_[1]:
+                raise ValueError(f"{text!r} is no sequence from 1 on, and no range of them")
+            runs.append(run_)
+        except ValueError as error:
+            complaints.append(f"{argument}: {error}.")
+    if complaints:
+        raise CliError("\n".join(complaints), EXIT_USAGE)
+    return sorted(runs)
