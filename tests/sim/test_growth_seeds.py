@@ -31,7 +31,7 @@ def test_a_pool_grows_amid_all_faults(world, name):
 def test_a_pool_that_is_opened_before_its_groups_have_leaders_is_found_out(monkeypatch):
     """Groups that nobody made have no leaders."""
     monkeypatch.setattr(PoolGrowth, "heed", lambda _self, _now: False)
-    monkeypatch.setattr(PoolGrowth, "all_led", lambda _self: True)
+    monkeypatch.setattr(PoolGrowth, "waits_for", lambda _self: "")
 
     said = [text for seed in (2, 3) for text in GrowthWorld(seed).run()]
     assert any("counts" in text or "has no leader" in text for text in said)

@@ -22,6 +22,7 @@ from stan.cli.support.groups import (
     format_leaderless,
     format_moves,
     groups_of,
+    growth_waits_for,
     leaderless,
     name_of,
     odd_hashes,
@@ -173,9 +174,13 @@ def of_groups(nodes: Nodes) -> Iterator[Finding]:
         text = f"{told[0].upper()}{told[1:]}: its channels take and deliver nothing."
         yield Finding(WORST, "leader", text, "Start nodes until a majority of its voters is there: stan group list")
     if growing := format_growth(nodes):
-        yield Finding(
-            NOTE, "pool", growing, "If it stays so: start the nodes that are to vote in them: stan group list"
+        waits = growth_waits_for(nodes)
+        step = (
+            "Start the node."
+            if waits and nodes.missing
+            else "If it stays so, see stan group list, and the nodes' logs."
         )
+        yield Finding(NOTE, "pool", growing, step)
     if moving := format_moves(nodes):
         step = (
             "stan cluster spread --resume"

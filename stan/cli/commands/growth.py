@@ -8,7 +8,7 @@ import stan_client
 import typer
 
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
-from stan.cli.support.groups import pool_of
+from stan.cli.support.groups import growth_waits_for, pool_of
 from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import on_cluster
@@ -58,8 +58,10 @@ def grow(
         until = time.monotonic() + GROWTH_PATIENCE_S
         while pool_of(await direct.admin.nodes()).opened < groups:
             if time.monotonic() >= until:
+                waits_for = growth_waits_for(await direct.admin.nodes())
                 raise CliError(
-                    "It is decided, but not all new groups have leaders yet. Watch it: stan group list --watch"
+                    f"It is decided, but not all new groups have leaders yet.{waits_for and ' '}{waits_for} Watch it: "
+                    "stan group list --watch"
                 )
             await asyncio.sleep(GROWTH_PAUSE_S)
         done(f"There are {groups} groups of channels. See them: stan group list")

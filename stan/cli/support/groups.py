@@ -68,10 +68,24 @@ def format_growth(nodes: Nodes) -> str:
     pool = pool_of(nodes)
     if pool.opened == pool.groups:
         return ""
-    return (
+    told = (
         f"The pool grows to {pool.groups} groups: channels are made in the new ones once all of them have leaders, until then in "
         f"groups 1 to {pool.opened}."
     )
+    waits_for = growth_waits_for(nodes)
+    return f"{told} {waits_for}" if waits_for else told
+
+
+def growth_waits_for(nodes: Nodes) -> str:
+    """For which nodes a growth waits, in a sentence; "" if that is not known."""
+    pool = pool_of(nodes)
+    led = {group.number for group in groups_of(nodes) if group.leader}
+    behind = sorted(name_of(one) for one in nodes.answers if one.pool_groups < pool.groups and not one.replica)
+    leaderless = [str(number) for number in range(1, pool.groups + 1) if number not in led]
+    waits = [f"{name} (does not answer)" for name in sorted(nodes.missing) if leaderless]
+    waits += [f"{name} (has not made the directories of its new groups)" for name in behind]
+    groups = f"; without a leader: {', '.join(leaderless)}" if leaderless else ""
+    return f"It waits for {', '.join(waits)}{groups}." if waits else ""
 
 
 def format_moves(nodes: Nodes) -> str:

@@ -10,8 +10,11 @@ from stan.errors import ALONE, INVALID_ADMIN
 from stan.level import SCALE
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import COMMITS
+from stan.types import SECOND, Nanos
 
 TOO_MANY_GROUPS = f"stan: there are at most {RAFT_GROUPS_MAX} groups"
+GROWTH_TOLD = 5 * SECOND
+"""After so long a wait operators are told what a growth waits for."""
 NOT_MORE = "stan: there are {} groups already: a pool only grows"
 
 
@@ -21,6 +24,8 @@ class PoolRequests:
     def __init__(self, context: BrokerContext, nodes: NodeRequests) -> None:
         self.context = context
         self.nodes = nodes
+        self.waits_since = Nanos(0)  # for leaders of new groups; 0: no such wait is known
+        self.told = ""  # what it waits for, as last told
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -58,8 +63,23 @@ class PoolRequests:
     def follow(self) -> None:
         """Open the pool once all of its new groups have leaders; call now and then."""
         context, pool = self.context, self.context.meta.pool
-        if context.leading.leads_meta and pool.open < pool.groups and self.nodes.heard.all_led():
+        if not context.leading.leads_meta or pool.open == pool.groups:
+            self.waits_since, self.told = Nanos(0), ""
+        elif waits_for := self.nodes.heard.growth_waits_for():
+            self._tell(waits_for)
+        else:
             context.change_meta(self._opened, open_pool=pool.groups)
+
+    def _tell(self, waits_for: str) -> None:
+        """Tell operators what a growth waits for, once it has waited for a while, and again when that is something else."""
+        now, pool = self.context.clock.now, self.context.meta.pool
+        self.waits_since = self.waits_since or now
+        if now - self.waits_since < GROWTH_TOLD or waits_for == self.told:
+            return
+        self.waits_since, self.told = now, waits_for
+        text = f"the pool grows to {pool.groups} groups and waits: {waits_for}"
+        self.context.note("WRN", text)
+        self.context.emit("pool_waits", text)
 
     def _opened(self, result: object, _error: str) -> None:
         if isinstance(result, MetaResult) and result.pool_changed:

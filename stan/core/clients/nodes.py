@@ -51,8 +51,8 @@ class HeardNodes(NamedTuple):
     """Returns the instance of this process."""
     growth: Callable[[int], pb.GrowPool | str] = lambda _groups: "this server runs alone"
     """Returns how the pool grows to so many groups on the nodes as they are now; or why it has to wait."""
-    all_led: Callable[[], bool] = lambda: False
-    """Returns True if every group has a leader whose node counts all groups."""
+    growth_waits_for: Callable[[], str] = lambda: "this server runs alone"
+    """Returns why new groups are not opened yet, and for which nodes they wait; "" if nothing is waited for."""
 
 
 class NodeRequests:

@@ -88,8 +88,11 @@ class ReplayFilter:
     def begin_channels(
         self, channels: Collection[bytes], heard: list[Publishes], now: Nanos, since: Nanos
     ) -> list[SplitBatch]:
-        """As `begin`, of some channels alone, which the group has taken over."""
-        return self._begin(self._logged(lines_of(channels)), heard, now, since)
+        """As `begin`, of some channels alone, which the group has taken over. If this node led before, it knew what had come with
+        the channels, and handled nothing that it heard of them: that made publishers late who are not."""
+        lines = lines_of(channels)
+        self.lagging = {publisher: one for publisher, one in self.lagging.items() if publisher[0] not in lines}
+        return self._begin(self._logged(lines), heard, now, since)
 
     def told_since(self, channels: Collection[bytes], at: int, size_max: int) -> tuple[bytes, int, bool]:
         """Fingerprints of some channels, encoded, of entries that were applied from the *at*-th on, as many as fit in *size_max*

@@ -63,14 +63,31 @@ class PoolGrowth:
             growth.voters.add(nodes=[at[name] for name in placed[GroupId(number)].voters])
         return growth
 
-    def all_led(self) -> bool:
-        """True if every group has a leader whose node counts all groups of the metadata."""
+    def waits_for(self) -> str:
+        """Why the new groups are not opened yet, and for which nodes they wait; "" if every group has a leader whose node counts
+        all groups of the metadata."""
         node, pool = self._node, self._node.broker.view.meta.pool
         now = node.environment.runtime.now()
-        leaders = [node.membership.led_by(GroupId(number), now) for number in range(1, pool.groups + 1)]
-        return self.groups == pool.groups and all(
-            leader is not None and leader.pool >= pool.groups for leader in leaders
-        )
+        if self.groups != pool.groups:
+            return f"node {node.storage.node_id} has not made the directories of its new groups"
+        leaderless, behind = list[GroupId](), set[str]()
+        for number in map(GroupId, range(1, pool.groups + 1)):
+            leader = node.membership.led_by(number, now)
+            if leader is None:
+                leaderless.append(number)
+            elif leader.pool < pool.groups:
+                behind.add(leader.node)
+        if behind:
+            return f"the directories of new groups are not made on {', '.join(sorted(behind))}"
+        return f"groups without a leader: {self.lacking(leaderless)}" if leaderless else ""
+
+    def lacking(self, numbers: Seq[GroupId]) -> str:
+        """These groups, and which of the nodes that are to vote in them are not there: `3, 5 (not there: n2)`."""
+        node = self._node
+        alive = node.membership.alive_since(node.environment.runtime.now())
+        voters = {name for number in numbers for name in node.reconfiguration.placement[number].voters}
+        absent = f" (not there: {', '.join(sorted(voters - alive.keys()))})" if voters - alive.keys() else ""
+        return ", ".join(map(str, numbers)) + absent
 
     # --- done at each node ------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,13 @@ class ClusterNode:
         self.broker = Broker(config, lambda group, uid: storage.logs[group].channel(uid), reply_prefix, channel_groups)
         plans = self.reconfiguration
         heard = HeardNodes(
-            plans.under_way, self._levels, self._labels, self._holders, self._instance, plans.growth, plans.pool.all_led
+            plans.under_way,
+            self._levels,
+            self._labels,
+            self._holders,
+            self._instance,
+            plans.growth,
+            plans.pool.waits_for,
         )
         self.broker.join_cluster(me, names, heard)
         self.broker.step_epoch(storage.epoch)

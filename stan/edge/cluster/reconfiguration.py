@@ -99,8 +99,8 @@ class Reconfiguration:
         for number in self.placement:
             leader = node.membership.led_by(number, now)
             if leader is None or leader.nodes_version != version or number in leader.walking:
-                waiting.append(str(number))
-        return f"groups not yet where the last change wants them: {', '.join(waiting)}" if waiting else ""
+                waiting.append(number)
+        return f"groups not yet where the last change wants them: {self.pool.lacking(waiting)}" if waiting else ""
 
     @property
     def _rescue(self) -> manifest.RecordedRescue | None:

@@ -327,6 +327,8 @@ def test_the_pool_of_groups_grows(servers):
     assert json.loads(stan("group", "list", "--json").stdout)["pool_open"] == 16
     assert "The pool grows to 32" in " ".join(one.text for one in of_groups(told))
     told.missing.append("d")
+    assert "It waits for d (does not answer), " in stan("group", "list").stdout
+    assert ("pool", "Start the node.") in findings_of_moves(told)
     assert "These do not: d" in stan("cluster", "grow", "--groups", "64", "--yes").output
 
 

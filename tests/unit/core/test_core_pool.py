@@ -16,6 +16,7 @@ from stan.protocol.placement import channel_group
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as extension
+from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
 REQUEST = "_STAN.x.test-cluster.admin.grow_pool"
@@ -35,7 +36,7 @@ def growth(groups=MORE, before=GROUPS, **more):
 def node():
     made = Node(config=MANY)
     made.feed_client()
-    made.broker.parts.nodes.heard = HeardNodes(growth=growth, all_led=lambda: True)
+    made.broker.parts.nodes.heard = HeardNodes(growth=growth, growth_waits_for=str)
     return made
 
 
@@ -142,6 +143,22 @@ def test_it_is_opened_by_the_leader_of_the_metadata_once_all_groups_have_leaders
     node.broker.follow_pool()
     node.turn()
     assert pool(node) == (MORE, GROUPS)
+
+
+def test_operators_are_told_once_for_which_node_a_growth_waits(node) -> None:
+    node.feed_meta(grow_pool=growth())
+    node.lead(0)
+    told = ["groups without a leader: 5 (not there: n3)"]
+    node.broker.parts.nodes.heard = HeardNodes(growth=growth, growth_waits_for=lambda: told[-1])
+    for seconds in range(1, 30):
+        node.now += SECOND
+        node.turn()
+        node.broker.follow_pool()
+        node.turn()
+        if seconds == 20:
+            told.append("groups without a leader: 5 (not there: n2)")
+    notes = [text for _, text in node.notes if "waits" in text]
+    assert notes == [f"the pool grows to {MORE} groups and waits: {one}" for one in told]
 
 
 def test_not_below_the_level_and_not_alone(node) -> None:

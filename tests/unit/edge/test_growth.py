@@ -159,14 +159,27 @@ def test_all_have_leaders_when_nodes_that_count_them_say_so(member):
     member.grow()
     member.hear("b", led=[1, 2, 3], pool=POOL)
     member.hear("c", led=[4, 5], pool=POOL)
-    assert not member.pool.all_led(), "not counted here yet"
+    assert "node a has not made" in member.pool.waits_for(), "not counted here yet"
     for _ in range(2):
         member.pool.heed(member.now)
-    assert member.pool.all_led()
-    member.hear("c", led=[4], pool=POOL)
-    assert not member.pool.all_led()
+    assert member.pool.waits_for() == ""
     member.hear("c", led=[4, 5], pool=3)
-    assert not member.pool.all_led()
+    assert member.pool.waits_for() == "the directories of new groups are not made on c"
+
+
+def test_what_a_growth_waits_for_names_the_nodes_that_are_not_there(member):
+    member.grow()
+    for _ in range(2):
+        member.pool.heed(member.now)
+    member.reconfiguration = SimpleNamespace(placement=member.pool.place(ABC, 2))
+    voters = member.reconfiguration.placement[5].voters
+    member.hear("b", led=[1, 2, 3], pool=POOL)
+    member.hear("c", led=[4], pool=POOL)
+    assert member.pool.waits_for() == "groups without a leader: 5"
+    member.now += limits.NODE_TIMEOUT + SECOND
+    member.hear("b", led=[1, 2, 3, 4], pool=POOL)
+    assert "c" in voters
+    assert member.pool.waits_for() == "groups without a leader: 5 (not there: c)"
 
 
 def test_nodes_agree_about_the_number_of_the_founding():

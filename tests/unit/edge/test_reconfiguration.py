@@ -72,7 +72,8 @@ class FakeMember:
         self.environment = SimpleNamespace(
             runtime=runtime, note=lambda *note: self.notes.append(note), ended=self.leave, crashed=self.crash
         )
-        self.driver = SimpleNamespace(turns=SimpleNamespace(stopped=False, wake=lambda: None))
+        faults = SimpleNamespace(within=lambda _number, call, *args: call(*args))
+        self.driver = SimpleNamespace(turns=SimpleNamespace(stopped=False, wake=lambda: None), faults=faults)
         self.handovers = self.copies = self
         self.leaderships = SimpleNamespace(led=dict.fromkeys(led, 0))
         self.group_sync = SimpleNamespace(receives=lambda number: number == self.incoming)
