@@ -58,6 +58,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
             "compression",
             "staged",
             "parted",
+            "part_status",
             "schemas",
             "compaction",
             "requests",

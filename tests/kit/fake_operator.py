@@ -6,6 +6,7 @@ from typing import Any
 import stan_client
 from stan_client.requests.admin import Explanation, Nodes, PolicyList
 
+from stan.patterns import matches
 from stan.protocol.proto import admin_pb2 as pb
 
 
@@ -36,7 +37,7 @@ class FakeAdmin:
 
     async def channels(self, pattern: str = ">", **_: Any) -> list[pb.ChannelStatus]:
         self._fail()
-        return [one for one in self.all_channels if pattern in (">", one.name.decode())]
+        return [one for one in self.all_channels if matches(pattern, one.name.decode())]
 
     async def channel(self, name: str) -> pb.ChannelStatus | None:
         return next(iter(await self.channels(name)), None)
@@ -46,7 +47,7 @@ class FakeAdmin:
         return [
             one
             for one in self.all_cursors
-            if pattern in (">", one.channel.decode())
+            if matches(pattern, one.channel.decode())
             and name.encode() in (b"", one.durable_name, one.queue_group)
             and (not client_id or client_id.encode() in (one.client_id, *(member.client_id for member in one.members)))
         ]

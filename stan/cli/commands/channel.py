@@ -10,7 +10,15 @@ from stan_client.transport.session import text_of
 from stan import units
 from stan.cli.commands.channel_commit import commit, commit_words
 from stan.cli.commands.channel_messages import get
-from stan.cli.commands.channel_parts import create, deleted_with_parts, double, parts
+from stan.cli.commands.channel_parts import (
+    channels_table,
+    create,
+    deleted_with_parts,
+    double,
+    part_statuses,
+    parts,
+    whole_table,
+)
 from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
@@ -20,7 +28,7 @@ from stan.cli.support.output import Table, done, show
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, no_channel, on_cluster
 from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted, format_age, format_duration, format_size, format_time
+from stan.units import counted, format_duration, format_size, format_time
 
 SORTS: Final = {
     "name": lambda one: one.name,
@@ -44,66 +52,36 @@ def list_(
     sort: Annotated[str, typer.Option(help=f"By {', '.join(SORTS)}.")] = "name",
     empty: Annotated[bool, typer.Option("--empty", help="Only those without messages.")] = False,  # noqa: FBT002
     idle: Annotated[str, typer.Option(help="Only those without a new message for so long: 1h, 7d.")] = "",
+    parts: Annotated[bool, typer.Option("--parts", help="The parts of channels below them.")] = False,  # noqa: FBT002
     *,
     target: Target,
     view: View,
 ) -> None:
-    """Channels with their messages, age and subscriptions."""
+    """Channels with their messages, age and subscriptions; of channels with parts the sums."""
     checked_pattern(pattern)
     if sort not in SORTS:
         raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
     idle_ns = parsed("--idle", units.duration_ns, idle) if idle else 0
 
     async def table(direct: stan_client.Direct) -> Table:
-        found = await direct.admin.channels(pattern)
+        found = await direct.admin.channels(pattern) or await part_statuses(direct, pattern)
         now = time.time_ns()
         found = [one for one in found if not empty or not one.messages]
         found = [one for one in found if not idle_ns or now - one.last_timestamp >= idle_ns]
-        return channels_table(sorted(found, key=SORTS[sort]), now)
+        return channels_table(sorted(found, key=SORTS[sort]), now, SORTS[sort], with_parts=parts)
 
     look(target, view, table)
-
-
-def channels_table(found: list[pb.ChannelStatus], now_ns: int) -> Table:
-    """The table of channels."""
-    names = [text_of(one.name) for one in found]
-
-    def rows() -> list[tuple[str, ...]]:
-        return [
-            (
-                name,
-                f"{one.messages:,}",
-                format_size(one.bytes),
-                f"{one.first_sequence:,}",
-                f"{one.last_sequence:,}",
-                format_age(one.last_timestamp, now_ns),
-                f"{one.subscriptions:,}",
-                f"{one.offline:,}",
-                str(one.group),
-            )
-            for name, one in zip(names, found, strict=True)
-        ]
-
-    messages, size = sum(one.messages for one in found), sum(one.bytes for one in found)
-    return Table(
-        columns=(
-            *("channel", ">messages", ">size", ">first", ">last", ">newest", ">subscribed", ">offline"),
-            ">group",
-        ),
-        rows=rows,
-        document=lambda: {"channels": [document_of(one) for one in found]},
-        names=names,
-        foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {format_size(size)}" if found else "",
-        empty="No channels. They come with their first message or subscription: stan pub CHANNEL hello",
-    )
 
 
 @app.command("show")
 @injected
 def show_(channel: Channel, *, target: Target, view: View) -> None:
-    """One channel: messages, limits, and everybody who reads it."""
+    """One channel: messages, limits, and everybody who reads it; one with parts: its parts, and who reads them."""
 
     async def table(direct: stan_client.Direct) -> Table:
+        parts = await part_statuses(direct, checked_channel(channel))
+        if parts:
+            return await whole_table(direct, parts)
         status = await status_of(direct, channel)
         return channel_table(status, await direct.admin.subscriptions(channel), time.time_ns())
 

@@ -1,21 +1,30 @@
-"""Channels with parts: made, listed, doubled, deleted (of `stan channel`)."""
+"""Channels with parts: made, listed, doubled, deleted, and seen as one channel among others (of `stan channel`)."""
 
-from typing import Annotated
+import time
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Final
 
 import stan_client
 import typer
 from stan_client.transport.session import text_of
 
+from stan.cli.commands.cursors import KINDS, full_name, lag, worst_state
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
+from stan.cli.support.groups import groups_of
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.limits import PARTS_MAX
+from stan.patterns import valid_name
+from stan.protocol.part_status import summed_channels, summed_positions
 from stan.protocol.parted import key_path
 from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted
+from stan.units import NEVER, counted, format_age, format_size
+
+GROUPS_SHOWN: Final = 8
+"""Groups of parts that are listed one by one."""
 
 
 @injected
@@ -115,3 +124,123 @@ async def deleted_with_parts(direct: stan_client.Direct, channel: str, confirmat
     await direct.admin.delete_parts(channel)
     done(f"Channel {channel} is deleted, with its parts.")
     return True
+
+
+# --- seen as one ------------------------------------------------------------------------------------------------------------
+
+
+async def part_statuses(direct: stan_client.Direct, channel: str) -> list[pb.ChannelStatus]:
+    """The parts of a channel, by number; empty if it has none, or *channel* is a pattern."""
+    if not valid_name(channel, wildcards=False):
+        return []
+    found = await direct.admin.channels(f"{channel}.*")
+    ours = [one for one in found if text_of(one.part_of.channel) == channel]
+    return sorted(ours, key=lambda one: one.part_of.number)
+
+
+def parts_words(name: str, parts: Sequence[pb.ChannelStatus | pb.CursorStatus]) -> str:
+    """`orders (4 parts)`; `orders (2 of 4 parts)` if there are others."""
+    every = max(one.part_of.parts for one in parts)
+    return f"{name} ({every} parts)" if len(parts) == every else f"{name} ({len(parts)} of {every} parts)"
+
+
+def groups_words(parts: Sequence[pb.ChannelStatus]) -> str:
+    """The groups of some parts: `1, 2, 3`."""
+    numbers = sorted({one.group for one in parts})
+    more = f" +{len(numbers) - GROUPS_SHOWN}" if len(numbers) > GROUPS_SHOWN else ""
+    return ", ".join(map(str, numbers[:GROUPS_SHOWN])) + more
+
+
+def channels_table(
+    found: list[pb.ChannelStatus],
+    now_ns: int,
+    by: Callable[[pb.ChannelStatus], Any],
+    *,
+    with_parts: bool = False,
+) -> Table:
+    """The table of channels, the parts of one as one row, ordered by *by*; *with_parts*: and each of them below it."""
+
+    def rows() -> list[tuple[str, ...]]:
+        told = []
+        for one, its_parts in sorted(summed_channels(found), key=lambda each: by(each.total)):
+            told.append(_channel_row(one, now_ns, its_parts))
+            told += [_channel_row(part, now_ns) for part in its_parts if with_parts]
+        return told
+
+    messages, size = sum(one.messages for one in found), sum(one.bytes for one in found)
+    return Table(
+        columns=(
+            *("channel", ">messages", ">size", ">first", ">last", ">newest", ">subscribed", ">offline"),
+            ">group",
+        ),
+        rows=rows,
+        document=lambda: {"channels": [document_of(one) for one in found]},
+        names=[text_of(one.name) for one in found],
+        foot=f"{counted(len(found), 'channel')}, {counted(messages, 'message')}, {format_size(size)}" if found else "",
+        empty="No channels. They come with their first message or subscription: stan pub CHANNEL hello",
+    )
+
+
+def _channel_row(one: pb.ChannelStatus, now_ns: int, parts: Sequence[pb.ChannelStatus] = ()) -> tuple[str, ...]:
+    """One channel, or the sums of *parts*, which have no common sequences."""
+    name = text_of(one.name)
+    return (
+        parts_words(name, parts) if parts else name,
+        f"{one.messages:,}",
+        format_size(one.bytes),
+        NEVER if parts else f"{one.first_sequence:,}",
+        NEVER if parts else f"{one.last_sequence:,}",
+        format_age(one.last_timestamp, now_ns),
+        f"{one.subscriptions:,}",
+        f"{one.offline:,}",
+        groups_words(parts) if parts else str(one.group),
+    )
+
+
+async def whole_table(direct: stan_client.Direct, parts: list[pb.ChannelStatus]) -> Table:
+    """All of a channel with parts, the leaders of its parts included."""
+    name = text_of(parts[0].part_of.channel)
+    found = await direct.admin.subscriptions(f"{name}.*")
+    cursors = [one for one in found if one.part_of.channel == parts[0].part_of.channel]
+    leaders = {one.number: one.leader for one in groups_of(await direct.admin.nodes())}
+    return _table(parts, cursors, leaders, time.time_ns())
+
+
+def _table(
+    parts: list[pb.ChannelStatus], cursors: list[pb.CursorStatus], leaders: dict[int, str], now_ns: int
+) -> Table:
+    total = summed_channels(parts)[0].total
+    name, every = text_of(parts[0].part_of.channel), parts[0].part_of.parts
+    rows = [
+        ("channel", name),
+        ("parts", f"{every}{'' if len(parts) == every else f', of which {len(parts)} are told of'}{_doubling(parts)}"),
+        ("messages", f"{total.messages:,} ({format_size(total.bytes)})"),
+        ("newest", format_age(total.last_timestamp, now_ns)),
+        ("subscribed", f"{total.subscriptions:,}, offline {total.offline:,}"),
+    ]
+    for one in parts:
+        leader = leaders.get(one.group, "")
+        share = f", {100 * one.messages // total.messages} %" if total.messages else ""
+        where = f"group {one.group}, {f'leader {leader}' if leader else 'without a leader'}"
+        what = f"{one.messages:,} messages ({format_size(one.bytes)}{share})"
+        rows.append((f"~{one.part_of.number}", f"{where}: {what}, {one.first_sequence:,} to {one.last_sequence:,}"))
+    positions = summed_positions(cursors)
+    for cursor, of in positions:
+        where = f"in {parts_words('', of).strip()[1:-1]}" if of else f"in ~{cursor.part_of.number} alone"
+        what = f"{worst_state(of or [cursor], now_ns)}, {cursor.waiting:,} waiting, {cursor.pending:,} unacked"
+        rows.append((KINDS[cursor.kind], f"{full_name(cursor)} {where}: {what}"))
+    document = {
+        "channel": name,
+        "parts": [document_of(one) | {"leader": leaders.get(one.group, "")} for one in parts],
+        "cursors": [document_of(one) for one in cursors],
+    }
+    worst = max((lag(one) for one, _ in positions), default=0)
+    told = f"{counted(len(parts), 'part')}, worst lag {worst:,}" if cursors else ""
+    return Table(rows=rows, document=document, names=[text_of(one.name) for one in parts], foot=told)
+
+
+def _doubling(parts: list[pb.ChannelStatus]) -> str:
+    if not any(one.part_of.doubling for one in parts):
+        return ""
+    closed = sum(one.part_of.closed for one in parts)
+    return f", being doubled: {closed} of {len(parts)} are closed"

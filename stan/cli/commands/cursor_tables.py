@@ -1,13 +1,16 @@
 """Tables and documents of positions: durables, queue groups, subscriptions. Pure."""
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from stan_client.transport.session import text_of
 
-from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window, window_now
+from stan.cli.commands.channel_parts import parts_words
+from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window, window_now, worst_state
 from stan.cli.commands.policies import format_in_force
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
+from stan.protocol.part_status import summed_positions
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import NEVER, counted, format_age, format_duration
 
@@ -25,23 +28,23 @@ def cursor_document(cursor: pb.CursorStatus, now_ns: int) -> dict[str, Any]:
     }
 
 
-def cursors_table(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Table:
-    """Many of them, one a line."""
+def cursors_table(
+    found: list[pb.CursorStatus],
+    noun: str,
+    now_ns: int,
+    by: Callable[[pb.CursorStatus], Any] = full_name,
+    *,
+    with_parts: bool = False,
+) -> Table:
+    """Many of them, one a line, ordered by *by*; those of one name in the parts of a channel together; *with_parts*: and each of
+    them below."""
 
     def rows() -> list[tuple[str, ...]]:
-        return [
-            (
-                text_of(one.channel),
-                full_name(one),
-                state_of(one, now_ns),
-                f"{one.waiting:,}",
-                f"{one.pending:,}/{window(one):,}",
-                format_age(one.oldest_pending, now_ns),
-                f"{one.redelivered:,}",
-                str(len(one.members)),
-            )
-            for one in found
-        ]
+        told = []
+        for one, parts in sorted(summed_positions(found), key=lambda each: by(each.total)):
+            told.append(_cursor_row(one, now_ns, parts))
+            told += [_cursor_row(part, now_ns) for part in parts if with_parts]
+        return told
 
     return Table(
         columns=("channel", noun, "state", ">waiting", ">unacked", ">oldest", ">redelivered", ">online"),
@@ -50,6 +53,20 @@ def cursors_table(found: list[pb.CursorStatus], noun: str, now_ns: int) -> Table
         names=[full_name(one) for one in found],
         foot=f"{counted(len(found), noun)}, worst lag {max(map(lag, found)):,}" if found else "",
         empty=f"No {noun}s.",
+    )
+
+
+def _cursor_row(one: pb.CursorStatus, now_ns: int, parts: Sequence[pb.CursorStatus] = ()) -> tuple[str, ...]:
+    channel = text_of(one.channel)
+    return (
+        parts_words(channel, parts) if parts else channel,
+        full_name(one),
+        worst_state(parts or [one], now_ns),
+        f"{one.waiting:,}",
+        f"{one.pending:,}/{window(one):,}",
+        format_age(one.oldest_pending, now_ns),
+        f"{one.redelivered:,}",
+        str(len(one.members)),
     )
 
 
@@ -103,6 +120,33 @@ def why_table(cursor: pb.CursorStatus, command: str, now_ns: int) -> Table:
         },
         names=[full_name(cursor)],
         head=head,
+    )
+
+
+def why_of_parts_table(cursors: list[pb.CursorStatus], command: str, now_ns: int) -> Table:
+    """Why a position of this name gets nothing in the parts of a channel, with the sums of all."""
+    ((total, parts),) = summed_positions(cursors)
+    name, channel = full_name(total), text_of(total.channel)
+    documents, rows = [], []
+    for one in parts:
+        state, reasons = state_of(one, now_ns), why(one, command, now_ns)
+        documents.append({"channel": text_of(one.channel), "state": state, "reasons": reasons})
+        rows += [(f"~{one.part_of.number}" if not at else "", reason) for at, reason in enumerate(reasons)]
+    state = worst_state(parts, now_ns)
+    sums = f"{total.waiting:,} waiting, {total.pending:,} unacked in all"
+    return Table(
+        rows=rows,
+        document={
+            "channel": channel,
+            "name": name,
+            "state": state,
+            "waiting": total.waiting,
+            "pending": total.pending,
+            "parts": documents,
+            "cursors": [cursor_document(one, now_ns) for one in parts],
+        },
+        names=[name],
+        head=f"{KINDS[total.kind].capitalize()} {name} of channel {parts_words(channel, parts)}: {state}, {sums}.",
     )
 
 

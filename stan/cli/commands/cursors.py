@@ -27,6 +27,7 @@ OWED: Final = "redelivery due"
 BEHIND: Final = "catching up"
 UNACKED: Final = "waiting for acks"
 WELL: Final = "caught up"
+_WORST_FIRST: Final = (STUCK, SILENT, FULL, OFFLINE, PAUSED, OWED, BEHIND, UNACKED, RESTING, WELL)
 BAD: Final = frozenset({OFFLINE, SILENT, STUCK, FULL})
 """States in which messages wait and none is sent, though nobody wanted that."""
 
@@ -79,6 +80,11 @@ def state_of(cursor: pb.CursorStatus, now_ns: int) -> str:
     if cursor.waiting:
         return BEHIND
     return UNACKED if cursor.pending else WELL
+
+
+def worst_state(cursors: Iterable[pb.CursorStatus], now_ns: int) -> str:
+    """The state of several positions together: the worst one of theirs."""
+    return min((state_of(one, now_ns) for one in cursors), key=_WORST_FIRST.index)
 
 
 def _full_state(cursor: pb.CursorStatus, now_ns: int) -> str:

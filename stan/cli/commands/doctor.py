@@ -35,6 +35,7 @@ from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.level import SCALE
+from stan.protocol.part_status import channel_faults, position_faults, summed_channels
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND, MiB
 from stan.units import counted, format_age, format_duration, format_size
@@ -80,7 +81,7 @@ def doctor(*, target: Target, view: View) -> None:
             if leaderless(groups_of(nodes)):
                 well.append("channels and durables were not looked at: groups have no leader")
             else:
-                found += await _of_channels(direct, well)
+                found += await _of_channels(direct, nodes, well)
                 if cluster_level(nodes) >= SCALE:
                     found += of_pins(await direct.admin.pins())
         answer = "answers" if len(nodes.answers) == 1 else "answer"
@@ -93,7 +94,7 @@ def doctor(*, target: Target, view: View) -> None:
     run(main())
 
 
-async def _of_channels(direct: stan_client.Direct, well: list[str]) -> list[Finding]:
+async def _of_channels(direct: stan_client.Direct, nodes: Nodes, well: list[str]) -> list[Finding]:
     now = time.time_ns()
     channels = await direct.admin.channels()
     cursors = await direct.admin.subscriptions()
@@ -102,7 +103,24 @@ async def _of_channels(direct: stan_client.Direct, well: list[str]) -> list[Find
     well.append(f"{counted(len(channels), 'channel')}, {counted(messages, 'message')}, {format_size(size)}")
     positions = counted(len(cursors), "subscription, durable or group", "subscriptions, durables and groups")
     well.append(f"{counted(len(clients), 'client')}, {positions}")
-    return [*of_channels(channels), *of_cursors(cursors, now), *of_clients(clients)]
+    parts = of_parts(channels, cursors, nodes, now)
+    return [*of_channels(channels), *parts, *of_cursors(cursors, now), *of_clients(clients)]
+
+
+def of_parts(
+    channels: list[pb.ChannelStatus], cursors: list[pb.CursorStatus], nodes: Nodes, now_ns: int
+) -> Iterator[Finding]:
+    """Channels with parts: how messages, groups and readers are spread over them, and doublings."""
+    groups = {
+        one.number: one.of_leader.commit if one.of_leader else 0
+        for one in groups_of(nodes)
+        if one.number and one.is_open
+    }
+    faults = [
+        fault for _, parts in summed_channels(channels) if parts for fault in channel_faults(parts, groups, now_ns)
+    ]
+    for fault in (*faults, *position_faults(cursors)):
+        yield Finding(NOTE if fault.passing else BAD, fault.kind, fault.text, fault.step)
 
 
 def of_pins(pins: Iterable[pb.PinStatus]) -> Iterator[Finding]:

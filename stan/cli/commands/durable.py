@@ -15,13 +15,14 @@ from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.commands import cursors
-from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_table
+from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_of_parts_table, why_table
 from stan.cli.commands.cursors import full_name, lag, name_of
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed, sequence_runs
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, near, no_channel, on_cluster
+from stan.patterns import valid_name
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import counted
 
@@ -70,15 +71,48 @@ async def found(
     if len(matching) == 1:
         return matching[0]
     if matching:
-        names = ", ".join(full_name(one) for one in matching[:5])
-        raise CliError(f"Several are called {name!r}: {names}. Say which, as CLIENT/NAME or with --client.", EXIT_USAGE)
+        raise _several(name, [full_name(one) for one in matching])
     raise await _missing(direct, family, channel, name, every)
+
+
+async def in_parts(direct: stan_client.Direct, channel: str, client_id: str = "") -> list[pb.CursorStatus]:
+    """All positions in the parts of a channel; none if it has no parts, or *channel* is a pattern."""
+    if not valid_name(channel, wildcards=False):
+        return []
+    every = await direct.admin.subscriptions(f"{channel}.*", client_id=client_id)
+    return [one for one in every if text_of(one.part_of.channel) == channel]
+
+
+async def found_in_parts(
+    direct: stan_client.Direct, family: Family, channel: str, name: str, owner: str = ""
+) -> list[pb.CursorStatus]:
+    """The positions that are meant in the parts of a channel, by part. Raises CliError: several durables are called so."""
+    every = await in_parts(direct, checked_channel(channel))
+    matching = [one for one in every if one.kind in family.kinds and name in (name_of(one), full_name(one))]
+    matching = matching or [one for one in every if one.kind in family.kinds and name == text_of(one.queue_group)]
+    if owner:
+        matching = [one for one in matching if text_of(one.client_id) == owner]
+    names = sorted({full_name(one) for one in matching})
+    if len(names) > 1:
+        raise _several(name, names)
+    return sorted(matching, key=lambda one: one.part_of.number)
+
+
+def _several(name: str, names: list[str]) -> CliError:
+    told = ", ".join(names[:5])
+    return CliError(f"Several are called {name!r}: {told}. Say which, as CLIENT/NAME or with --client.", EXIT_USAGE)
 
 
 async def _missing(
     direct: stan_client.Direct, family: Family, channel: str, name: str, every: list[pb.CursorStatus]
 ) -> CliError:
     if not every and await direct.admin.channel(channel) is None:
+        parts = sorted({text_of(one.channel) for one in await in_parts(direct, channel)})
+        if parts:
+            return CliError(
+                f"Channel {channel} has parts, and {family.noun}s in them: name one of {parts[0]} to {parts[-1]}; "
+                f"together: {family.command} list {channel}, {family.command} why {channel} NAME"
+            )
         return await no_channel(direct, channel)
     other = QUEUE if family is DURABLE else DURABLE
     if any(one.kind in other.kinds and name in (name_of(one), full_name(one)) for one in every):
@@ -125,21 +159,23 @@ def _add_list(app: typer.Typer, family: Family) -> None:
         sort: Annotated[str, typer.Option(help=f"By {', '.join(SORTS)}.")] = "name",
         bad: Annotated[bool, typer.Option("--bad", help="Only those for which messages wait in vain.")] = False,  # noqa: FBT002
         client: Annotated[str, typer.Option("--client", help="Only those of this client.")] = "",
+        parts: Annotated[bool, typer.Option("--parts", help="Those in parts of channels, too.")] = False,  # noqa: FBT002
         *,
         target: Target,
         view: View,
     ) -> None:
-        """All of them with their state, lag and window."""
+        """All of them with their state, lag and window; those of one name in the parts of a channel together."""
         checked_pattern(pattern)
         if sort not in SORTS:
             raise CliError(f"--sort is one of {', '.join(SORTS)}.", EXIT_USAGE)
 
         async def table(direct: stan_client.Direct) -> Table:
             every = await direct.admin.subscriptions(pattern, client_id=client)
+            every = every or await in_parts(direct, pattern, client)
             now = time.time_ns()
             ours = [one for one in every if one.kind in family.kinds]
             ours = [one for one in ours if not bad or cursors.in_vain(one, now)]
-            return cursors_table(sorted(ours, key=SORTS[sort]), family.noun, now)
+            return cursors_table(sorted(ours, key=SORTS[sort]), family.noun, now, SORTS[sort], with_parts=parts)
 
         look(target, view, table)
 
@@ -159,10 +195,13 @@ def _add_looking(app: typer.Typer, family: Family) -> None:
     @app.command("why")
     @injected
     def why(channel: Channel, name: Name, owner: Owner = "", *, target: Target, view: View) -> None:
-        """Why it gets nothing, in words, and what to do about it."""
+        """Why it gets nothing, in words, and what to do about it; of a channel with parts in each of them."""
 
         async def table(direct: stan_client.Direct) -> Table:
-            cursor = await found(direct, family, channel, name, owner)
+            several = await found_in_parts(direct, family, channel, name, owner)
+            if len(several) > 1:
+                return why_of_parts_table(several, family.command, time.time_ns())
+            cursor = several[0] if several else await found(direct, family, channel, name, owner)
             return why_table(cursor, family.command, time.time_ns())
 
         look(target, view, table)

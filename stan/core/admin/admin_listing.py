@@ -218,6 +218,7 @@ class AdminListing:
             compact=policy.compact,
             compress=policy.compress,
             commit=context.meta.commit_of(info.group),
+            part_of=context.meta.channels.parted.part_of(info.name),
         )
         shown.clear_bytes, shown.kept_bytes = index.compression
         done = self._compacted(info.group, info.uid)
@@ -326,6 +327,7 @@ class AdminListing:
             inbox=settings.inbox,
             policy=self.context.policies.shown(info.name, cursor.name),
             served_by=cursor.server or (self.context.reports.events.node.encode() if cursor.members else b""),
+            part_of=self.context.meta.channels.parted.part_of(info.name),
         )
         override, policy = cursor.override, self.context.policies.of(info.name, cursor.name)
         shown.dead_letter_channel = policy.dead_letters_of(info.name)

@@ -77,6 +77,7 @@ class PartRequests:
                 name=request.channel,
                 groups=[self._home_of_half(request, number) for number in range(request.parts)],
                 channels_max=self.context.config.limits.channels,
+                at=self.context.clock.wall,
             )
             error = doubling_refusal(change, meta.channels.parted, meta.channels)
             if error:

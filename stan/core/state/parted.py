@@ -15,6 +15,7 @@ from stan import level, limits
 from stan.errors import CHANNEL_DELETING, TOO_MANY_CHANNELS, go_quote
 from stan.protocol.channels import folded, part_name, whole_of
 from stan.protocol.parted import can_have_parts, key_path
+from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import RaftIndex
 
@@ -69,6 +70,22 @@ class PartedChannels:
         found = self.by_part.get(name)
         return name if found is None else found[0].name
 
+    def part_of(self, name: bytes) -> admin.PartOf | None:
+        """Of which channel a channel is a part, as operators are told; None: it is none."""
+        found = self.by_part.get(name)
+        if found is None:
+            return None
+        (whole, number), row = found, found[0].row
+        split = row.splits[-1] if row.splits else None
+        return admin.PartOf(
+            channel=whole.name,
+            number=number,
+            parts=whole.parts,
+            before=split.last[number] if split is not None and number < split.parts else 0,
+            doubling=row.doubling_at,
+            closed=bool(row.doubling and row.closed[number]),
+        )
+
     def reserves(self, name: bytes) -> bytes:
         """The channel with parts because of which no other channel may be called *name*; b"": there is none."""
         if not self.by_name or name in self.by_part:
@@ -99,7 +116,7 @@ class PartedChannels:
     def begin_doubling(self, change: pb.DoubleParted, index: RaftIndex) -> None:
         """The parts of a channel are to be doubled."""
         row = self._changed(change.name)
-        row.doubling = index
+        row.doubling, row.doubling_at = index, change.at
         row.new_groups[:] = change.groups
         row.closed[:] = [0] * row.parts
         self.take(row)
@@ -171,7 +188,7 @@ class PartedChannels:
 
 def _settle(row: pb.PartedChannel) -> None:
     """The doubling that is under way has ended."""
-    row.settled, row.doubling = row.doubling, 0
+    row.settled, row.doubling, row.doubling_at = row.doubling, 0, 0
     del row.closed[:], row.new_groups[:]
 
 

@@ -425,7 +425,7 @@ class Pauses(_message.Message):
     def __init__(self, pauses: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class PartedChannel(_message.Message):
-    __slots__ = ("name", "parts", "key", "dropping", "doubling", "settled", "new_groups", "closed", "splits")
+    __slots__ = ("name", "parts", "key", "dropping", "doubling", "settled", "new_groups", "closed", "splits", "doubling_at")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PARTS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
@@ -435,6 +435,7 @@ class PartedChannel(_message.Message):
     NEW_GROUPS_FIELD_NUMBER: _ClassVar[int]
     CLOSED_FIELD_NUMBER: _ClassVar[int]
     SPLITS_FIELD_NUMBER: _ClassVar[int]
+    DOUBLING_AT_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     parts: int
     key: bytes
@@ -444,7 +445,8 @@ class PartedChannel(_message.Message):
     new_groups: _containers.RepeatedScalarFieldContainer[int]
     closed: _containers.RepeatedScalarFieldContainer[int]
     splits: _containers.RepeatedCompositeFieldContainer[PartSplit]
-    def __init__(self, name: _Optional[bytes] = ..., parts: _Optional[int] = ..., key: _Optional[bytes] = ..., dropping: bool = ..., doubling: _Optional[int] = ..., settled: _Optional[int] = ..., new_groups: _Optional[_Iterable[int]] = ..., closed: _Optional[_Iterable[int]] = ..., splits: _Optional[_Iterable[_Union[PartSplit, _Mapping]]] = ...) -> None: ...
+    doubling_at: int
+    def __init__(self, name: _Optional[bytes] = ..., parts: _Optional[int] = ..., key: _Optional[bytes] = ..., dropping: bool = ..., doubling: _Optional[int] = ..., settled: _Optional[int] = ..., new_groups: _Optional[_Iterable[int]] = ..., closed: _Optional[_Iterable[int]] = ..., splits: _Optional[_Iterable[_Union[PartSplit, _Mapping]]] = ..., doubling_at: _Optional[int] = ...) -> None: ...
 
 class PartSplit(_message.Message):
     __slots__ = ("parts", "last")
@@ -455,14 +457,16 @@ class PartSplit(_message.Message):
     def __init__(self, parts: _Optional[int] = ..., last: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DoubleParted(_message.Message):
-    __slots__ = ("name", "groups", "channels_max")
+    __slots__ = ("name", "groups", "channels_max", "at")
     NAME_FIELD_NUMBER: _ClassVar[int]
     GROUPS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_MAX_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     groups: _containers.RepeatedScalarFieldContainer[int]
     channels_max: int
-    def __init__(self, name: _Optional[bytes] = ..., groups: _Optional[_Iterable[int]] = ..., channels_max: _Optional[int] = ...) -> None: ...
+    at: int
+    def __init__(self, name: _Optional[bytes] = ..., groups: _Optional[_Iterable[int]] = ..., channels_max: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
 
 class PartClosed(_message.Message):
     __slots__ = ("name", "doubling", "part", "last", "fingerprints", "known_for")

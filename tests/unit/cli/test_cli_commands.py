@@ -288,6 +288,75 @@ def test_what_acks_of_a_channel_mean_is_changed(servers):
     assert (wrong.exit_code, "COMMIT is synced or replicated" in wrong.stderr) == (2, True)
 
 
+def parted(servers, counts=(3000, 10, 20, 30), groups=(1, 2, 3, 3)):
+    """Channel sales with parts, and a durable in three of them."""
+    told = [pb.PartOf(channel=b"sales", number=number, parts=len(counts)) for number in range(len(counts))]
+    servers.admin.all_channels += [
+        channel(f"sales.~{of.number}", uid=20 + of.number, messages=count, last_sequence=count, group=group, part_of=of)
+        for of, count, group in zip(told, counts, groups, strict=True)
+    ]
+    servers.admin.all_cursors += [
+        durable("ledger", channel=b"sales.~%d" % of.number, cursor_id=30 + of.number, waiting=5, pending=1, part_of=of)
+        for of in told[:3]
+    ]
+
+
+def test_parts_of_a_channel_are_one_row_until_they_are_asked_for(servers):
+    parted(servers)
+    lines = stan("channel", "list").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:4]] == ["orders", "payments", "sales"]
+    row = next(line for line in lines if line.startswith("sales (4 parts)"))
+    assert "3,060" in row
+    assert row.endswith("1, 2, 3")
+    assert "~0" not in "".join(lines)
+    below = stan("channel", "list", "--parts").stdout
+    assert [f"sales.~{number} " in below for number in range(4)] == [True] * 4
+    assert stan("channel", "list", "sales", "--names").stdout.split() == [f"sales.~{number}" for number in range(4)]
+    document = json.loads(stan("channel", "list", "--json").stdout)["channels"]
+    assert [one["name"] for one in document] == ["orders", "payments", *(f"sales.~{number}" for number in range(4))]
+    assert document[0]["part_of"] is None
+    assert document[3]["part_of"]["number"] == 1
+    assert "sales.~2" in stan("channel", "list", "sales.~2").stdout
+
+
+def test_a_channel_with_parts_is_shown_with_where_they_are_and_who_reads_them(servers):
+    parted(servers)
+    shown = stan("channel", "show", "sales").stdout
+    assert "3,060 (3.91 KiB)" in shown
+    assert "group 1, leader (alone): 3,000 messages (0.977 KiB, 98 %)" in shown
+    assert "acct/ledger in 3 of 4 parts: offline, 15 waiting, 3 unacked" in shown
+    document = json.loads(stan("channel", "show", "sales", "--json").stdout)
+    assert [one["leader"] for one in document["parts"]] == ["(alone)", "", "", ""]
+
+
+def test_a_durable_of_several_parts_is_told_with_its_sums(servers):
+    parted(servers)
+    row = next(line for line in stan("durable", "list").stdout.splitlines() if "ledger" in line)
+    assert row.startswith("sales (3 of 4 parts)")
+    assert row.split()[-5:] == ["15", "3/15", "-", "0", "0"]
+    assert "sales.~1" in stan("durable", "list", "sales", "--parts").stdout
+    assert len(json.loads(stan("durable", "list", "sales", "--json").stdout)["cursors"]) == 3
+    why = stan("durable", "why", "sales", "ledger").stdout
+    assert "Durable acct/ledger of channel sales (3 of 4 parts): offline, 15 waiting, 3 unacked in all." in why
+    assert why.count("It is offline") == 3
+    document = json.loads(stan("durable", "why", "sales", "ledger", "--json").stdout)
+    assert (document["waiting"], [one["channel"] for one in document["parts"]]) == (
+        15,
+        ["sales.~0", "sales.~1", "sales.~2"],
+    )
+    refused = stan("durable", "move", "sales", "ledger", "--all")
+    assert refused.exit_code == 1
+    assert "name one of sales.~0 to sales.~2" in refused.output
+    assert "of channel sales.~1" in stan("durable", "why", "sales.~1", "ledger").stdout
+
+
+def test_doctor_tells_what_is_wrong_with_parts(servers):
+    parted(servers)
+    told = stan("doctor").stdout
+    assert "Part ~0 of channel sales has 3,000 of 3,060 messages" in told
+    assert "Durable acct/ledger reads 3 of the 4 parts of channel sales, not ~3." in told
+
+
 def test_channels_are_made_with_parts_and_deleted_with_them(servers):
     assert "No channel has parts" in stan("channel", "parts").stdout
     assert "with 4 parts, sales.~0 to sales.~3, is made" in stan("channel", "create", "sales", "--parts", "4").stdout

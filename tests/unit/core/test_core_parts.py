@@ -136,6 +136,41 @@ def test_a_subscription_of_the_whole_is_told_the_parts(harness) -> None:
     assert not harness.subscribe("orders.~2", durable="d").error
 
 
+def test_operators_are_told_which_channel_is_a_part_of_which(harness) -> None:
+    create(harness, parts=2)
+    harness.publish("plain", b"x")
+    harness.subscribe("orders.~1", durable="ledger")
+    harness.publish("orders", *(b"%d" % n for n in range(20)), key_of=lambda data: data)
+    last = [len(harness.stored(f"orders.~{number}")) for number in range(2)]
+
+    def parts_told():
+        request = admin.ChannelsRequest(version=1)
+        answer = harness.ask(f"{ADMIN}.channels", request, admin.ChannelsResponse)
+        return {one.name: one.part_of for one in answer.channels if one.HasField("part_of")}
+
+    assert parts_told() == {b"orders.~%d" % n: admin.PartOf(channel=b"orders", number=n, parts=2) for n in range(2)}
+    asked = admin.SubscriptionsRequest(version=1)
+    (cursor,) = harness.ask(f"{ADMIN}.subscriptions", asked, admin.SubscriptionsResponse).cursors
+    assert cursor.part_of == admin.PartOf(channel=b"orders", number=1, parts=2)
+    assert double(harness, parts=2)[0] == ""
+    harness.pass_time(10)
+    found = parts_told()
+    assert [found[b"orders.~%d" % n].before for n in range(4)] == [*last, 0, 0]
+    assert {(one.parts, one.doubling, one.closed) for one in found.values()} == {(4, 0, False)}
+
+
+def test_operators_are_told_since_when_parts_are_doubled_and_which_are_closed(node) -> None:
+    parted = node.broker.context.meta.channels.parted
+    node.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[1, 2, 3, 1], at=17))
+    doubling = parted.by_name[b"orders"].row.doubling
+    node.feed_meta(part_closed=pb.PartClosed(name=b"orders", doubling=doubling, part=1, last=3))
+    told = [parted.part_of(b"orders.~%d" % number) for number in range(4)]
+    assert [(one.doubling, one.closed) for one in told] == [(17, number == 1) for number in range(4)]
+    node.feed_meta(doubling_ended=pb.DoublingEnded(name=b"orders", doubling=doubling))
+    assert parted.part_of(b"orders.~1") == admin.PartOf(channel=b"orders", number=1, parts=4)
+    assert parted.part_of(b"orders") is None
+
+
 def test_names_of_parts_belong_to_the_channel_with_parts(harness) -> None:
     create(harness)
     reserved = errors.PART_NAME.format('"orders"')

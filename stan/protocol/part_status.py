@@ -1,0 +1,215 @@
+"""The parts of a channel seen together, as the answers to operators tell them: their sums, and what is wrong with them. Pure.
+
+    ChannelStatus of orders.~0 … orders.~3, invoices ─► orders (4 parts) with its sums, invoices
+    CursorStatus of the durable "ledger" in each part ─► one position with its sums
+
+What is a part, and of what, the servers tell (`part_of`); of an older server nothing is seen together.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from stan.protocol.proto import admin_pb2 as pb
+from stan.types import SECOND
+from stan.units import counted, format_duration
+
+SKEW_TIMES: Final = 3
+"""A part has too much if it has this many times what the others have on average ..."""
+SKEW_MESSAGES_MIN: Final = 1000
+"""... and all of them together at least so many messages."""
+DOUBLING_NS: Final = 60 * SECOND
+"""A doubling takes a second or two; one that takes longer waits for something."""
+
+
+class ChannelSum(NamedTuple):
+    """A channel, or all parts of one."""
+
+    total: (
+        pb.ChannelStatus
+    )  # of parts: called after their channel, with their sums, the oldest and newest time; group 0: several
+    parts: list[pb.ChannelStatus]  # by number; empty: it is a channel of its own, or one part alone
+
+
+class PositionSum(NamedTuple):
+    """A durable or queue group, or those of one name in several parts of a channel."""
+
+    total: pb.CursorStatus  # of parts: of their channel, with their sums and all of their members
+    parts: list[pb.CursorStatus]  # by number; empty: it is in a channel of its own, or in one part alone
+
+
+class PartFault(NamedTuple):
+    """Something that is wrong with the parts of a channel, and what to do about it."""
+
+    kind: str
+    text: str
+    step: str
+    passing: bool = False  # it ends by itself, as a rule
+
+
+# --- sums -----------------------------------------------------------------------------------------------------------------
+
+
+def summed_channels(channels: Iterable[pb.ChannelStatus]) -> list[ChannelSum]:
+    """*channels* with the parts of each channel as one, where the first of them was."""
+    found: dict[bytes, list[pb.ChannelStatus]] = {}
+    for one in channels:
+        found.setdefault(one.part_of.channel or one.name, []).append(one)
+    return [
+        ChannelSum(rows[0], []) if len(rows) == 1 else _channel_sum(name, sorted(rows, key=_number))
+        for name, rows in found.items()
+    ]
+
+
+def _channel_sum(name: bytes, parts: list[pb.ChannelStatus]) -> ChannelSum:
+    groups = {one.group for one in parts}
+    total = pb.ChannelStatus(
+        name=name,
+        group=groups.pop() if len(groups) == 1 else 0,
+        first_timestamp=min((one.first_timestamp for one in parts if one.first_timestamp), default=0),
+        last_timestamp=max(one.last_timestamp for one in parts),
+        commit=parts[0].commit,
+    )
+    for field in ("messages", "bytes", "kept_bytes", "subscriptions", "offline", "deleted", "delayed"):
+        setattr(total, field, sum(getattr(one, field) for one in parts))
+    return ChannelSum(total, parts)
+
+
+def summed_positions(cursors: Iterable[pb.CursorStatus]) -> list[PositionSum]:
+    """*cursors* with the durables and queue groups of one name in the parts of a channel as one, where the first of them was."""
+    found: dict[object, list[pb.CursorStatus]] = {}
+    for one in cursors:
+        whole = one.part_of.channel
+        names = (whole, *_names(one)) if whole and one.kind != pb.PLAIN else (one.channel, one.cursor_id)
+        found.setdefault(names, []).append(one)
+    return [
+        PositionSum(rows[0], []) if len(rows) == 1 else _position_sum(sorted(rows, key=_number))
+        for rows in found.values()
+    ]
+
+
+def _position_sum(parts: list[pb.CursorStatus]) -> PositionSum:
+    first = parts[0]
+    total = pb.CursorStatus(
+        channel=first.part_of.channel,
+        kind=first.kind,
+        durable_name=first.durable_name,
+        queue_group=first.queue_group,
+        client_id=first.client_id,
+        oldest_pending=min((one.oldest_pending for one in parts if one.oldest_pending), default=0),
+        last_ack=max(one.last_ack for one in parts),
+        ack_wait_s=max(one.ack_wait_s for one in parts),
+        members=[member for one in parts for member in one.members],
+    )
+    for field in ("pending", "owed", "waiting", "redelivered", "max_in_flight", "exhausted", "delayed", "held_back"):
+        setattr(total, field, sum(getattr(one, field) for one in parts))
+    return PositionSum(total, parts)
+
+
+def _number(one: pb.ChannelStatus | pb.CursorStatus) -> int:
+    return one.part_of.number
+
+
+def _names(cursor: pb.CursorStatus) -> tuple[int, bytes, bytes, bytes]:
+    owner = cursor.client_id if cursor.kind == pb.DURABLE else b""
+    return cursor.kind, owner, cursor.durable_name, cursor.queue_group
+
+
+# --- faults ---------------------------------------------------------------------------------------------------------------
+
+
+def channel_faults(parts: list[pb.ChannelStatus], groups: Mapping[int, int], now_ns: int) -> Iterator[PartFault]:
+    """What is wrong with the parts of one channel; *groups*: the groups over which channels are spread, each with what its acks
+    mean (`commit`)."""
+    name = _shown(parts[0].part_of.channel)
+    yield from _doubling(name, parts, now_ns)
+    if len(parts) == parts[0].part_of.parts:
+        yield from _skew(name, parts)
+        yield from _crowd(name, parts, [number for number, commit in groups.items() if commit == parts[0].commit])
+
+
+def _doubling(name: str, parts: list[pb.ChannelStatus], now_ns: int) -> Iterator[PartFault]:
+    since = max(one.part_of.doubling for one in parts)
+    if not since:
+        return
+    still = [one for one in parts if one.part_of.doubling and not one.part_of.closed]
+    which = ", ".join(f"~{one.part_of.number} (group {one.group})" for one in still[:8])
+    wait = f"; not closed yet: {which}" if still else ""
+    took = format_duration(max(now_ns - since, SECOND) // SECOND * SECOND)
+    yield PartFault(
+        "doubling",
+        f"The parts of channel {name} are being doubled for {took}: publishes to it wait{wait}.",
+        "It takes a second or two. stan group list: do their groups have leaders? Their logs say what they wait for.",
+        passing=now_ns - since < DOUBLING_NS,
+    )
+
+
+def _skew(name: str, parts: list[pb.ChannelStatus]) -> Iterator[PartFault]:
+    """What came since the last doubling counts: the parts of before have all that is older."""
+    counts = [min(one.messages, max(0, one.last_sequence - one.part_of.before)) for one in parts]
+    total, most = sum(counts), max(counts)
+    if total >= SKEW_MESSAGES_MIN and most * (len(parts) - 1) >= SKEW_TIMES * (total - most):
+        part = parts[counts.index(most)]
+        yield PartFault(
+            "skew",
+            f"Part ~{part.part_of.number} of channel {name} has {most:,} of {total:,} messages ({100 * most // total} %), "
+            f"its share of {len(parts)} parts would be {100 // len(parts)} %: there is a hot key, or there are few keys.",
+            f"stan channel get {_shown(part.name)} --newest 20 shows its keys; more parts do not help, keys with more values do",
+        )
+
+
+def _crowd(name: str, parts: list[pb.ChannelStatus], groups: list[int]) -> Iterator[PartFault]:
+    there = Counter(one.group for one in parts)
+    if not groups:
+        return
+    free = min(groups, key=lambda number: (there[number], number))
+    group, count = max(there.items(), key=lambda found: found[1])
+    if count <= 1 or count - there[free] <= 1:
+        return
+    crowd = [one for one in parts if one.group == group]
+    which = ", ".join(f"~{one.part_of.number}" for one in crowd[:8])
+    others = f"group {free} has {counted(there[free], 'part') if there[free] else 'none'}"
+    yield PartFault(
+        "parts",
+        f"{counted(count, 'part')} of channel {name} are in group {group} ({which}), and {others}.",
+        f"stan channel pin {_shown(crowd[-1].name)} --group {free}",
+    )
+
+
+def position_faults(cursors: Iterable[pb.CursorStatus]) -> Iterator[PartFault]:
+    """Durables and durable groups that are in some parts of a channel, but not in all of them."""
+    by_name: dict[bytes, dict[object, list[pb.CursorStatus]]] = {}
+    for one in cursors:
+        if one.part_of.channel and one.kind in (pb.DURABLE, pb.DURABLE_QUEUE):
+            by_name.setdefault(one.part_of.channel, {}).setdefault(_names(one), []).append(one)
+    for name, positions in by_name.items():
+        singles = {found[0].part_of.number for found in positions.values() if len(found) == 1}
+        for found in positions.values():
+            parts = found[0].part_of.parts
+            shared = len(found) == 1 and len(singles) == parts  # a durable of its own for each part
+            if len(found) < parts and not shared:
+                yield _incomplete(name, found, parts)
+
+
+def _incomplete(name: bytes, found: list[pb.CursorStatus], parts: int) -> PartFault:
+    """An online reader of all parts of before a doubling is told of as passing: it comes to the new parts by itself."""
+    there = {one.part_of.number for one in found}
+    missing = [number for number in range(parts) if number not in there]
+    behind = all(number >= parts // 2 for number in missing) and all(one.members for one in found)
+    which = ", ".join(f"~{number}" for number in missing[:8]) + (" and more" if len(missing) > 8 else "")
+    kind = "Durable" if found[0].kind == pb.DURABLE else "Durable queue group"
+    called = _shown(found[0].durable_name or found[0].queue_group)
+    if found[0].kind == pb.DURABLE and found[0].client_id:
+        called = f"{_shown(found[0].client_id)}/{called}"
+    new = " It may still have to read what the others had before the parts were doubled." if behind else ""
+    return PartFault(
+        "parts read",
+        f"{kind} {called} reads {len(found)} of the {parts} parts of channel {_shown(name)}, not {which}.{new}",
+        f"Subscribe to all parts: stan sub {_shown(name)} --durable NAME, subscribe_parts in Python; "
+        "old clients subscribe to each of them",
+        passing=behind,
+    )
+
+
+def _shown(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")
