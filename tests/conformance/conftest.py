@@ -8,15 +8,15 @@ import pytest
 from tests.conformance.clients import Client, Program, c, javascript, python
 from tests.conformance.wire import Session, Wire, speaking, unique
 from tests.kit.cluster import StanCluster
-from tests.kit.server import NatsServer, StanServer, external_nats, stan_server
+from tests.kit.server import NatsServer, StanServer, external_nats
 
-__all__ = ["external_nats", "stan_server"]
+__all__ = ["external_nats"]
 
 Connect = Callable[..., Client]
 
 
-OWN_SERVER = frozenset({"cluster", "stan_server", "external_nats", "tmp_path"})
-"""Tests with one of these fixtures start what they speak to; they need not run for each kind of the shared server."""
+OWN_SERVER = frozenset({"external_nats", "tmp_path", "small_server", "compressing_server"})
+"""Tests with one of these fixtures start what they speak to; they need not run with and without policies."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     items[:] = [
         item
         for item in items
-        if not (getattr(item, "callspec", None) and item.callspec.params.get("shared_server"))
+        if not (getattr(item, "callspec", None) and item.callspec.params.get("policies"))
         or OWN_SERVER.isdisjoint(item.fixturenames)
     ]
 
@@ -51,11 +51,38 @@ def program(request: pytest.FixtureRequest) -> Program:
     return found
 
 
+POLICIES = """policies {
+  ">" {
+    max_deliver: 1000, backoff: ["1ms"], max_hold: "1h", window: adaptive, dead_letter: ".dlq", order: key
+    compress: zstd, compact: last, min_age: "0s"
+  }
+}
+"""
+"""Each policy that changes nothing for clients which keep up; the messages of published clients have no keys."""
+
+
+@pytest.fixture(scope="session", params=["", POLICIES], ids=["plain", "policies"])
+def policies(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Flags of a server: none, and those that give it all policies."""
+    if not request.param:
+        return ()
+    file = tmp_path_factory.mktemp("policies") / "stan.conf"
+    file.write_text(request.param)
+    return "-sc", str(file)
+
+
+@pytest.fixture
+def stan_server(tmp_path_factory: pytest.TempPathFactory, policies: tuple[str, ...]) -> Iterator[StanServer]:
+    """A server with a FILE store for one test, without policies and with them."""
+    with StanServer(tmp_path_factory.mktemp("server"), *policies) as server:
+        yield server
+
+
 @pytest.fixture(scope="module")
-def one_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StanCluster]:
+def one_cluster(tmp_path_factory: pytest.TempPathFactory, policies: tuple[str, ...]) -> Iterator[StanCluster]:
     """One cluster for all tests of a module, over a nats-server that stays up."""
     directory = tmp_path_factory.mktemp("cluster")
-    with NatsServer(directory) as nats, StanCluster(directory, "-mc", "0", nats=nats) as cluster:
+    with NatsServer(directory) as nats, StanCluster(directory, "-mc", "0", *policies, nats=nats) as cluster:
         yield cluster
 
 
@@ -67,20 +94,10 @@ def cluster(one_cluster: StanCluster) -> StanCluster:
     return one_cluster
 
 
-POLICIES = """policies {
-  ">" { max_deliver: 1000, backoff: ["1ms"], max_hold: "1h", window: adaptive, dead_letter: ".dlq", order: key }
-}
-"""
-"""Each policy of delivery that changes nothing for clients which keep up; the messages of published clients have no keys."""
-
-
-@pytest.fixture(scope="session", params=["", POLICIES], ids=["plain", "policies"])
-def shared_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StanServer]:
-    """A server with a FILE store that no test ends: one without policies of delivery, and one with them."""
-    directory = tmp_path_factory.mktemp("server")
-    (directory / "stan.conf").write_text(request.param)
-    flags = ("-sc", str(directory / "stan.conf")) if request.param else ()
-    with StanServer(directory, "-mc", "0", *flags) as server:  # a channel for each test
+@pytest.fixture(scope="session")
+def shared_server(tmp_path_factory: pytest.TempPathFactory, policies: tuple[str, ...]) -> Iterator[StanServer]:
+    """A server with a FILE store that no test ends: one without policies, and one with them."""
+    with StanServer(tmp_path_factory.mktemp("server"), "-mc", "0", *policies) as server:  # a channel for each test
         yield server
 
 

@@ -71,7 +71,8 @@ class WatchingDriver(TracedDriver):
     def _synced(self, group: Consensus, durable: RaftIndex | None, why: str) -> None:
         if durable is not None and self.traces is not None:
             self._watch(self.traces.synced, group.group, durable)
-        super()._synced(group, durable, why)
+        # While the sync ran this may have become a TracedDriver, of which this class is no base.
+        super(TracedDriver, self)._synced(group, durable, why)
 
     def _apply(self, number: GroupId, group: Consensus, entries: list[Entry]) -> None:
         super()._apply(number, group, entries)

@@ -251,6 +251,25 @@ def test_a_fault_in_tracing_ends_the_tracing_and_nothing_else():
     assert (level, "Tracing is off until a restart" in text) == ("ERR", True)
 
 
+def test_a_sync_that_ends_after_all_messages_to_trace_are_stored_is_told_to_its_group():
+    """It began while some were on their way: the driver has become another one meanwhile."""
+    told, waits = [], []
+    log = SimpleNamespace(durable_index=4)
+    group = SimpleNamespace(group=1, log=log, wants_sync=True, has_committed=False)
+    group.synced = lambda durable: (told.append(durable), setattr(group, "wants_sync", False))
+    turns = Turns(SimpleNamespace(soon=lambda _: None), told.append)
+    turns.touched.add(1)
+    runtime = SimpleNamespace(wall=lambda: 1, sync_now=lambda _: False, sync=lambda _, done: waits.append(done))
+    driver = TracedDriver(None, {1: group}, None, runtime, turns, applied={}, note=lambda *_: None)
+    driver.traces = SimpleNamespace(synced=lambda *_: None)
+    driver._watch_writing(wanted=True)
+    driver._sync_touched()
+    driver._watch_writing(wanted=False)
+    (done,) = waits
+    done(4, "")
+    assert told == [4]
+
+
 def test_without_tracing_the_driver_is_the_plain_one():
     assert tracing_of(SimpleNamespace(tracing=TracingConfig()), "", None) is None
     assert driver_of(None) is Driver
