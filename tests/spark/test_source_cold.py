@@ -123,6 +123,23 @@ def test_columns_are_those_of_the_source(both):
     assert rows["timestamp"].to_pylist() == [datetime.fromtimestamp(at, UTC) for at in range(1, 7)]
 
 
+def test_a_plan_does_not_begin_where_the_broker_does_because_of_an_old_look_into_the_lake(both, monkeypatch):
+    """A driver that looked before anything was there, or less, has no say about what the broker has lost since."""
+    monkeypatch.setattr(cold, "KNOWN_S", 1000.0)
+    cold._manifests.clear()
+    both.publish(30)
+    assert all_of(both.batch()) == list(range(1, 31))  # looks into the lake, which is empty
+    both.tier()
+    both.publish(10)
+    assert both.broker["orders"].first == 31
+    assert all_of(both.batch()) == list(range(1, 41))
+    both.tier()
+    both.publish(1)
+    assert both.broker["orders"].first == 41
+    by_time = both.batch(startingTimestamp="1970-01-01T00:00:35Z")
+    assert all_of(by_time) == list(range(35, 42))
+
+
 def test_what_went_into_the_lake_between_plan_and_task_is_read_there(both):
     both.publish(30)
     reader = both.batch(maxRecordsPerPartition=10)

@@ -48,6 +48,9 @@ class Cold:
     def __init__(self, url: str) -> None:
         """Open a lake. Raises OptionsError: *url* names none."""
         self._url = url
+        self._looked: dict[
+            tuple[str, int], int
+        ] = {}  # where the broker began when a manifest was read that ends before
         try:
             with _lock:
                 if url not in _stores:
@@ -79,8 +82,11 @@ class Cold:
         return {name: self._extended(info) for name, info in infos.items()}
 
     def _extended(self, info: ChannelInfo) -> ChannelInfo:
-        found = self.manifest(info.name, info.uid)
-        first = max(info.first, 1)
+        found, first = self.manifest(info.name, info.uid), max(info.first, 1)
+        if found.next < first and self._looked.get((info.name, info.uid)) != first:
+            # The broker may have lost something since the manifest was read, because it is in a newer one.
+            found = self.manifest(info.name, info.uid, newest=True)
+            self._looked[info.name, info.uid] = first
         if not found.files or found.first >= first:
             return info
         hot = behind(info) - first
