@@ -1,8 +1,10 @@
-"""What a transaction costs the broker beside a plain publish, without Spark: CPU seconds per million rows.
+"""What a transaction costs the broker beside a plain publish, and reading its rows beside reading plain ones, without Spark: CPU
+seconds per million rows.
 
 `python -m tests.spark.bench_commit [--rows N] [--runs N] [--sizes BYTES ...]`: a broker with fsync and the requests of the sink,
-as many on their way as a task has. At least once, stage and commit alternate in each run; printed are the medians. The
-trees of two versions are compared by running it with PYTHONPATH set to one and to the other.
+as many on their way as a task has. At least once, stage and commit alternate in each run, and so do reads of rows that were
+published, not compressed, and of rows that a commit refers to; printed are the medians. The trees of two versions are compared
+by running it with PYTHONPATH set to one and to the other.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from tests.kit.batches import rows_of
 from tests.kit.server import StanServer
 
 IN_FLIGHT = 8
+READS_PER_RUN = 3
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -68,6 +71,23 @@ def measure(server, client, size, rows, run):
     return [(after - before) * 1e6 / rows for before, after in pairwise(marks)]
 
 
+def measure_reads(server, client, size, rows, runs):
+    """CPU seconds of the broker per million rows, of each run: to read published rows, and rows that a commit refers to."""
+    made = requests(rows, size, client.max_payload - 4096)
+    plain, staged = f"read.{size}.plain", f"read.{size}.staged"
+    send(client, made, lambda _, packed, count: client.publish_batch_nowait(plain, packed, count, compress=False))
+    send(client, made, lambda part, packed, count: client.stage_nowait("app", 0, "r", part, staged, packed, count))
+    client.commit("app", 0, {staged: [("r", len(made))]}, timeout_s=300)
+    found = []
+    for _ in range(runs + 1):
+        marks = [cpu_s(server.pid)]
+        for channel in (plain, staged):
+            assert sum(one.count for one in client.read_range(channel, 1, rows)) == rows
+            marks.append(cpu_s(server.pid))
+        found.append([(after - before) * 1e6 / rows for before, after in pairwise(marks)])
+    return found[1:]
+
+
 def main():
     """Measure and print."""
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -84,12 +104,16 @@ def main():
             BlockingClient(server.url, server.cluster_id, timeout_s=120) as client,
         ):
             measured = [measure(server, client, size, rows, run) for run in range(given.runs + 1)][1:]
+            reads = measure_reads(server, client, size, rows, READS_PER_RUN * given.runs)
         plain, stage, commit = (statistics.median(column) for column in zip(*measured, strict=True))
         found[size] = {
             "at_least_once": round(plain, 2),
             "stage": round(stage, 2),
             "commit": round(commit, 2),
             "ratio": round((stage + commit) / plain, 2),
+            "read_published": round(statistics.median(column[0] for column in reads), 3),
+            "read_committed": round(statistics.median(column[1] for column in reads), 3),
+            "read_ratio": round(sum(column[1] for column in reads) / sum(column[0] for column in reads), 2),
         }
     print(json.dumps(found, indent=1))
 

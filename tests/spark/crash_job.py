@@ -16,10 +16,10 @@ MORE = {"spark.sql.execution.arrow.maxRecordsPerBatch": "500", "spark.sql.shuffl
 """So that there is something between the first and the last request of a task."""
 
 
-def session_of(master):
+def session_of(master, configuration):
     """A session whose workers see what this program sees."""
     builder = SparkSession.builder.master(master).appName("crash")
-    for key, value in {**SESSION, **MORE}.items():
+    for key, value in {**SESSION, **MORE, **configuration}.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.dataSource.register(CrashSource)
@@ -28,7 +28,7 @@ def session_of(master):
 
 def main(job):
     """Run the queries that *job* describes to their end."""
-    spark = session_of(job["master"])
+    spark = session_of(job["master"], job.get("configuration", {}))
     source = spark.readStream.format("stan").option("servers", job["servers"]).option("startingOffsets", "earliest")
     frame = source.option("maxOffsetsPerTrigger", job["per_trigger"]).load(job["source"]).select("value")
     queries = [_start(job, frame, delivery, target) for delivery, target in job["targets"].items()]

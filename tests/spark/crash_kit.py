@@ -105,6 +105,11 @@ class Job:
         """Let it go on behind a point."""
         (self._marks / f"{point}.go").touch()
 
+    @property
+    def ended(self):
+        """Its exit code; None: it runs."""
+        return self._process.poll()
+
     def kill9(self):
         """SIGKILL to the driver and its JVM at once; Python workers notice only later, as in life."""
         pids = {pid for pid, command in self._members() if "java" in command} | {self._process.pid}

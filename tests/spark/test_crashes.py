@@ -1,7 +1,9 @@
-"""What each delivery promises when something dies, with a real broker, a real Spark and 80,000 rows; see crash_kit."""
+"""What each delivery promises when something dies, with a real broker, a real Spark and 80,000 rows; see crash_kit, and kills for
+many random moments."""
 
 import pytest
 
+from tests.spark import kills
 from tests.spark.crash_kit import EVENTS, ROWS, run_event
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -27,3 +29,11 @@ def test_update_mode_has_the_same_promises_by_foreach_batch(tmp_path, event):
     for delivery in ("transactional", "idempotent"):
         assert (outcomes[delivery].duplicates, outcomes[delivery].lost) == (0, 0), outcomes
     assert outcomes["at-least-once"].lost == 0
+
+
+@pytest.mark.parametrize("victim", kills.VICTIMS)
+def test_kills_at_random_moments_neither_lose_nor_double_a_row(tmp_path, victim, capfd):
+    assert kills.main(["--victim", victim, "--kills", "2", "--rows", "8000", "--directory", str(tmp_path)]) == 0
+    said = capfd.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in said if line.startswith("kill ")] == ["kill 1 of 2", "kill 2 of 2"]
+    assert "transactional 0 twice, 0 missing, idempotent 0 twice, 0 missing" in said[-1]
