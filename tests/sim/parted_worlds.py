@@ -115,6 +115,8 @@ class Doubled(Parted):
     """The parts are doubled while everything else happens, once or twice: each message is in one part, in that of its key, and
     the messages of a key come one after the other: first those of the old part, then those of the new one."""
 
+    transfers = ()  # when groups were copied from node to node
+
     def created(self, broker):
         super().created(broker)
         if not hasattr(self, "before"):
@@ -193,8 +195,9 @@ class Doubled(Parted):
                 )
 
     def _was_faulty(self, asked, client_id):
-        """Whether something failed around a time; leaders may change without that."""
-        return any(
+        """Whether something failed around a time, or a node got its state as a whole, so that it does not know what came before;
+        leaders may change without that."""
+        return any(asked <= at <= asked + ANSWERED_WITHIN for at in self.transfers) or any(
             cause.until >= asked - (0 if cause.what.endswith(DEAF) else REACH_OF_FAULTS)
             for cause in self.history.causes
             if cause.at <= asked + ANSWERED_WITHIN
@@ -269,8 +272,14 @@ class ClusterDoubled(Doubled, ClusterParted):
         self.odd = Random(f"{seed} parts")
         self.calm = self.odd.random() < 0.4 if calm is None else calm
         super().__init__(seed, calm=self.calm)
+        self.transfers = []
         if self.calm:
             self.loop.after(SECOND, self._learns_late)
+
+    def _seen(self, port, message):
+        super()._seen(port, message)
+        if message.subject.endswith(".transfer"):
+            self.transfers.append(self.loop.now)
 
     def _plan_faults(self, end):
         if not self.calm:
