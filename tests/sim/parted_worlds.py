@@ -139,7 +139,10 @@ class Doubled(Parted):
             and not whole.row.doubling
             and (not self.quiet or whole.parts == self.before)
         ):
-            groups = [1 + (number % self.asked_broker().view.pool) for number in range(whole.parts)]
+            pool = (
+                self.asked_broker().view.pool
+            )  # each new part is in another group than the one from which its keys come
+            groups = [1 + ((number + 1) % pool) for number in range(whole.parts)]
             change = pb.DoubleParted(name=WHOLE.encode(), groups=groups)
             self.have_done(partial(self.asked_broker().context.change_meta, nobody_waits, double_parted=change))
         self.loop.after(self.random.choice((1, 5, 15)) * CREATE_AGAIN, self._double)

@@ -123,6 +123,9 @@ class Broker:
     def start(self, now: Nanos, wall: WallNanos) -> None:
         """Set the clock for the first time and start the timers."""
         self.tick(now, wall)
+        for group in self.context.groups.values():
+            if group.loaded:
+                group.replay_filter.complete_since = now
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
         if self.context.clustered:
             self.parts.moves.start()

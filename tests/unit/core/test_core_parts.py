@@ -585,6 +585,18 @@ def test_what_was_published_to_an_old_part_by_name_is_refused_afterwards_if_it_b
     assert node.stored("orders.~0") == [b"1"]
 
 
+def test_who_was_started_a_moment_ago_knows_no_fingerprints_of_before(node) -> None:
+    """Of what was in the log when it started: the clock of the broker stood still while that was loaded."""
+    node.broker.step_loaded(1, 17)
+    node.broker.start(node.now, node.wall)
+    node.lead(1)
+    begin_doubling(node)
+    node.pass_time(2)
+    told = [one.part_closed for one in asked_of_meta(node) if one.HasField("part_closed")]
+    assert told[0].part == 0
+    assert SECOND <= told[0].known_for <= 2 * SECOND
+
+
 def test_who_has_missed_a_doubling_takes_nothing_of_before_for_the_new_parts(node) -> None:
     """Its metadata come as a whole, with parts of whose messages it has not been told."""
     (goes,) = keys_of(0, 4)
