@@ -230,6 +230,7 @@ class SimulatedNode:
         if not self.alive:
             return
         world = self.world
+        power = power and world.may_lose_power(self)
         world.trace(f"{self.name} dies, power {power}")
         self.alive = False
         if self.cluster_node is not None:
@@ -245,6 +246,7 @@ class SimulatedNode:
         self.files.open_files.clear()
         if power:
             self.boots += 1
+            world.lost_power(self)
             self.files = self.files.crash(world.random.getrandbits(30))
         length = length or world.random.choice((5, 50, 400, 1500)) * MILLISECOND
         world.node_died(self, length)

@@ -105,11 +105,22 @@ class ClusterWorld(Scene):
             )  # where nothing is left, check_dense looks at it
             self.history.first[channel] = read[0][0] if read else newest + 1
         self.digest_events()
-        found = self.problems + complaints(self.history)
+        found = self.problems + self.complaints()
         for node in self.nodes.values():
             node.crash(power=False, length=SECOND)
             node.database.close()
         return found
+
+    def complaints(self):
+        """What the history says against the broker."""
+        return complaints(self.history)
+
+    def may_lose_power(self, _node):
+        """Whether a loss of power may come now; else the process is killed."""
+        return True
+
+    def lost_power(self, node):
+        """A node has lost power."""
 
     def _expect_progress(self):
         self._expect(self.drain_s, lambda: not self._open_ends(), self._open_ends)

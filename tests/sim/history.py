@@ -230,6 +230,11 @@ class History:
         elif known != records:
             self.told.append(f"C3 {channel}:{base} is another batch on {node}")
 
+    def forget_batches(self, channel):
+        """What nodes commit from now on may be another message than the one that had its sequence."""
+        for key in [key for key in self._batches if key[0] == channel]:
+            del self._batches[key]
+
     def removal_asked(self, channel, sequences, at):
         """An operator asks that messages go."""
         for sequence in sequences:

@@ -9,6 +9,8 @@ WORLDS = {
     "raft": ("tests.sim.raft_world", "RaftWorld"),
     "raft-replicated": ("tests.sim.unsynced_world", "UnsyncedWorld"),
     "raft-outage": ("tests.sim.unsynced_world", "OutageWorld"),
+    "commit-kinds": ("tests.sim.commit_worlds", "CommitWorld"),
+    "commit-outage": ("tests.sim.commit_worlds", "PowerWorld"),
     "starved": ("tests.sim.starved_world", "StarvedWorld"),
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),
     "members": ("tests.sim.member_world", "MemberWorld"),
