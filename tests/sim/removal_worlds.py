@@ -131,7 +131,10 @@ class _Removing:
     def read_all(self):
         super().read_all()
         for channel, wanted in self.operator.restored.items():
-            log, machine, info = self.look_up(channel.encode())
+            found = self.look_up(channel.encode())
+            if found is None:
+                continue
+            log, machine, info = found
             index = log.channel(info.uid)
             deleted = machine.tombstones.by_channel.get(info.uid, ())
             there = []
@@ -193,9 +196,15 @@ class ClusterRemovals(_Removing, ClusterWorld):
             super().stored(node, batch)
 
     def look_up(self, name):
-        """A channel: its log, its group's machine, itself, of the leader."""
-        leader = self.leader(channel_group(name, self.raft_groups))
-        info = leader.cluster_node.broker.context.meta.channels[name]
+        """A channel: its log, its group's machine, itself, of the leader; there may be none for a moment, while the group is
+        handed over. None, which is complained of, if it stays so or the channel is not there."""
+        number = channel_group(name, self.raft_groups)
+        self._expect(5, lambda: self.leader(number) is not None, lambda: f"group {number} has no leader")
+        leader = self.leader(number)
+        info = leader and leader.cluster_node.broker.context.meta.channels.get(name)
+        if info is None:
+            self.complain(f"{name.decode()} is not there")
+            return None
         machine = leader.cluster_node.broker.context.groups[info.group].machine
         return leader.cluster_node.groups[info.group].log, machine, info
 

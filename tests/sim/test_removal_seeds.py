@@ -6,7 +6,8 @@ import pytest
 
 from stan.core.leader.dispatch import Dispatch
 from stan.core.state.tombstones import Tombstones
-from tests.sim.removal_worlds import NodeRemovals
+from stan.types import SECOND
+from tests.sim.removal_worlds import ClusterRemovals, NodeRemovals
 from tests.sim.worlds import make
 
 SEEDS = int(os.environ.get("STAN_REMOVAL_SEEDS", "8"))
@@ -24,6 +25,20 @@ def test_removals_leave_nothing_to_complain_about(kind, seeds):
         restored += len(world.operator.restored)
     assert done > 5 * seeds
     assert restored > seeds // 2
+
+
+def test_what_was_restored_is_looked_up_although_its_group_is_just_handed_over():
+    world = next(one for one in (ClusterRemovals(seed, calm=True) for seed in range(50)) if len(one.names) == 3)
+    world.begin()
+    world.run_for(5)
+    group = world.history.group_of["a"]
+    world.leader(group).crash(power=False)
+    assert world.leader(group) is None
+    _, _, info = world.look_up(b"a")
+    assert info.name == b"a"
+    assert world.look_up(b"never made") is None
+    assert world.problems == ["%.4f never made is not there" % (world.loop.now / SECOND)]
+    assert world.finish()[1:] == []
 
 
 def forgets_at_a_restart(monkeypatch):

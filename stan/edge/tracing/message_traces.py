@@ -67,9 +67,9 @@ class MessageTraces:
 
     def written(
         self, number: GroupId, last: RaftIndex, proposals: list[Proposal], now: Callable[[], WallNanos]
-    ) -> bool:
-        """This leader has written *proposals* to a group's log, the newest as entry *last*. True if there are entries whose way
-        has to be watched; the others are `looked_at`."""
+    ) -> None:
+        """This leader has written *proposals* to a group's log, the newest as entry *last*. Entries whose way has to be watched
+        are `writing` then, the others `looked_at`."""
         first = RaftIndex(last - len(proposals) + 1)
         looked_at, index, watch = self.looked_at.get(number), first, False
         for proposal in proposals:
@@ -87,7 +87,6 @@ class MessageTraces:
             self.looked_at[number] = looked_at[0], last
         else:
             self.looked_at[number] = first, last
-        return bool(self.writing)
 
     def synced(self, number: GroupId, durable: RaftIndex, now: int) -> None:
         """This node's log of a group is durable up to *durable*."""

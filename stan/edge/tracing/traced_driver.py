@@ -19,8 +19,8 @@ from stan.types import GroupId, RaftIndex
 
 
 class TracedDriver(Driver):
-    """Runs as a Driver; what fails in tracing ends the tracing, not the turn. Nearly no entry has a message to trace: so what is
-    done for each is as little as can be, and the rest is left to WatchingDriver."""
+    """Runs as a Driver; what fails in tracing ends the tracing, not the turn. Nearly no entry has a message to trace: syncs are
+    looked at only while one that has is on its way into the log."""
 
     traces: MessageTraces | None = None
 
@@ -29,9 +29,6 @@ class TracedDriver(Driver):
             what(*args, self.runtime.wall())
         except Exception as error:  # noqa: BLE001 - the border of tracing
             self._end_tracing(error)
-
-    def _watch_writing(self, *, wanted: bool) -> None:
-        self.__class__ = WatchingDriver if wanted else TracedDriver
 
     def _end_tracing(self, error: Exception) -> None:
         self.traces = None
@@ -42,8 +39,7 @@ class TracedDriver(Driver):
         traces = self.traces
         if refusal is None and traces is not None:
             try:
-                if traces.written(number, self.groups[number].log.last_index, proposals, self.runtime.wall):
-                    self._watch_writing(wanted=True)
+                traces.written(number, self.groups[number].log.last_index, proposals, self.runtime.wall)
             except Exception as error:  # noqa: BLE001 - the border of tracing
                 self._end_tracing(error)
         return refusal
@@ -56,28 +52,19 @@ class TracedDriver(Driver):
                 self._watch(traces.committed, number, entries)
         super()._apply(number, group, entries)
 
-
-class WatchingDriver(TracedDriver):
-    """A TracedDriver while entries with messages to trace are on their way into the log."""
-
     def _sync_touched(self) -> bool:
         at_once = super()._sync_touched()
-        if at_once and self.traces is not None:
+        if at_once and self.traces is not None and self.traces.writing:
             for number in self.turns.touched:
                 if number in self.groups:
                     self._watch(self.traces.synced, number, self.groups[number].log.durable_index)
         return at_once
 
     def _synced(self, group: Consensus, durable: RaftIndex | None, why: str) -> None:
-        if durable is not None and self.traces is not None:
+        if durable is not None and self.traces is not None and self.traces.writing:
             self._watch(self.traces.synced, group.group, durable)
         # While the sync ran this may have become a TracedDriver, of which this class is no base.
         super(TracedDriver, self)._synced(group, durable, why)
-
-    def _apply(self, number: GroupId, group: Consensus, entries: list[Entry]) -> None:
-        super()._apply(number, group, entries)
-        if self.traces is None or not self.traces.writing:
-            self._watch_writing(wanted=False)
 
 
 class ServerTracing:
