@@ -63,7 +63,7 @@ MOVE_BYTES_PER_SECOND = 32 * MiB
 MOVED_STATE_BYTES_MAX = 4 * MiB
 """Of all that a group has of the channels of one move besides their messages: it comes in one entry."""
 MOVE_HOLD_MAX = 3 * SECOND // 2
-"""How long channels are held for a move; then it is cancelled."""
+"""How long channels are held for a move, whoever leads them meanwhile; then it is cancelled."""
 MOVE_KNOWN_MIN = 8 * SECOND
 """For as long the leader of a group must have known which publishes are stored before channels are moved from it; when parts are
 doubled, each tells of as many seconds before it was closed."""

@@ -40,7 +40,6 @@ class _Moving:
     """What the leader of a group remembers of its moves."""
 
     asked: dict[tuple[str, int], int] = field(default_factory=dict)  # entry, move -> Nanos: not proposed again before
-    held_since: dict[int, int] = field(default_factory=dict)  # move -> Nanos
     # Came in this leadership: no earlier leader has sent anything of them.
     unsent: set[ChannelUid] = field(default_factory=set)
 
@@ -65,6 +64,8 @@ class ChannelMoves:
         self.clients = clients
         self.subscribing = subscribing
         self.restless = False  # a group that this node leads has something to do
+        # Move -> when its channels were held (Nanos), on every node: the next leader does not begin to wait anew.
+        self.held_at: dict[int, Nanos] = {}
 
     # --- begin ----------------------------------------------------------------------------------------------------------
 
@@ -132,6 +133,8 @@ class ChannelMoves:
             group = moved.infos[0].group
             if self.context.leads(group):
                 self._take_over(group, [info.uid for info in moved.infos])
+        if self.held_at:
+            self.held_at = {move: at for move, at in self.held_at.items() if move in self.context.meta.moves()}
         self._look_at_all()
 
     def meta_reset(self) -> None:
@@ -158,6 +161,7 @@ class ChannelMoves:
             case "arrived":
                 self._arrived(number, told)
             case "depart":
+                self.held_at[told.move] = self.context.clock.now
                 self.source.held(number, told.uids)
             case "departed":
                 self.context.outgoing.drops += [(number, ChannelUid(uid)) for uid in told.uids]
@@ -258,7 +262,6 @@ class ChannelMoves:
 
     def _settle(self, number: GroupId, uid: ChannelUid, state: MoveStage, info: ChannelInfo | None) -> None:
         """Do what is next for one channel, as far as this group has to."""
-        here = self.context.kept(number, _Moving)
         move = state.move
         if info is None:
             if uid < self.context.meta.next_uid and state.stage is not Stage.HELD:
@@ -266,7 +269,7 @@ class ChannelMoves:
             return
         under_way = info.move == move
         if state.stage is Stage.HELD and under_way:
-            since = here.held_since.setdefault(move, self.context.clock.now)
+            since = self.held_at.setdefault(move, self.context.clock.now)
             if self.context.clock.now - since > limits.MOVE_HOLD_MAX and self._may_ask(number, "cancel", move):
                 context_change(self.context, move, done=False)
         elif state.stage is Stage.HELD:

@@ -226,6 +226,21 @@ def test_a_move_that_takes_too_long_is_cancelled_and_begun_anew() -> None:
     del durable
 
 
+def test_the_next_leader_of_a_held_channel_waits_no_longer_than_the_first_would_have() -> None:
+    node, _ = used()
+    assert node.pin(TO) == ("", 1)
+    while not node.machine(FROM).moves.held:
+        node.pass_time(0.001)
+    node.follow(TO)
+    node.pass_time(1)
+    node.follow(FROM)
+    node.lead(FROM)
+    assert node.info.move, "it is still under way"
+    node.pass_time(0.8)
+    assert (node.info.group, node.info.move) == (FROM, 0)
+    assert not node.machine(FROM).moves.held
+
+
 def test_unpinning_cancels_a_move() -> None:
     node, _ = used()
     node.follow(TO)
