@@ -63,8 +63,7 @@ class TracedDriver(Driver):
     def _synced(self, group: Consensus, durable: RaftIndex | None, why: str) -> None:
         if durable is not None and self.traces is not None and self.traces.writing:
             self._watch(self.traces.synced, group.group, durable)
-        # While the sync ran this may have become a TracedDriver, of which this class is no base.
-        super(TracedDriver, self)._synced(group, durable, why)
+        super()._synced(group, durable, why)
 
 
 class ServerTracing:

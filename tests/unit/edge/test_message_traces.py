@@ -253,7 +253,7 @@ def test_a_fault_in_tracing_ends_the_tracing_and_nothing_else():
 
 
 def test_a_sync_that_ends_after_all_messages_to_trace_are_stored_is_told_to_its_group():
-    """It began while some were on their way: the driver has become another one meanwhile."""
+    """It began while some were on their way."""
     told, waits = [], []
     log = SimpleNamespace(durable_index=4)
     group = SimpleNamespace(group=1, log=log, wants_sync=True, has_committed=False)
@@ -262,10 +262,9 @@ def test_a_sync_that_ends_after_all_messages_to_trace_are_stored_is_told_to_its_
     turns.touched.add(1)
     runtime = SimpleNamespace(wall=lambda: 1, sync_now=lambda _: False, sync=lambda _, done: waits.append(done))
     driver = TracedDriver(None, {1: group}, None, runtime, turns, applied={}, note=lambda *_: None)
-    driver.traces = SimpleNamespace(synced=lambda *_: None)
-    driver._watch_writing(wanted=True)
+    driver.traces = SimpleNamespace(synced=lambda *_: None, writing={(1, 4): None})
     driver._sync_touched()
-    driver._watch_writing(wanted=False)
+    driver.traces.writing.clear()
     (done,) = waits
     done(4, "")
     assert told == [4]
