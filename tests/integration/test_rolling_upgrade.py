@@ -24,10 +24,14 @@ PATIENCE_S = 60
 @pytest.fixture(scope="module")
 def old_program(tmp_path_factory):
     """The command of the program as of `BEFORE`."""
-    tree = tmp_path_factory.mktemp("before")
+    return program_as_of(BEFORE, tmp_path_factory.mktemp("before"))
+
+
+def program_as_of(commit, tree):
+    """The command of the program as of a commit, which is laid out in the directory *tree*."""
     history = os.environ.get("STAN_HISTORY", str(ROOT))
     found = subprocess.run(
-        ["git", "-C", history, "archive", BEFORE, "stan", "clients"], capture_output=True, check=False
+        ["git", "-C", history, "archive", commit, "stan", "clients"], capture_output=True, check=False
     )
     if found.returncode:
         pytest.skip(f"the history is not here: {found.stderr.decode().strip()}")
