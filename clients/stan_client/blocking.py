@@ -17,7 +17,7 @@ from stan_client.reading.direct import Direct
 from stan_client.reading.fetching import Fetched
 
 if TYPE_CHECKING:
-    from stan.protocol.proto.admin_pb2 import SchemaStatus
+    from stan.protocol.proto.admin_pb2 import PartedStatus, SchemaStatus
 
 try:
     from uvloop import new_event_loop
@@ -92,6 +92,10 @@ class BlockingClient:
     def schemas(self, channel: str = "") -> "list[SchemaStatus]":
         """As AdminRequests.schemas: the registered versions in force for a *channel*, or all."""
         return self._wait(self._direct.admin.schemas(channel))
+
+    def parts(self, channel: str = "") -> "list[PartedStatus]":
+        """As AdminRequests.parts: the channels that have parts, or one *channel*, if it has any."""
+        return self._wait(self._direct.admin.parts(channel))
 
     seq_at_time = _waited(Direct.seq_at_time)
     message_bytes_max = _waited(Direct.message_bytes_max)

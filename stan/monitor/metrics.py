@@ -46,7 +46,7 @@ class _One(Collector):
 
 
 async def metrics(view: NodeView, names: Sequence[str], now: WallNanos) -> bytes:
-    """Return the text of /metrics. *names*: channels that get series of their own; none: all, if they are not too many."""
+    """Return the text of /metrics. *names*: channels (or with parts) that get series of their own; none: all, if not too many."""
     out = []
     for family in await _families(view, names, now):
         out.append(generate_latest(_One(family)))
@@ -63,7 +63,8 @@ async def _families(view: NodeView, names: Sequence[str], now: WallNanos) -> lis
     found += [*_totals(node), *_groups(node), *await _stored(view, led)]
     if names:
         wanted = set(names)
-        led = [info for info in led if shown(info.name) in wanted]
+        whole = node.broker.view.meta.channels.parted.whole
+        led = [info for info in led if shown(info.name) in wanted or shown(whole(info.name)) in wanted]
     groups = [group for group in node.broker.view.groups.values() if group.leads]
     waiting = sum(group.machine.delayed() for group in groups)
     found.append(

@@ -96,6 +96,35 @@ def test_durables_are_filtered_by_their_state(page):
     assert page.script("return location.hash") == "#/durables?state=stuck"
 
 
+def test_channel_with_parts_is_one_row_and_leads_to_its_parts(page, fake):
+    parts = fake.add_parts(b"sales", 5000, 10, 20, 30)
+    fake.add_durable(b"sales.~1", b"ledger", client=b"books", waiting=7)
+    fake.add_durable(b"sales.~2", b"ledger", client=b"books", waiting=4)
+    try:
+        page.open("#/channels")
+        page.type("input[type=search]", "sales")
+        page.until(lambda: len(page.texts("tbody tr")) == 1, "the parts are one row")
+        page.until(lambda: "5,060" in page.text("tbody tr"))
+        assert "~0" not in page.script("return document.querySelector('tbody th').innerText")
+        page.click("tbody summary", "4 parts")
+        page.until(lambda: len(page.texts("tbody .members li")) == 4, "the parts come when they are asked for")
+        assert "sales.~1 10 messages" in page.texts("tbody .members li")[1]
+        page.click("tbody th > a", "sales")
+        page.until(lambda: page.text("h1") == "sales")
+        page.sees("Part ~0 of channel sales has 5,000 of 5,060 messages (98 %)", ".notice.warn")
+        page.until(lambda: len(page.texts("section.card:nth-of-type(2) tbody tr")) == 4)
+        assert f"{parts[0].group} {fake.leader(parts[0].group)}" in page.text("section.card:nth-of-type(2) tbody tr")
+        page.until(lambda: "2 of 4" in page.text("section.card:nth-of-type(3) tbody tr"))
+        page.click("tbody a", "sales.~1")
+        page.until(lambda: page.text("h1") == "sales.~1")
+        page.click(".trail a", "sales")
+        page.until(lambda: page.text("h1") == "sales", "the way back")
+    finally:
+        for part in parts:
+            del fake.channels[part.name]
+        fake.cursors[:] = [one for one in fake.cursors if not one.HasField("part_of")]
+
+
 def test_channel_is_found_and_its_messages_are_read(page):
     page.open("#/channels")
     page.until(lambda: len(page.texts("tbody tr")) == 50)

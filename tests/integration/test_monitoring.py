@@ -369,3 +369,18 @@ async def test_each_node_of_a_cluster_tells_what_it_knows(tmp_path):
             return reasons and all("leader" in reason or "majority" in reason for reason in reasons)
 
         await asyncio.to_thread(until, lonely, why=lambda: page(left, "/healthz/ready").text)
+
+
+async def test_metrics_and_pages_of_a_channel_with_parts_are_those_of_its_parts(server):
+    async with await stan_client.connect("test-cluster", "me", servers=server.url) as client:
+        await client.admin.create_parts("sales", 2)
+        for number in range(20):
+            await client.publish("sales", b"x", key=f"k{number}")
+        await client.publish("plain", b"x")
+        found = (await get(server, "/metrics?channel=sales")).text
+        kept = dict(re.findall(r'stan_channel_messages\{channel="([^"]+)"\} ([0-9.]+)', found))
+        assert sorted(kept) == ["sales.~0", "sales.~1"]
+        assert sum(map(float, kept.values())) == 20
+        page = (await get(server, "/api/v1/channel?name=sales")).json
+        counts = [float(kept[name]) for name in sorted(kept)]
+        assert (page["messages"], [part["messages"] for part in page["parts"]]) == (20, counts)

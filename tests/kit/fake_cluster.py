@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from stan.config import Config, MonitorConfig, StoreConfig
 from stan.edge.nats.cluster_client import ClusterClient
-from stan.protocol.channels import is_channel_name
+from stan.patterns import matches
+from stan.protocol.channels import is_channel_name, part_name
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as pb
@@ -65,6 +66,13 @@ class FakeCluster:
         row.limits.max_msgs = 1_000_000
         return row
 
+    def add_parts(self, whole: bytes, *counts: int) -> list[admin.ChannelStatus]:
+        """A channel with a part for each of *counts* messages."""
+        rows = [self.add_channel(part_name(whole, number), count) for number, count in enumerate(counts)]
+        for number, row in enumerate(rows):
+            row.part_of.channel, row.part_of.number, row.part_of.parts = whole, number, len(counts)
+        return rows
+
     def add_message(self, name: bytes, data: bytes, **more: object) -> None:
         """A message that can be read."""
         row = self.channels.get(name) or self.add_channel(name)
@@ -83,6 +91,8 @@ class FakeCluster:
         cursor = admin.CursorStatus(channel=channel, cursor_id=len(self.cursors) + 1, group=row.group, **told)
         cursor.kind, cursor.durable_name, cursor.client_id = admin.DURABLE, name, client
         cursor.last_sequence = row.last_sequence
+        if row.HasField("part_of"):
+            cursor.part_of.CopyFrom(row.part_of)
         cursor.members.add(
             client_id=client, subscription_id=7, max_in_flight=cursor.max_in_flight, ack_wait_s=cursor.ack_wait_s
         )
@@ -122,7 +132,7 @@ class FakeCluster:
                 rows = [
                     row
                     for name, row in sorted(self.channels.items())
-                    if row.group in groups and name > request.after and request.pattern in (b"", b">", name)
+                    if row.group in groups and name > request.after and _covers(request.pattern, name)
                 ]
                 yield admin.ChannelsResponse(
                     pool=self.groups, groups=groups, channels=rows[: self.page], more=len(rows) > self.page
@@ -139,7 +149,7 @@ class FakeCluster:
                     for row in sorted(self.cursors, key=lambda row: (row.channel, row.cursor_id))
                     if row.group in groups
                     and (row.channel, row.cursor_id) > after
-                    and request.pattern in (b"", b">", row.channel)
+                    and _covers(request.pattern, row.channel)
                 ]
                 yield admin.SubscriptionsResponse(
                     pool=self.groups, groups=groups, cursors=rows[: self.page], more=len(rows) > self.page
@@ -254,3 +264,7 @@ class FakeCluster:
         self.add_message(request.channel, message.data)
         last = self.channels[request.channel].last_sequence
         yield pb.BatchResponse(first_sequence=last, last_sequence=last)
+
+
+def _covers(pattern: bytes, name: bytes) -> bool:
+    return matches(pattern.decode("utf-8", "surrogateescape") or ">", name.decode("utf-8", "surrogateescape"))

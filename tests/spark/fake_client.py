@@ -9,8 +9,10 @@ from concurrent.futures import Future
 from stan_client.errors import ServerError
 from stan_client.requests.requests import BatchAck, Committed
 
-from stan.errors import ANOTHER_WRITER
+from stan.errors import ANOTHER_WRITER, HAS_PARTS
 from stan.protocol.kernel.rows import ID_BYTES, check_rows
+from stan.protocol.parted import part_of
+from stan.protocol.proto.admin_pb2 import PartedStatus
 from stan.protocol.proto.wire_pb2 import MsgProto
 
 
@@ -37,11 +39,26 @@ class FakeClient:
         self.finished = {}  # app -> version
         self.writers = {}  # app -> who committed the newest version
         self.asked = Counter()
+        self.parted = {}  # channels with parts: name -> number of parts, where JSON data has the key
         self.failures = []  # exceptions that the next requests get
 
     def data(self, channel):
         """What a reader sees."""
         return [message.data for message in self.channels.get(channel, [])]
+
+    def parts(self, channel):
+        self.asked["parts"] += 1
+        number, path = self.parted.get(channel, (0, b""))
+        return [PartedStatus(channel=channel.encode(), parts=number, key=path)] if number else []
+
+    def _check_parts(self, channel, rows, count):
+        if channel in self.parted:
+            last = self.parted[channel][0] - 1
+            raise ServerError(HAS_PARTS.format(f'"{channel}.~0"', f'"{channel}.~{last}"'))
+        whole, _, number = channel.rpartition(".~")
+        if whole in self.parted:
+            keys = [message.key for message in messages_of(rows, count) if message.key]
+            assert {part_of(key, self.parted[whole][0]) for key in keys} <= {int(number)}
 
     def message_bytes_max(self):
         return self.max_payload
@@ -51,6 +68,7 @@ class FakeClient:
 
     def stage_nowait(self, app, version, txn, part, channel, rows, count):
         def stage():
+            self._check_parts(channel, rows, count)
             self.staged.setdefault((txn, channel), {})[part] = messages_of(rows, count)
 
         return self._done("stage", stage, len(rows))
@@ -91,6 +109,7 @@ class FakeClient:
             raise ServerError(ANOTHER_WRITER.format(version, app, known))
 
     def _publish(self, channel, rows, count, producer, version, ids):
+        self._check_parts(channel, rows, count)
         messages = messages_of(rows, count)
         known = set()
         if ids:
@@ -118,5 +137,8 @@ class FakeClient:
         if self.failures and (failure := self.failures.pop(0)) is not None:
             future.set_exception(failure)
         else:
-            future.set_result(work())
+            try:
+                future.set_result(work())
+            except ServerError as error:
+                future.set_exception(error)
         return future

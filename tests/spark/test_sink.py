@@ -20,6 +20,7 @@ from pyspark_stan.writing.sink import batch_writer, stream_writer
 from pyspark_stan.writing.sink_options import sink_options
 from stan_client.errors import RequestTimeoutError, ServerError
 
+from stan.protocol.parted import part_of
 from tests.spark.fake_client import FakeClient
 from tests.spark.filling import column
 
@@ -718,3 +719,77 @@ def test_the_limit_of_messages_is_not_asked_for_without_need(client, task):
     stream(channel="a", delivery="idempotent").write(iter([values(bytes(1_000_000))]))
 
     assert len(client.channels["a"]) == 1
+
+
+# --- channels with parts --------------------------------------------------------------------------------------------------
+
+
+KEYED = StructType().add("value", BinaryType()).add("key", StringType())
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent", "at-least-once"])
+def test_rows_for_a_channel_with_parts_go_to_the_parts_of_their_keys_in_order(client, task, delivery):
+    client.parted["sales"] = (4, b"")
+    rows = [(b"%d" % number, f"k{number % 7}" if number % 5 else None) for number in range(200)]
+    task(batch=0)
+    writer = stream(KEYED, channel="sales", delivery=delivery, includekey="true", batchrows="30")
+
+    message = writer.write(iter([keyed(*rows[:90]), keyed(*rows[90:])]))
+    writer.commit([message], 0)
+
+    assert message.rows == 200
+    assert "sales" not in client.channels
+    name = "spark.0" if message.identity is None else message.identity.app
+    for number in range(4):
+        wanted = [value for value, key in rows if part_of((key or name).encode(), 4) == number]
+        assert client.data(f"sales.~{number}") == wanted
+    assert client.asked["parts"] == 1
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent"])
+def test_a_batch_for_parts_that_is_repeated_adds_nothing(client, task, delivery):
+    client.parted["sales"] = (2, b"")
+    writer = stream(KEYED, channel="sales", delivery=delivery, includekey="true")
+    rows = keyed(*((b"%d" % number, f"k{number}") for number in range(50)))
+    task(batch=0)
+    writer.write(iter([rows]))  # of a task that failed afterwards
+    task(batch=0, attempt=1)
+    writer.commit([writer.write(iter([rows]))], 0)
+    client.finished.clear()  # a driver that died before it had noted that
+    writer.commit([writer.write(iter([rows]))], 0)
+
+    assert sorted(client.data("sales.~0") + client.data("sales.~1")) == sorted(b"%d" % number for number in range(50))
+
+
+def test_rows_without_a_key_go_where_their_json_data_says(client, task):
+    client.parted["sales"] = (4, b"$.id")
+    task(batch=0)
+    data = [b'{"id": "c%d"}' % number for number in range(30)]
+    writer = stream(channel="sales", delivery="at-least-once")
+
+    writer.write(iter([values(*data, b"no JSON")]))
+
+    for number in range(4):
+        wanted = [one for at, one in enumerate(data) if part_of(b"c%d" % at, 4) == number]
+        assert client.data(f"sales.~{number}")[: len(wanted)] == wanted
+    assert client.data(f"sales.~{part_of(b'spark.0', 4)}")[-1:] == [b"no JSON"]
+
+
+def test_rows_choose_between_channels_with_parts_and_without(client, task):
+    client.parted["sales"] = (2, b"")
+    task(batch=0)
+    writer = stream(ROUTED, delivery="transactional")
+    pairs = [(b"%d" % number, ("sales", "plain")[number % 2]) for number in range(40)]
+
+    writer.commit([writer.write(iter([routed(*pairs)]))], 0)
+
+    assert client.data("plain") == [value for value, channel in pairs if channel == "plain"]
+    assert sorted(client.data("sales.~0") + client.data("sales.~1")) == sorted(v for v, c in pairs if c == "sales")
+
+
+def test_another_refusal_is_no_question_of_parts(client, task):
+    client.failures = [ServerError("stan: something else")]
+    task(batch=0)
+    with pytest.raises(ServerError, match="something else"):
+        stream(channel="a", delivery="idempotent").write(iter([values(b"1")]))
+    assert client.asked["parts"] == 0

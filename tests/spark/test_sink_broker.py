@@ -1,5 +1,7 @@
 """The sink without Spark, with a real broker: what is seen when, what survives a broker that dies, who is fenced off."""
 
+import asyncio
+
 import pyarrow as pa
 import pytest
 from pyspark import TaskContext
@@ -11,7 +13,9 @@ from pyspark_stan.writing.sink import stream_writer
 from stan_client import everything
 from stan_client.blocking import BlockingClient
 from stan_client.errors import ServerError
+from stan_client.reading.direct import Direct
 
+from stan.protocol.parted import part_of
 from tests.kit.server import StanServer
 from tests.spark.crash_kit import packed, read
 
@@ -235,3 +239,33 @@ def test_rows_and_publishes_of_others_share_a_channel(client, task, writer, chan
     sink.commit([message], 0)
 
     assert found(client, channel) == [b"between", b"1"]
+
+
+KEYED = StructType().add("value", BinaryType()).add("key", StringType())
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent", "at-least-once"])
+async def test_rows_go_to_the_parts_of_a_channel_before_and_after_they_are_doubled(
+    client, task, writer, channel, server, delivery
+):
+    async with Direct(server.url, "test-cluster") as direct:
+        await direct.admin.create_parts(channel, 2)
+        sink = writer(KEYED, delivery=delivery, includekey="true", batchrows="20")
+        for batch, parts in enumerate((2, 4)):
+            rows = [(b"%d" % (100 * batch + number), f"k{number % 13}") for number in range(100)]
+            columns = zip(*rows, strict=True)
+            task(batch)
+            arrays = dict(zip(("value", "key"), map(pa.array, columns), strict=True))
+            messages = [await asyncio.to_thread(sink.write, iter([pa.record_batch(arrays)]))]
+            await asyncio.to_thread(sink.commit, messages, batch)
+            for number in range(parts):
+                stored = await asyncio.to_thread(found, client, f"{channel}.~{number}")
+                wanted = [value for value, key in rows if part_of(key.encode(), parts) == number]
+                assert [value for value in stored if int(value) >= 100 * batch] == wanted
+            if batch == 0:
+                await direct.admin.double_parts(channel, 2)
+        task(1)
+        again = await asyncio.to_thread(sink.write, iter([pa.record_batch(arrays)]))
+        await asyncio.to_thread(sink.commit, [again], 1)
+        total = sum([len(await asyncio.to_thread(found, client, f"{channel}.~{number}")) for number in range(4)])
+        assert total == (300 if delivery == "at-least-once" else 200)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from stan_client.errors import ConnectionClosedError, RequestTimeoutError
+from stan_client.errors import ConnectionClosedError, RequestTimeoutError, ServerError
 
 from pyspark_stan import transport
 from pyspark_stan.options import ConnectionOptions
@@ -24,6 +24,8 @@ IN_FLIGHT_BYTES_MAX: Final = 16 * MiB
 """Rows in flight of one task: nats-server closes a connection for which it would have to buffer more than 64 MiB."""
 
 Submit = Callable[["BlockingClient"], "Future[Any]"]
+Refused = Callable[[ServerError], bool]
+"""Called if the broker has refused a request; True: something else was sent in its place."""
 
 
 class InFlightRequests:
@@ -40,15 +42,16 @@ class InFlightRequests:
         self._connection = connection
         self._most = in_flight_max
         self._retries = retries
-        self._waiting: deque[tuple[int, Submit, BlockingClient, Future[Any]]] = deque()
+        self._waiting: deque[tuple[int, Submit, Refused | None, BlockingClient, Future[Any]]] = deque()
         self._bytes = 0
         self.duplicates = 0  # rows that the broker had stored before
 
-    def send(self, size: int, submit: Submit) -> None:
-        """Wait for room, then send a request of *size* bytes with *submit*. Raises the error of an earlier request."""
+    def send(self, size: int, submit: Submit, refused: Refused | None = None) -> None:
+        """Wait for room, then send a request of *size* bytes with *submit*. Raises the error of an earlier request; *refused* may
+        send others in place of this one if the broker refuses it."""
         while self._waiting and (len(self._waiting) >= self._most or self._bytes + size > IN_FLIGHT_BYTES_MAX):
             self._settle()
-        self._waiting.append((size, submit, *self._begin(submit)))
+        self._waiting.append((size, submit, refused, *self._begin(submit)))
         self._bytes += size
 
     def drain(self) -> None:
@@ -57,7 +60,7 @@ class InFlightRequests:
             self._settle()
 
     def _settle(self) -> None:
-        size, submit, client, answer = self._waiting.popleft()
+        size, submit, refused, client, answer = self._waiting.popleft()
         self._bytes -= size
         late = closed = 0
         while True:
@@ -72,6 +75,10 @@ class InFlightRequests:
                 if closed > transport.REPLACED_MAX:
                     raise
                 transport.forget(self._connection, client)
+            except ServerError as error:
+                if refused is None or not refused(error):
+                    raise
+                return
             else:
                 return
             client, answer = self._begin(submit)

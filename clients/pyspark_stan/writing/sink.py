@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
-from stan_client.errors import StanClientError
+from stan_client.errors import ServerError, StanClientError
 
 from pyspark_stan import transport
 from pyspark_stan.writing.identity import (
@@ -38,16 +38,21 @@ from pyspark_stan.writing.identity import (
     writer_of,
 )
 from pyspark_stan.writing.routing import Request, Router
-from pyspark_stan.writing.sending import InFlightRequests, Submit
+from pyspark_stan.writing.sending import InFlightRequests, Refused, Submit
 from pyspark_stan.writing.sink_options import SinkOptions, sink_options
+from stan.errors import HAS_PARTS
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
     from stan_client.requests.requests import Committed
 
+    from pyspark_stan.writing.parts import Division
+
 COMMITTED_ROWS_PER_S_MIN: Final = 20_000
 """A commit may take the usual patience and the time of its rows at this rate; then it is given up."""
 
+_HAS_PARTS: Final = HAS_PARTS.partition("{}")[0]
+"""How the broker refuses rows for a channel that has parts."""
 _log: Final = logging.getLogger("pyspark_stan")
 
 
@@ -141,16 +146,39 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 class _Sender:
-    """Sends the requests of one task to the broker, in the way of its delivery."""
+    """Sends the requests of one task to the broker, in the way of its delivery.
+
+    A channel with parts is found out by the broker's refusal of the first request for it; further ones wait for that answer, so
+    that rows keep their order.
+    """
 
     def __init__(self, options: SinkOptions, message: StanCommitMessage) -> None:
         self._message = message
-        self._ids = options.delivery == "idempotent"
+        self._connection = options.connection
         self._window = InFlightRequests(options.connection, options.in_flight_max, options.retries)
         self._parts: Counter[str] = Counter()
+        self._divisions: dict[
+            str, Division | None
+        ] = {}  # of the channels for which something was sent; None: it has no parts
+        self._first: set[str] = set()  # channels whose first request may have no answer yet
 
     def send(self, request: Request) -> None:
         """Send a request, without waiting for its answer unless too many are in flight."""
+        channel = request.channel
+        self._message.rows += request.count
+        if channel in self._first:
+            self._drain()
+        if channel not in self._divisions:
+            self._divisions[channel] = None
+            self._first.add(channel)
+            self._submit(request, partial(self._refused, request))
+        elif (division := self._divisions[channel]) is not None:
+            for part in division.of(request):
+                self._submit(part)
+        else:
+            self._submit(request)
+
+    def _submit(self, request: Request, refused: Refused | None = None) -> None:
         message = self._message
         channel, rows, count, ids = request.channel, request.rows, request.count, request.ids
         submit: Submit
@@ -165,12 +193,29 @@ class _Sender:
             submit = methodcaller("publish_batch_nowait", channel, rows, count, producer=app, version=version, ids=ids)
         else:
             submit = methodcaller("publish_batch_nowait", channel, rows, count)
-        message.rows += count
-        self._window.send(len(rows) + len(ids), submit)
+        self._window.send(len(rows) + len(ids), submit, refused)
+
+    def _refused(self, request: Request, error: ServerError) -> bool:
+        """Send the rows of a refused request to the parts of its channel; False if it was refused for something else."""
+        message, channel = self._message, request.channel
+        if not str(error).startswith(_HAS_PARTS):
+            return False
+        from pyspark_stan.writing.parts import division_of  # noqa: PLC0415 - what most workers have no use for
+
+        message.parts.pop(channel, None)
+        writer = message.identity.app if message.identity is not None else f"spark.{message.partition}"
+        division = self._divisions[channel] = division_of(self._connection, channel, writer)
+        for part in division.of(request):
+            self._submit(part)
+        return True
+
+    def _drain(self) -> None:
+        self._window.drain()
+        self._first.clear()
 
     def finish(self) -> None:
         """Wait until all requests are acknowledged."""
-        self._window.drain()
+        self._drain()
         self._message.duplicates = self._window.duplicates
 
 

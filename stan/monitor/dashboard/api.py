@@ -16,13 +16,14 @@ from stan.config import Config
 from stan.errors import UNKNOWN_CHANNEL, Refused, StanError
 from stan.monitor.dashboard import actions, explaining, listing, messages, rows
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
-from stan.monitor.dashboard.cursor_state import state_of
+from stan.monitor.dashboard.cursor_state import CursorState, state_of
 from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, number
 from stan.monitor.pages import UnknownNameError
 from stan.protocol.channels import is_channel_name
+from stan.protocol.part_status import channel_faults, position_faults, summed_channels, summed_positions
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import MILLISECOND, SECOND
 
@@ -31,12 +32,12 @@ Query = Mapping[str, str]
 
 CHANNEL_ORDERS: Final[dict[str, Callable[[ChannelTable, int], Any]]] = {
     "name": lambda _table, at: at,
-    "messages": lambda table, at: table.listing.rows[at].messages,
-    "bytes": lambda table, at: table.listing.rows[at].bytes,
-    "last": lambda table, at: table.listing.rows[at].last_sequence,
-    "rate": lambda table, at: table.rates.get(table.listing.rows[at].uid, 0),
-    "lag": lambda table, at: table.lags.get(table.listing.rows[at].name, 0),
-    "active": lambda table, at: table.listing.rows[at].last_timestamp,
+    "messages": lambda table, at: table.rows[at].messages,
+    "bytes": lambda table, at: table.rows[at].bytes,
+    "last": lambda table, at: table.rows[at].last_sequence,
+    "rate": lambda table, at: table.rates.get(table.rows[at].name, 0),
+    "lag": lambda table, at: table.lags.get(table.rows[at].name, 0),
+    "active": lambda table, at: table.rows[at].last_timestamp,
 }
 _LEVELS = {"bad": 0, "warn": 1, "busy": 2, "ok": 3}
 CURSOR_ORDERS: Final[dict[str, Callable[[CursorTable, int], Any]]] = {
@@ -80,7 +81,7 @@ class Api:
             "version": stan.__version__,
             "compatible": stan.COMPATIBLE_VERSION,
             "cluster_id": self._config.cluster_id,
-            "channels": len(table.names) if table else None,
+            "channels": len(table.listing.rows) if table else None,
             "messages": table.messages if table else None,
             "bytes": table.bytes if table else None,
             "durables": len(cursors.names) if cursors else None,
@@ -116,7 +117,7 @@ class Api:
         table = await self.snapshot.channels.get()
         order = CHANNEL_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at))
-        found = [_channel(table, table.listing.rows[at]) for at in shown]
+        found = [_channel(table, table.rows[at]) for at in shown]
         return _page(wanted, found, matching, len(table.names), table)
 
     async def durables(self, query: Query) -> Json:
@@ -148,14 +149,14 @@ class Api:
                 sources.setdefault(cursor.dead_letter_channel, []).append(cursor)
 
         def keep(at: int) -> bool:
-            name = table.listing.rows[at].name
+            name = table.rows[at].name
             return name in sources or name.endswith(b".dlq")
 
         order = CHANNEL_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
         found = [
             {**_channel(table, row), "sources": [rows.source(one) for one in sources.get(row.name, [])[:SOURCES_TOLD]]}
-            for row in (table.listing.rows[at] for at in shown)
+            for row in (table.rows[at] for at in shown)
         ]
         total = sum(map(keep, range(len(table.names))))
         return _page(wanted, found, matching, total, table)
@@ -197,7 +198,7 @@ class Api:
             raise UnknownNameError(str(error)) from None
         row = next((row for row in found.rows if row.name == name), None)
         if row is None:
-            raise UnknownNameError(UNKNOWN_CHANNEL)
+            return await self._whole(name)
         now, lag_trends = self._wall(), self.snapshot.lag_trends
         lag_trends.note(cursors.rows, now)
         pace = await self._message_rates.of(name, row.uid, now)
@@ -211,6 +212,38 @@ class Api:
                 "windows": [[millis(at), window] for at, window in lag_trends.windows(one)],
             }
             for one in cursors.rows[: limits.DASHBOARD_ROWS_MAX]
+        ]
+        return told
+
+    async def _whole(self, name: bytes) -> Json:
+        """Return a channel that has parts: sums, its parts with their leaders, what is wrong with them, and who reads them."""
+        asking, pattern = self.snapshot.cluster_client, name + b".*"
+        found, cursors = await asyncio.gather(listing.channels(asking, pattern), listing.cursors(asking, pattern))
+        parts = sorted(
+            (row for row in found.rows if row.part_of.channel == name), key=lambda row: int(row.part_of.number)
+        )
+        if not parts:
+            raise UnknownNameError(UNKNOWN_CHANNEL)
+        positions = [one for one in cursors.rows if one.part_of.channel == name]
+        leaders, groups = _groups(self.snapshot.history.present())
+        now, table = self._wall(), self.snapshot.channels.recent
+        rates = table.rates if table else {}
+        lags = {
+            row.name: max([one.waiting for one in positions if one.channel == row.name], default=0) for row in parts
+        }
+        total = summed_channels(parts)[0].total
+        told = rows.channel(total, rates.get(name), max(lags.values()), len(positions))
+        told["parts"] = [
+            rows.channel(row, rates.get(row.name), lags[row.name], 0) | {"leader": leaders.get(row.group, "")}
+            for row in parts
+        ]
+        told["of"] = int(parts[0].part_of.parts)
+        faults = (*channel_faults(parts, groups, now), *position_faults(positions))
+        told["faults"] = [{"text": fault.text, "level": "busy" if fault.passing else "warn"} for fault in faults]
+        told["durables"] = [
+            rows.cursor(one.total, _worst([state_of(each, now) for each in one.parts or [one.total]]))
+            | {"parts": len(one.parts) or 1}
+            for one in summed_positions(positions)[: limits.DASHBOARD_ROWS_MAX]
         ]
         return told
 
@@ -290,7 +323,24 @@ class Api:
 
 
 def _channel(table: ChannelTable, row: admin.ChannelStatus) -> Json:
-    return rows.channel(row, table.rates.get(row.uid), table.lags.get(row.name, 0), table.counts.get(row.name, 0))
+    told = rows.channel(row, table.rates.get(row.name), table.lags.get(row.name, 0), table.counts.get(row.name, 0))
+    parts = table.parts.get(row.name)
+    return (
+        told
+        if parts is None
+        else {**told, "parts": [_channel(table, part) for part in parts], "of": parts[0].part_of.parts}
+    )
+
+
+def _groups(nodes: list[admin.NodeStatus]) -> tuple[dict[int, str], dict[int, int]]:
+    """Return who leads each group of channels, and what the acks of its channels mean, as the nodes tell."""
+    groups = [(status, group) for status in nodes for group in status.groups if group.group]
+    leaders = {group.group: status.node or "this node" for status, group in groups if group.role == "leader"}
+    return leaders, {group.group: group.commit for _, group in groups}
+
+
+def _worst(states: list[CursorState]) -> CursorState:
+    return min(states, key=lambda state: _LEVELS[state.level])
 
 
 def _page(wanted: TableQuery, found: list[Json], matching: int, total: int, of: ChannelTable | CursorTable) -> Json:

@@ -23,6 +23,7 @@ from stan.monitor.dashboard.lag_trend import LagTrends
 from stan.monitor.dashboard.listing import Listing
 from stan.monitor.dashboard.node_history import Failures, NodeHistory
 from stan.monitor.view import CooperativeYield
+from stan.protocol.part_status import summed_channels
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
@@ -33,12 +34,14 @@ NODES_WAIT_S = limits.DASHBOARD_NODES_WAIT / SECOND
 
 
 class ChannelTable(NamedTuple):
-    """All channels with their rates and lags."""
+    """All channels with their rates and lags; the parts of one are one row with their sums, called after it."""
 
     listing: Listing
     at: int  # when it was made, Unix ns
+    rows: list[admin.ChannelStatus]  # by name
+    parts: dict[bytes, list[admin.ChannelStatus]]  # of the rows that have any, by number
     names: list[str]  # the texts that a search looks at, one for each row
-    rates: dict[int, float]  # uid -> messages a second
+    rates: dict[bytes, float]  # name -> messages a second; of parts, too
     lags: dict[bytes, int]  # name -> largest lag of its cursors, in messages
     counts: dict[bytes, int]  # name -> number of durables, queue groups and subscriptions
     compared: bool  # there was a recent table before it, so that rates are known
@@ -183,13 +186,14 @@ class ClusterSnapshot:
         at, before = self._before
         now = self._clock()
         compared = bool(at) and now - at <= 2 * limits.DASHBOARD_AGE_MAX  # else the rates would not be those of now
-        rates: dict[int, float] = {}
-        names: list[str] = []
+        rates: dict[bytes, float] = {}
+        own: list[admin.ChannelStatus] = []
+        of_parts: list[admin.ChannelStatus] = []
         time_slice = CooperativeYield()
         for row in found.rows:
             if compared and row.uid in before and now > at:
-                rates[row.uid] = max(0, row.last_sequence - before[row.uid]) * SECOND / (now - at)
-            names.append(searched(row.name))
+                rates[row.name] = max(0, row.last_sequence - before[row.uid]) * SECOND / (now - at)
+            (of_parts if row.HasField("part_of") else own).append(row)
             await time_slice.yield_if_due()
         self._before = (now, {row.uid: row.last_sequence for row in found.rows})
         lags: dict[bytes, int] = {}
@@ -199,9 +203,22 @@ class ClusterSnapshot:
             lags[cursor.channel] = max(lags.get(cursor.channel, 0), int(cursor.waiting))
             counts[cursor.channel] = counts.get(cursor.channel, 0) + 1
             await time_slice.yield_if_due()
-        busy = nlargest(TOLD, (row for row in found.rows if rates.get(row.uid)), key=lambda row: rates[row.uid])
+        parts: dict[bytes, list[admin.ChannelStatus]] = {}
+        for total, each in summed_channels(of_parts):
+            own.append(total)
+            if each:
+                names_of = [row.name for row in each]
+                parts[total.name] = each
+                lags[total.name] = max(lags.get(name, 0) for name in names_of)
+                counts[total.name] = sum(counts.get(name, 0) for name in names_of)
+                if known := [rates[name] for name in names_of if name in rates]:
+                    rates[total.name] = sum(known)
+        if of_parts:
+            own.sort(key=lambda row: row.name)
+        busy = nlargest(TOLD, (row for row in own if rates.get(row.name)), key=lambda row: rates[row.name])
         sums = sum(row.messages for row in found.rows), sum(row.bytes for row in found.rows)
-        return ChannelTable(found, time.time_ns(), names, rates, lags, counts, compared, busy, *sums)
+        names = [searched(row.name) for row in own]
+        return ChannelTable(found, time.time_ns(), own, parts, names, rates, lags, counts, compared, busy, *sums)
 
     async def _options(self) -> list[Any]:
         expected = len(self.history.members()) or 1

@@ -21,10 +21,12 @@ _NANOS = {"max_age", "max_inactivity"}
 
 def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int) -> Json:
     """Return a row of the table of channels; *rate*: messages a second, None: not known; *lag*: the largest of its cursors, in
-    messages; *cursors*: their number."""
+    messages; *cursors*: their number. `whole`: the channel of which it is a part, if it is one."""
     return {
         "key": key_of(row.name),
         "name": shown(row.name),
+        "whole": key_of(row.part_of.channel),
+        "whole_name": shown(row.part_of.channel),
         "uid": row.uid,
         "group": row.group,
         "first": row.first_sequence,

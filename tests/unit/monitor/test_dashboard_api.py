@@ -599,3 +599,63 @@ async def test_dead_letters_are_put_back(fake, changing):
     assert answer["text"].endswith("put back")
     kind, request = fake.changes[-1]
     assert (kind, request.channel, list(request.runs)) == ("admin.redrive", b"orders.dlq", [1, 2])
+
+
+# --- channels with parts --------------------------------------------------------------------------------------------------
+
+
+async def test_parts_of_a_channel_are_one_row_with_their_sums(fake, page):
+    for name in (b"a", b"sales-old", b"z"):
+        fake.add_channel(name, 1)
+    fake.add_parts(b"sales", 5000, 10, 20, 30)
+    fake.add_durable(b"sales.~1", b"ledger", waiting=7)
+    fake.add_durable(b"sales.~3", b"ledger", waiting=9)
+    await page.get("durables")
+    found = await page.get("channels")
+    assert [row["name"] for row in found["rows"]] == ["a", "sales", "sales-old", "z"]
+    assert (found["total"], found["matching"]) == (4, 4)
+    row = found["rows"][1]
+    assert (row["messages"], row["bytes"], row["online"], row["lag"], row["cursors"]) == (5060, 506_000, 2, 9, 2)
+    assert [(part["name"], part["messages"], part["lag"]) for part in row["parts"]] == [
+        ("sales.~0", 5000, 0),
+        ("sales.~1", 10, 7),
+        ("sales.~2", 20, 0),
+        ("sales.~3", 30, 9),
+    ]
+    assert row["of"] == 4
+    assert "parts" not in found["rows"][0]
+    busiest = await page.get("channels?sort=-messages&limit=1")
+    assert [row["name"] for row in busiest["rows"]] == ["sales"]
+    assert (await page.get("overview"))["channels"] == 7
+
+
+async def test_rates_of_parts_are_summed(fake, page):
+    parts = fake.add_parts(b"sales", 100, 100)
+    await page.get("channels")
+    for part in parts:
+        part.last_sequence += 1000
+    fake.ahead += 3 * SECOND
+    (row,) = (await page.get("channels"))["rows"]
+    rates = [part["rate"] for part in row["parts"]]
+    assert rates[0] > 0
+    assert row["rate"] == pytest.approx(sum(rates), abs=0.2)
+
+
+async def test_a_channel_with_parts_tells_where_they_are_who_reads_them_and_what_is_wrong(fake, page):
+    parts = fake.add_parts(b"sales", 5000, 10, 20, 30)
+    parts[3].group = parts[2].group
+    for number in range(3):
+        fake.add_durable(b"sales.~%d" % number, b"ledger", waiting=number, pending=1)
+    fake.add_channel(b"sales.more", 5)
+    found = await page.get("channel?name=sales")
+    assert (found["name"], found["messages"], found["of"]) == ("sales", 5060, 4)
+    assert [part["leader"] for part in found["parts"]] == [fake.leader(part.group) for part in parts]
+    (reader,) = found["durables"]
+    assert (reader["name"], reader["lag"], reader["pending"], reader["parts"]) == ("ledger", 3, 3, 3)
+    told = " ".join(fault["text"] for fault in found["faults"])
+    assert "Part ~0 of channel sales has 5,000 of 5,060 messages" in told
+    assert "2 parts of channel sales are in group" in told
+    assert "reads 3 of the 4 parts" in told
+    part = await page.get(f"channel?name={quote('sales.~1')}")
+    assert (part["whole_name"], part["messages"]) == ("sales", 10)
+    await page.get("channel?name=nothing", 404)

@@ -1,4 +1,4 @@
-// One channel: how full it is, how fast, who reads it, and its messages.
+// One channel: how full it is, how fast, who reads it, and its messages; of one with parts what they are.
 
 import { ask, mayAct } from "./api.js";
 import { Asked, shown } from "./asked.js";
@@ -9,6 +9,7 @@ import { COLUMNS, deeds } from "./durables.js";
 import { ago, lasting, many, number, rate, size, span } from "./format.js";
 import { messages } from "./messages.js";
 import { table } from "./table.js";
+import { whole } from "./whole.js";
 
 const OWN = COLUMNS.filter((column) => column.name !== "Channel").map(({ sort, ...column }) => column);
 
@@ -26,10 +27,10 @@ export function channel(context) {
   const draw = () => {
     const data = asked.data;
     return [
-      h("p", { class: "trail" }, h("a", { href: "#/channels" }, "Channels"), " /", data && h("span", { class: "muted" }, ` group ${data.group}`)),
-      h("div", { class: "head" }, h("h1", { class: "name" }, data?.name ?? name), data && mayAct() && buttons(data, () => { asked.refresh(); browser.newest(); }, context)),
-      shown(asked, page(context, asked)),
-      asked.data && browser.draw(asked.data),
+      h("p", { class: "trail" }, h("a", { href: "#/channels" }, "Channels"), " /", data?.whole && [" ", h("a", { href: `#/channel/${data.whole}` }, data.whole_name), " /"], data && !data.parts && h("span", { class: "muted" }, ` group ${data.group}`)),
+      h("div", { class: "head" }, h("h1", { class: "name" }, data?.name ?? name), data && !data.parts && mayAct() && buttons(data, () => { asked.refresh(); browser.newest(); }, context)),
+      shown(asked, (found) => (found.parts ? whole(found) : page(context, asked)(found))),
+      data && !data.parts && browser.draw(data),
     ];
   };
   return { title: name, draw, refresh: () => { asked.refresh(); browser.refresh(); }, navigate: () => browser.navigate(), close: () => { asked.close(); browser.close(); } };

@@ -4,16 +4,27 @@ import { ask, mayAct } from "./api.js";
 import { Asked, shown } from "./asked.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { ago, lasting, now, number, rate, size, time } from "./format.js";
+import { ago, lasting, many, now, number, rate, size, time } from "./format.js";
 import { pager, search, table } from "./table.js";
 
 const LIMIT = 50;
 const OLD_MS = 8000; // it is said of what time it is
+
+/** How many parts a channel has that are told of: `4 parts`, `2 of 4 parts`. */
+export const partsOf = (row) => `${row.parts.length === row.of ? "" : `${number(row.parts.length)} of `}${many(row.of, "part")}`;
+
+/** The parts of a channel, below it once they are asked for. */
+function parts(row) {
+  if (!row.parts) return null;
+  return h("details", { "data-key": "parts" }, h("summary", {}, partsOf(row)), h("ul", { class: "members" }, row.parts.map((part) => h("li", { "data-key": part.key },
+    h("a", { href: `#/channel/${part.key}` }, part.name), ` ${many(part.messages, "message")}, ${size(part.bytes)}, ${rate(part.rate)}, lag ${number(part.lag)}, group ${part.group}`))));
+}
+
 const COLUMNS = [
-  { name: "Channel", sort: "name", cell: (row) => h("a", { href: `#/channel/${row.key}` }, row.name) },
+  { name: "Channel", sort: "name", cell: (row) => [h("a", { href: `#/channel/${row.key}` }, row.name), parts(row)] },
   { name: "Messages", sort: "messages", number: true, cell: (row) => number(row.messages) },
   { name: "Size", sort: "bytes", number: true, cell: (row) => size(row.bytes) },
-  { name: "Newest", sort: "last", number: true, cell: (row) => number(row.last) },
+  { name: "Newest", sort: "last", number: true, cell: (row) => (row.parts ? "–" : number(row.last)) },
   { name: "Rate", sort: "rate", number: true, cell: (row) => rate(row.rate) },
   { name: "Lag", sort: "lag", number: true, cell: (row) => number(row.lag) },
   { name: "Subscribers", number: true, cell: (row) => [number(row.online), row.offline ? h("span", { class: "muted" }, ` + ${number(row.offline)} offline`) : null] },

@@ -1,0 +1,80 @@
+"""Divides requests among the parts of a channel that has parts, as the servers do it with publishes.
+
+    orders: 10,000 rows ─► by key (else by what JSON data says, else by the writer's name) ─► orders.~0: 2,480 rows, …
+
+Loaded only once the broker has refused rows for a channel, because it has parts. The order of a key's rows is kept.
+"""
+
+from array import array
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from stan_client.errors import ServerError
+
+from pyspark_stan import transport
+from pyspark_stan.options import ConnectionOptions
+from pyspark_stan.writing.routing import Request
+from stan.protocol.channels import part_name
+from stan.protocol.kernel import server as kernel
+from stan.protocol.kernel.rows import pick_ids, pick_rows
+from stan.protocol.parted import key_in, key_path, part_of
+from stan.protocol.proto.wire_pb2 import MsgProto
+
+if TYPE_CHECKING:
+    from stan_client.blocking import BlockingClient
+
+_LENGTH: Final = 4
+"""Bytes before each row."""
+
+
+class Division:
+    """How rows are divided among the parts of one channel."""
+
+    def __init__(self, channel: str, parts: int, path: tuple[str, ...], writer: str) -> None:
+        """*path*: where JSON data has the key of a row without one; *writer*: whose name is the key of rows without any."""
+        self._names = [part_name(channel.encode(), number).decode() for number in range(parts)]
+        self._path = path
+        self._without = part_of(writer.encode(), parts)
+        self._masks = [bytes(number == at for at in range(256)) for number in range(parts)]
+
+    def of(self, request: Request) -> list[Request]:
+        """The requests for the parts that get rows of *request*, by part."""
+        numbers = bytes(self._numbers(request.rows))
+        found = []
+        for number in sorted(set(numbers)):
+            mask = numbers.translate(self._masks[number])
+            part = replace(request, channel=self._names[number])
+            if (count := mask.count(1)) < len(mask):
+                ids = pick_ids(request.ids, mask) if request.ids else b""
+                part = replace(part, rows=pick_rows(request.rows, mask), count=count, ids=ids)
+            found.append(part)
+        return found
+
+    def _numbers(self, rows: bytes) -> list[int]:
+        slots, ends = kernel.slots(rows)
+        parts, without, found = len(self._names), self._without, array("H", slots)
+        numbers = [without if slot == kernel.NO_SLOT else slot % parts for slot in found]
+        if self._path and kernel.NO_SLOT in found:
+            places = array("I", ends)
+            for row, slot in enumerate(found):
+                if slot == kernel.NO_SLOT:
+                    begin = (places[row - 1] if row else 0) + _LENGTH
+                    key = key_in(MsgProto.FromString(rows[begin : places[row]]).data, self._path)
+                    numbers[row] = part_of(key, parts) if key else without
+        return numbers
+
+
+def division_of(connection: ConnectionOptions, channel: str, writer: str) -> Division:
+    """Ask how the parts of *channel* are divided; *writer*: as of Division.
+
+    Raises:
+        ServerError: it has no parts any more. UnreachableError, or another error of stan_client.
+    """
+
+    def ask(client: "BlockingClient") -> Division:
+        found = client.parts(channel)
+        if not found:
+            raise ServerError(f"stan: channel {channel} has no parts any more")
+        return Division(channel, found[0].parts, key_path(found[0].key) or (), writer)
+
+    return transport.replacing(connection, ask)
