@@ -256,6 +256,7 @@ def main(arguments):
     if options.kills < 1 or options.rows < BATCHES_PER_KILL * options.kills:
         parser.error("--kills: 1 or more; --rows: at least four times as many")
     ensure_java()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started stays
     with contextlib.ExitStack() as stack:
         directory = options.directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory.mkdir(parents=True, exist_ok=True)

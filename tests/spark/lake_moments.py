@@ -217,6 +217,7 @@ def main(arguments):
     options = parser.parse_args(arguments)
     if options.spark:
         ensure_java()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that nothing that was started stays
     with contextlib.ExitStack() as stack:
         directory = options.directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,8 @@ import pytest
 from google.protobuf import descriptor_pb2 as d
 from stan_client.blocking import BlockingClient
 
+from stan.protocol.proto import wire_pb2 as wire
+from tests.kit.batches import rows_of_messages
 from tests.kit.documents import blocks
 from tests.spark.filling import fill
 
@@ -119,6 +121,16 @@ def test_a_delta_table_has_the_newest_rows(spark, broker, shop, tmp_path):
     assert len(rows) == 2
 
 
+def test_a_table_has_the_newest_row_of_each_key(spark, broker, shop, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    keyed = [wire.MsgProto(key=key, data=price) for key, price in ((b"a", b"1"), (b"b", b"2"), (b"a", b"3"))]
+    shop.publish_batch("shop.prices", rows_of_messages(keyed), len(keyed))
+    recipe("Change data (Auto CDC)", broker, tmp_path)
+    found = deltalake.DeltaTable("tables/prices").to_pyarrow_table().to_pylist()
+    assert {row["key"]: (row["price"], row["sequence"]) for row in found} == {"a": ("3", 3), "b": ("2", 2)}
+    assert len(found) == 2
+
+
 def test_an_iceberg_table_has_the_newest_rows(spark, broker, shop, tmp_path):
     catalogs = pytest.importorskip("pyiceberg.catalog")
     recipe("An Iceberg table", broker, tmp_path)
@@ -160,6 +172,7 @@ def test_every_recipe_is_one_of_these():
         "A Delta table",
         "An Iceberg table",
         "Backfill, then stream",
+        "Change data (Auto CDC)",
         "Join two streams",
         "Protobuf and Avro",
     }
