@@ -1,5 +1,6 @@
 """The sink in Spark, with a real broker: streams, saves, update and complete mode, repeated batches, failing tasks."""
 
+import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -10,7 +11,9 @@ from pyspark.sql import functions as fn
 from pyspark_stan.options import OptionsError
 from stan_client import everything
 from stan_client.blocking import BlockingClient
+from stan_client.reading.direct import Direct
 
+from stan.protocol.parted import part_of
 from stan.protocol.proto.wire_pb2 import MsgProto
 from tests.spark.crash_kit import packed, read
 
@@ -263,3 +266,44 @@ def test_wrong_options_are_all_told(spark, broker):
         pyspark_stan.foreach_batch(servers=broker.url, channel="a", onError="x")
     with pytest.raises(OptionsError, match="txnVersion"):
         pyspark_stan.foreach_batch(servers=broker.url, channel="a", txnVersion=1)
+
+
+@pytest.mark.parametrize("delivery", ["transactional", "idempotent", "at-least-once"])
+def test_a_channel_with_parts_is_written_and_read_as_one_also_when_its_parts_are_doubled(
+    client, put, channel, source, broker, spark, tmp_path, delivery
+):
+    """Between two micro-batches of the query that writes, and of the one that reads."""
+    whole, copy = f"{channel}.whole", f"{channel}.copy"
+    with asyncio.Runner() as runner:
+
+        async def operate(ask):
+            async with Direct(broker.url, "test-cluster") as direct:
+                return await ask(direct.admin)
+
+        runner.run(operate(lambda admin: admin.create_parts(whole, 2)))
+        options = {"servers": broker.url, "channel": whole, "delivery": delivery, "includeKey": "true"}
+        numbered = source(put(*(b"%d" % number for number in range(100))))
+        keyed = numbered.selectExpr("value", "concat('k', cast(value as int) % 13) AS key")
+        written = keyed.writeStream.format("stan").options(**options)
+        reading = spark.readStream.format("stan").option("servers", broker.url).option("startingOffsets", "earliest")
+        of_parts = reading.option("includePartition", "true").option("includeKey", "true").load(f"{whole}.*")
+        told = of_parts.selectExpr("concat_ws(' ', partition, sequence, string(key), string(value)) AS value")
+        copied = told.writeStream.format("stan").options(servers=broker.url, channel=copy)
+
+        for step in range(2):
+            finish(written, tmp_path / "written")
+            finish(copied, tmp_path / "copied")
+            if step == 0:
+                runner.run(operate(lambda admin: admin.double_parts(whole, 2)))
+                put(*(b"%d" % number for number in range(100, 200)))
+    seen = [tuple(row.split()) for row in (value.decode() for value in values(client, copy))]
+    assert sorted(int(value) for *_, value in seen) == list(range(200)), "nothing is lost, nothing there twice"
+    for part, _, key, value in seen:
+        assert key == f"k{int(value) % 13}"
+        assert int(part) == part_of(key.encode(), 2 if int(value) < 100 else 4)
+    for key in {key for *_, key, _ in seen}:
+        in_order = sorted(
+            (int(value) >= 100, int(sequence), int(value)) for _, sequence, of, value in seen if of == key
+        )
+        numbers = [value for *_, value in in_order]
+        assert numbers == sorted(numbers), "the order of a key"
