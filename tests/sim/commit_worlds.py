@@ -13,6 +13,7 @@ from stan.policies import REPLICATED, PolicyRule
 from stan.types import MILLISECOND, SECOND
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import ON_THE_WAY, REACH, complaints
+from tests.sim.parted_worlds import WHOLE, ClusterParted, Parted
 from tests.sim.scene import CHANNELS, reader_of
 
 SAFE, FAST = CHANNELS
@@ -60,7 +61,7 @@ class CommitWorld(ClusterWorld):
             view = leader.cluster_node.broker.view
             if view.pool_open > self.raft_groups:
                 self._founded = True
-                super().make_clients(**self._how)
+                self._make_clients()
                 for at in range(self.random.choice((1, 2, 3))):
                     self.loop.after(
                         (1 + 2 * at) * SECOND + self.random.randint(0, 2 * SECOND), self._lag_and_lose_power
@@ -69,6 +70,9 @@ class CommitWorld(ClusterWorld):
             if view.pool == self.raft_groups and view.meta.info is not None:
                 leader.run(self._propose, leader)
         self.loop.after(PAUSE, self._grow)
+
+    def _make_clients(self):
+        super().make_clients(**self._how)
 
     def _propose(self, leader):
         growth = leader.cluster_node.reconfiguration.growth(self.raft_groups + self.new_groups)
@@ -158,6 +162,21 @@ class CommitWorld(ClusterWorld):
     def _fault_disk_error(self):
         """A disk that fails once and loses its power later may forget a vote, which is not what is looked at here."""
         self._fault_operation()
+
+
+class PartedCommit(ClusterParted, CommitWorld):
+    """The same of a channel with parts, all of which are replicated."""
+
+    policies = (PolicyRule(pattern=WHOLE, commit=REPLICATED),)
+
+    def make_clients(self, **how):
+        CommitWorld.make_clients(self, **how)
+
+    def _make_clients(self):
+        Parted.make_clients(self, **self._how)
+
+    def homes_of_parts(self, view):
+        return [group for group in range(1, view.pool + 1) if view.meta.commit_of(group) == REPLICATED]
 
 
 class PowerWorld(CommitWorld):

@@ -102,10 +102,15 @@ class Parted:
                 self.loop.after(self.random.randint(0, 500) * MILLISECOND, client.start)
             return
         if broker is not None and broker.view.meta.info is not None:
-            groups = [1 + (number % broker.view.pool) for number in range(self.parts)]
+            homes = self.homes_of_parts(broker.view)
+            groups = [homes[number % len(homes)] for number in range(self.parts)]
             change = pb.CreateParted(name=WHOLE.encode(), groups=groups)
             self.have_done(partial(broker.context.change_meta, nobody_waits, create_parted=change))
         self.loop.after(CREATE_AGAIN, self._create)
+
+    def homes_of_parts(self, view):
+        """The groups of the parts, one after the other."""
+        return range(1, view.pool + 1)
 
     def created(self, broker):
         """The channel is there."""

@@ -10,7 +10,7 @@ from stan.raft.group import RaftGroup
 from stan.raft.pysyncobj.election import Election
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.types import SECOND
-from tests.sim.commit_worlds import FAST, SAFE, CommitWorld, PowerWorld, check_replicated
+from tests.sim.commit_worlds import FAST, SAFE, CommitWorld, PartedCommit, PowerWorld, check_replicated
 from tests.sim.history import Delivered, History, Publish, Sub
 from tests.sim.worlds import play
 
@@ -28,6 +28,16 @@ def test_nothing_acked_is_lost_in_either_channel_while_a_minority_loses_power():
             acked[publish.channel] += 1
     assert losses > SEEDS / 2
     assert min(acked[SAFE], acked[FAST]) > 10 * SEEDS
+
+
+def test_nothing_acked_is_lost_in_parts_that_are_replicated():
+    acked = 0
+    for seed in range(2):
+        world = PartedCommit(seed)
+        assert world.run() == [], f"replay with: python -m tests.sim --world commit-parts --seed {seed}"
+        acked += len(world.history.acknowledged)
+        assert min(world.history.group_of[channel] for channel in world.channels) > world.raft_groups
+    assert acked > 40
 
 
 def test_an_outage_costs_the_replicated_channel_its_newest_messages_and_the_synced_one_nothing():

@@ -10,6 +10,7 @@ WORLDS = {
     "raft-replicated": ("tests.sim.unsynced_world", "UnsyncedWorld"),
     "raft-outage": ("tests.sim.unsynced_world", "OutageWorld"),
     "commit-kinds": ("tests.sim.commit_worlds", "CommitWorld"),
+    "commit-parts": ("tests.sim.commit_worlds", "PartedCommit"),
     "commit-outage": ("tests.sim.commit_worlds", "PowerWorld"),
     "starved": ("tests.sim.starved_world", "StarvedWorld"),
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),
