@@ -63,6 +63,9 @@ class ReplayFilter:
     which of their publishes are in the log, as who led them did not know it any more: these are not replayed."""
     named: dict[bytes, Nanos] = field(default_factory=dict)
     """New parts of channels -> since when they are known here: what was published to them by name before was refused."""
+    answered: dict[bytes, Nanos] = field(default_factory=dict)
+    """Parts that were closed for a while -> the time before which nothing was left unanswered for that: it is not replayed, as a
+    later message of its publisher may be in the log that would be another part's now."""
     divided: dict[bytes, Nanos] = field(default_factory=dict)
     """Parts of channels -> when the parts were doubled: of the publishes that were stored before nobody can tell to which of two
     parts they would belong now, and so in which of them the publisher's newest one should have been heard."""
@@ -142,17 +145,18 @@ class ReplayFilter:
     def forget_old(self, now: Nanos) -> None:
         """Forget what is told of times of which nothing is replayed any more."""
         oldest = now - limits.REPLAY_AGE_MAX - 2 * limits.FINGERPRINT_PATIENCE
-        for times in (self.taken_over, self.named, self.divided):
+        for times in (self.taken_over, self.named, self.answered, self.divided):
             for name in [name for name, at in times.items() if at < oldest]:
                 del times[name]
 
     def bounds(self) -> set[Nanos]:
         """Times at which it changes what `replays` says."""
-        return {*self.taken_over.values(), *self.named.values()}
+        return {*self.taken_over.values(), *self.named.values(), *self.answered.values()}
 
     def replays(self, heard: bytes, channel: bytes, at: Nanos) -> bool:
         """True if what was published to *heard* and came at *at* may be replayed for a channel, which is it or a part of it."""
-        return at > self.taken_over.get(channel, 0) and (heard != channel or at > self.named.get(channel, 0))
+        since = max(self.taken_over.get(channel, 0), self.answered.get(channel, 0))
+        return at > since and (heard != channel or at > self.named.get(channel, 0))
 
     def _begin(self, log: "_Log", heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         messages = _Messages()

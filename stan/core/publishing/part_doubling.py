@@ -83,7 +83,7 @@ class PartDoubling:
         if divided:
             self.publishing.forget_held(whole.names())  # divided by what this copy of the metadata knew before
         if row.doubling and (seen is None or seen.number != row.doubling):
-            since = Nanos(self.context.clock.now - limits.MOVE_KNOWN_MARGIN)
+            since = Nanos(self.context.clock.now - limits.FINGERPRINT_PATIENCE)
             self._under_way[name] = _Doubling(row.doubling, since)
         elif divided and row.splits:
             self._divide(whole, row.splits[-1].parts, seen)
@@ -126,13 +126,14 @@ class PartDoubling:
             known = group.replay_filter
             known.forget_old(now)
             known.divided[name] = now
+            known.answered[name] = now if seen is None else seen.since
             if number < before:
                 continue
             known.named[name] = now
             told = seen.told.get(number - before) if seen is not None else None
             known.taken_over[name] = now
             if seen is not None and told is not None:
-                known.taken_over[name] = max(told.known_since, seen.since)
+                known.taken_over[name] = told.known_since
                 known.adopt(told.fingerprints, name, now, context.leading.heard_since)
                 if group.leads:
                     self._take_heard(info, seen.since)

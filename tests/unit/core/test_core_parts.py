@@ -640,6 +640,7 @@ def test_what_is_in_the_old_part_is_not_taken_by_the_new_one_if_the_network_held
     other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
     other.feed_meta(double_parted=pb.DoubleParted(name=b"orders", groups=[2, 2, 3, 1]))
     other.lead(2)
+    other.pass_time(1.5)
     end_doubling(other, told)
     other.hears(keyed(key, b"1"), keyed(key, b"2"))
     assert other.pub_acks() == ["", ""], "the first is acknowledged again"
