@@ -13,6 +13,8 @@ from collections import Counter
 import pytest
 
 from stan.core.base.ready import Delivery
+from stan.edge.tracing.message_traces import MessageTraces
+from stan.edge.tracing.traced_driver import TracedDriver
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.sim import loop
@@ -30,6 +32,7 @@ BUDGET = {
 }
 """Calls for one synchronous publish, or for one delivered batch of replay with its acks."""
 GROWTH = 1.05
+TRACED = 1.04
 MESSAGES = 100
 
 
@@ -209,3 +212,30 @@ def test_replay_alone(alone, calls):
     counts = calls.of(alone, replay)
     assert got == sorted(got)
     within("replayed batch, alone", counts["alone"] / len(batches))
+
+
+def traced(driver):
+    """Have a driver trace one in a thousand messages."""
+    driver.__class__ = TracedDriver
+    driver.traces = MessageTraces(driver.broker.view, 1000, lambda _span: None)
+
+
+def test_traces_of_one_message_in_a_thousand_cost_few_calls(calls):
+    """Of the leader in a cluster; calls, as those of tracing are shorter than most."""
+    world = calm_world(lambda world: len(world.names) == 3)
+    world.make_clients = lambda **_: None
+    world.begin()
+    world.run_for(10)
+    client = caller(world)
+    leader = world.leader(world.history.group_of["a"])
+
+    def publish():
+        for _ in range(3 * MESSAGES):
+            client.publish_and_wait("a")
+
+    without = calls.of(world, publish)[leader.name]
+    traced(leader.driver)
+    traces = calls.of(world, publish)[leader.name]
+    assert world.leader(world.history.group_of["a"]) is leader
+    print(f"{without} calls of the leader, {traces} with traces of one in a thousand")
+    assert without < traces <= without * TRACED
