@@ -131,6 +131,10 @@ ELSEWHERE = (
     Elsewhere("docs/testing.md", "python -m pytest tests/chaos", "the tests themselves", ".ci/run"),
     Elsewhere("docs/testing.md", "STAN_CHAOS_SEED", "the tests themselves", "tests/chaos/test_cluster_faults.py"),
     Elsewhere("docs/testing.md", "python -m tests.chaos", "takes an hour", "tests/chaos/test_cluster_faults.py"),
+    Elsewhere(
+        "docs/testing.md", "python -m tests.spark.lake_moments", "takes hours", "tests/spark/test_lake_moments.py"
+    ),
+    Elsewhere("docs/testing.md", "python -m tests.spark.kills", "takes an hour", "tests/spark/test_crashes.py"),
     Elsewhere("docs/admin-api.md", "nats request", "a tool of others", "tests/integration/test_admin.py"),
     Elsewhere("docs/admin-api.md", "echo 'pattern", "a tool of others", "tests/integration/test_admin.py"),
     Elsewhere("deploy/README.md", "useradd", "changes the machine", "tests/deploy/test_deploy_files.py"),

@@ -124,8 +124,7 @@ class Broker:
         """Set the clock for the first time and start the timers."""
         self.tick(now, wall)
         for group in self.context.groups.values():
-            if group.loaded:
-                group.replay_filter.complete_since = now
+            group.replay_filter.begun(now, empty=not group.loaded)
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
         if self.context.clustered:
             self.parts.moves.start()

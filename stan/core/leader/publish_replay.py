@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from stan import limits
 from stan.core.base.batch_split import OWNER, last_of, owner_of, split
@@ -22,6 +22,8 @@ from stan.protocol.kernel.rows import ID_BYTES, IdSet
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import Nanos
 
+EVER: Final = -(1 << 60)
+"""Nanos: earlier than anything that a node has heard, also one whose machine, and so its clock, was started a moment ago."""
 Publisher = tuple[bytes, bytes, bytes, bytes]
 """Channel name or `Publishes.line`, user, client id, connection id."""
 
@@ -57,7 +59,7 @@ class ReplayFilter:
     lagging: dict[Publisher, LaggingPublisher] = field(default_factory=dict)
     _applied: deque[tuple[Nanos, bytes, bool]] = field(default_factory=deque)
     _count: int = 0  # of entries that were ever in `_applied`
-    complete_since: int = 0  # Nanos: of what was applied up to then, fingerprints are not known
+    complete_since: int = EVER  # Nanos: of what was applied up to then, fingerprints are not known
     taken_over: dict[bytes, Nanos] = field(default_factory=dict)
     """Channels that came from other groups, or have messages that would be another part's -> the time up to which nobody can tell
     which of their publishes are in the log, as who led them did not know it any more: these are not replayed."""
@@ -81,6 +83,10 @@ class ReplayFilter:
         oldest = min(now, since - 2 * limits.FINGERPRINT_PATIENCE)
         while self._applied[0][0] < oldest:
             self.complete_since = max(self.complete_since, self._applied.popleft()[0])
+
+    def begun(self, now: Nanos, *, empty: bool) -> None:
+        """The node starts at *now*, with a log that is *empty*, or has messages whose fingerprints it does not know."""
+        self.complete_since = EVER if empty else now
 
     def begin(self, heard: list[Publishes], now: Nanos, since: Nanos) -> list[SplitBatch]:
         """Split each batch *heard* since *since*, in order of arrival; called when leadership begins. Afterwards `lagging` holds
@@ -115,11 +121,11 @@ class ReplayFilter:
 
     def known_since(self, channels: Iterable[bytes]) -> int:
         """Fingerprints of all messages of some channels that were applied later are known (ns)."""
-        return max([self.complete_since, *(self.taken_over.get(channel, 0) for channel in channels)])
+        return max([self.complete_since, *(self.taken_over.get(channel, EVER) for channel in channels)])
 
     def newest_of(self, channel: bytes, size_max: int, span: int) -> tuple[bytes, int]:
         """Fingerprints of a channel's newest messages, encoded: of the last *span* ns before its newest one, as far as they fit
-        in *size_max* bytes. And the time (ns) when the newest of those that are left out were applied; 0: none is."""
+        in *size_max* bytes. And the time (ns) when the newest of those that are left out were applied; EVER: none is."""
         lines, told, size, oldest = lines_of((channel,)), list[pb.BatchFingerprints](), 0, 0
         for applied, encoded, _ in reversed(self._applied):
             if channel not in encoded:
@@ -131,7 +137,7 @@ class ReplayFilter:
             if marks and not told:
                 oldest = applied - span
             told += reversed(marks)
-        return pb.Fingerprints(batches=reversed(told)).SerializeToString(), 0
+        return pb.Fingerprints(batches=reversed(told)).SerializeToString(), EVER
 
     def adopt(self, encoded: bytes, channel: bytes, now: Nanos, since: Nanos) -> None:
         """Messages with these fingerprints are in another channel, and would be *channel*'s if they came now: they are known as

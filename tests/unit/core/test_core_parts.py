@@ -597,6 +597,16 @@ def test_who_was_started_a_moment_ago_knows_no_fingerprints_of_before(node) -> N
     assert SECOND <= told[0].known_for <= 2 * SECOND
 
 
+def test_who_was_started_a_moment_ago_without_messages_knows_the_fingerprints_of_all(node) -> None:
+    """Also where the clock began a moment ago, as that of a machine that was just started."""
+    node.broker.start(node.now, node.wall)
+    node.lead(1)
+    begin_doubling(node)
+    node.pass_time(2)
+    told = [one.part_closed for one in asked_of_meta(node) if one.HasField("part_closed")]
+    assert told[0].known_for > limits.REPLAY_AGE_MAX + limits.MOVE_KNOWN_MARGIN
+
+
 def test_who_has_missed_a_doubling_takes_nothing_of_before_for_the_new_parts(node) -> None:
     """Its metadata come as a whole, with parts of whose messages it has not been told."""
     (goes,) = keys_of(0, 4)
