@@ -303,6 +303,8 @@ class Driver:
         group = self.groups.get(number)
         if group is None:
             return NotNow(LEFT)
+        if self.leaderships is not None and number in self.leaderships.left_open:
+            return self.leaderships.left_open[number]  # written now it would follow sequences that no entry has
         try:
             index = group.propose(list(map(KIND_AND_BODY, proposals)), urgent=urgent)
         except NotNow as error:

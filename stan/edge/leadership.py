@@ -38,6 +38,8 @@ class LedGroup:
     """If the group takes no proposals, as last reported to the broker."""
     full: bool | None = None
     """If entries wait, as last reported to the broker."""
+    waiting: bool = False
+    """If the disk is full, no other node is within reach, and a new attempt is due."""
 
 
 class GroupEvents(NamedTuple):
@@ -74,7 +76,7 @@ class Leaderships:
         self._now = now
         self._note = note
         self._entered = False  # a leadership began in this turn
-        self._waiting: set[GroupId] = set()  # groups with a full disk here and no successor
+        self.left_open: dict[GroupId, NotNow] = {}  # led groups that write nothing until they are led anew -> why
         self.events: GroupEvents
 
     def is_at_rest(self, now: Nanos) -> bool:
@@ -121,6 +123,7 @@ class Leaderships:
         """End this node's leadership of the group, if it has it."""
         if self.led.pop(number, None) is None:
             return
+        self.left_open.pop(number, None)
         broker = self._broker
         broker.step_room(number, closed=False, full=False)
         self._note("INF", f"group {number}: leads no more")
@@ -146,6 +149,8 @@ class Leaderships:
             led = self.led.get(number)
             if led is None:
                 continue
+            if number in self.left_open and not group.transferring and not led.waiting:
+                led.term = Term(-1)  # not the group's: the next turn ends this leadership and begins another
             led.lease_until = group.lease_until()
             self._leases_end = min(self._leases_end, led.lease_until)
             closed = group.transferring
@@ -214,30 +219,38 @@ class Leaderships:
         """After a refused proposal: True if it must stay unanswered because another leader may still accept it.
 
         On a full disk leadership is transferred. With no successor within reach the node retries later and answers nothing, as it
-        may have been replaced without knowing it. A sole voter answers the refusal."""
+        may have been replaced without knowing it. A sole voter answers the refusal. What is left open has sequences that no entry
+        gets: until the leadership has ended, by whoever leads then, nothing of the group is written (see `left_open`)."""
         group = self._groups[number]
-        if not isinstance(error, DiskFull) or group.transferring or len(group.members) == 1:
-            return group.transferring
-        to = group.best_successor()
+        if isinstance(error, DiskFull) and not group.transferring and len(group.members) > 1:
+            self._make_way(number, group, error)
+        elif not group.transferring and number not in self.left_open:
+            return False
+        if number in self.led:
+            self.left_open.setdefault(number, error)
+        return True
+
+    def _make_way(self, number: GroupId, group: RaftGroup, error: DiskFull) -> None:
+        """The disk is full: another node is to lead the group, or this one tries again later."""
+        to, led = group.best_successor(), self.led.get(number)
         if to is not None:
             self._trouble(number, f"{error}; {to} is to lead")
             self._broker.step_handover(number, under_way=True)  # until this leadership ends, whoever leads then
             group.transfer(to, partial(self._transfer_ended, number, group.term))
-        elif number not in self._waiting:
-            self._waiting.add(number)
+        elif led is not None and not led.waiting:
+            led.waiting = True
             self._trouble(number, f"{error}; nobody else is there to lead")
             later = self._now() + limits.FULL_DISK_RETRY
-            self._broker.step_alarm(later, partial(self._look_again, number, group.term))
-        return True
+            self._broker.step_alarm(later, partial(self._look_again, number, led))
 
     def _trouble(self, number: GroupId, what: str) -> None:
         self._note("WRN", f"group {number}: {what}")
         self._broker.emit("trouble", f"group {number}: {what}", group=number)
 
-    def _look_again(self, number: GroupId, term: Term, _now: Nanos) -> None:
+    def _look_again(self, number: GroupId, led: LedGroup, _now: Nanos) -> None:
         """Try again after a full disk without a successor: there may be room by now."""
-        self._waiting.discard(number)
-        self._transfer_ended(number, term, gone=False)
+        led.waiting = False
+        self._transfer_ended(number, led.term, gone=False)
 
     def _transfer_ended(self, number: GroupId, term: Term, gone: bool) -> None:  # noqa: FBT001 - an answer
         """If no other node took over, begin the leadership anew here: what was left open for the next leader is replayed."""

@@ -132,7 +132,7 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
         not_sent=lambda _: None,
         emit=lambda *_, **__: None,
     )
-    leaderships = SimpleNamespace(is_left_open=lambda *_: True)
+    leaderships = SimpleNamespace(is_left_open=lambda *_: True, left_open={})
     note = lambda *note: notes.append(note)  # noqa: E731
     driver = Driver(broker, {}, None, None, Turns(None, None), applied={}, note=note, leaderships=leaderships)
     proposal = Proposal(3, Kind.CHANGE, b"", urgent=True, ticket=1)
@@ -141,6 +141,18 @@ def test_what_is_to_be_done_for_a_group_that_has_left_the_node_in_the_same_turn_
     driver._carry_out(ready)
     assert in_doubt == [proposal]
     assert "when it had left this node" in notes[0][1]
+
+
+def test_a_group_that_has_left_something_open_writes_nothing():
+    """What would follow has a gap before it: the sequences of what was left open."""
+    group, in_doubt = FakeGroup(), []
+    group.leads, group.propose = True, pytest.fail
+    broker = SimpleNamespace(in_doubt=in_doubt.append, progress=SimpleNamespace(blocked=set()))
+    leaderships = SimpleNamespace(is_left_open=lambda *_: True, left_open={1: DiskFull("full")})
+    driver = Driver(broker, {1: group}, None, None, Turns(None, None), applied={}, note=None, leaderships=leaderships)
+    proposal = Proposal(1, Kind.RECORDS, b"", urgent=True, ticket=1)
+    driver._propose_all([proposal])
+    assert in_doubt == [proposal]
 
 
 class Failing:

@@ -296,6 +296,26 @@ def test_a_leader_with_a_full_disk_that_reaches_nobody_refuses_nothing_and_looks
     assert node.stored() == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("error", [DiskFull("no room"), NotNow("leadership is being handed over")])
+def test_what_has_left_something_open_writes_nothing_until_it_is_led_anew(rig, error):
+    """There may be room again sooner; what is written then would follow sequences that no entry has."""
+    group = rig.groups[1]
+    group.leads, group.transferring = True, not isinstance(error, DiskFull)
+    rig.turn()
+    assert rig.leaderships.is_left_open(1, error)
+    group.transferring = False
+    assert rig.leaderships.left_open == {1: error}
+    assert rig.leaderships.is_left_open(1, NotNow("too much waits")), "no answer: the next leader may take it"
+    life = rig.context.groups[1].leadership_epoch
+    rig.node.now += limits.FULL_DISK_RETRY
+    rig.scheduler.owner.touch(1)
+    rig.turn()
+    rig.turn()
+    assert rig.leaderships.left_open == {}
+    assert rig.context.groups[1].leadership_epoch > life
+    assert set(rig.leaderships.led) == {1}
+
+
 def test_the_only_voter_means_what_it_refuses(rig):
     group = rig.groups[1]
     group.leads, group.members = True, ("me",)
