@@ -24,7 +24,7 @@ class OneVersion(Transactor):
     def _plan(self):
         if self.version >= 0:
             return
-        self.idle, self.given_up, self.version = False, False, 0
+        self.idle, self.given_up, self.joint, self.version = False, False, False, 0
         self.txns = {"a": [self._task("a", task, fate) for task, fate in enumerate((NAMED, ORPHAN, NAMED))]}
         self._go_on()
 

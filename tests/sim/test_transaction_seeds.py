@@ -59,7 +59,7 @@ def never_shows_it(monkeypatch):
     ("mutate", "kind", "first"),
     [
         (shows_a_commit_under_way, ClusterTransactions, 11),
-        (begins_a_commit_anew, NodeTransactions, 69),
+        (begins_a_commit_anew, NodeTransactions, 77),
         (forgets_versions, NodeTransactions, 0),
         (never_shows_it, NodeTransactions, 0),
     ],

@@ -40,7 +40,7 @@ class FakeGroup(RaftGroup):
 
     def __init__(self, number, **told):
         self.group = number
-        self.log = SimpleNamespace(last_index=7)
+        self.log = SimpleNamespace(last_index=7, decompression=SimpleNamespace(batches=0, again=0))
         self.transfers = []
         for name, value in told.items():
             setattr(self, name, value)
@@ -145,7 +145,13 @@ async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
     rig.harness.publish("foo", b"1", b"2")
     rig.harness.subscribe("foo", "in")
     rig.node.driver.faults.refusals[1] = "disk full"
-    rig.groups.update({0: SimpleNamespace(log=SimpleNamespace(last_index=7), leads=True)})
+    rig.groups.update(
+        {
+            0: SimpleNamespace(
+                log=SimpleNamespace(last_index=7, decompression=SimpleNamespace(batches=0, again=0)), leads=True
+            )
+        }
+    )
     status = await rig.answer("nodes", pb.NodesRequest(version=1))
     assert (status.node, status.server_id, status.started, status.now) == ("", "SERVER", 7, 200)
     assert (status.disk_free, status.disk_total, status.store, status.sync) == (10, 20, "file", "always")

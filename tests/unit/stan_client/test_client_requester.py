@@ -220,14 +220,24 @@ async def test_version_is_finished_after_all_channels_are_committed(servers, cli
     assert servers.kinds() == ["commit"] * 5 + ["finish"]
     assert servers.asked[-1][1] == pb.FinishRequest(app=b"app", version=4)
     txns = [pb.Txn(txn=b"t1", parts=2), pb.Txn(txn=b"t2", parts=1)]
-    assert pb.CommitRequest(app=b"app", version=4, channel=b"a", txns=txns) in [request for _, request in servers.asked]
+    together = pb.CommitRequest(app=b"app", version=4, channel=b"a", txns=txns, more=[pb.ChannelTxns(channel=b"b")])
+    assert together in [request for _, request in servers.asked]
 
 
 async def test_version_is_not_finished_if_a_channel_is_refused_and_the_others_are_committed(servers, client) -> None:
-    servers.answer = lambda _, request: REFUSED if request.channel == b"a" else {}
+    elsewhere = [pb.ElsewhereChannel(channel=b"b", group=2), pb.ElsewhereChannel(channel=b"c", group=3)]
+    answers = {b"a": {"group": 1, "elsewhere": elsewhere}, b"b": REFUSED}
+    servers.answer = lambda _, request: answers.get(request.channel, {})
     with pytest.raises(stan_client.ServerError, match="stan: no"):
         await client.commit("app", 4, {"a": [], "b": [], "c": []})
     assert sorted(request.channel for _, request in servers.asked) == [b"a", b"b", b"c"]
+
+
+async def test_nothing_else_of_a_group_is_asked_for_once_its_commit_is_refused(servers, client) -> None:
+    servers.answer = lambda *_: REFUSED
+    with pytest.raises(stan_client.ServerError, match="stan: no"):
+        await client.commit("app", 4, {"a": [], "b": []})
+    assert servers.kinds() == ["commit"]
 
 
 async def test_last_committed_is_minus_one_if_there_is_none(servers, client) -> None:
