@@ -11,6 +11,7 @@ from stan.core.state.parted import (
     NOT_THAT_MANY_PARTS,
     PART_MOVES,
     UNKNOWN_PARTED,
+    Parted,
     doubling_refusal,
     refusal,
 )
@@ -70,7 +71,7 @@ class PartRequests:
             accepted.busy()
         elif request.parts > limits.PARTS_MAX:
             accepted.refuse(NOT_THAT_MANY_PARTS)
-        elif known is not None and known.row.doubling and known.parts == request.parts:
+        elif known is not None and _is_repeated(known, request.parts):
             accepted.answer(changed=0)
         else:
             change = entries.DoubleParted(
@@ -128,3 +129,9 @@ class PartRequests:
             response.channels.append(shown)
         response.more = len(response.channels) < len(names)
         accepted.answer_with(response)
+
+
+def _is_repeated(known: Parted, parts: int) -> bool:
+    """Whether a channel that had so many *parts* is being doubled, or has just been: the answer to the first request was lost."""
+    before = known.row.splits[-1].parts if known.row.splits else 0
+    return known.parts == parts if known.row.doubling else known.parts == 2 * parts and before == parts
