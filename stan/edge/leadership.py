@@ -41,6 +41,10 @@ class LedGroup:
     waiting: bool = False
     """If the disk is full, no other node is within reach, and a new attempt is due."""
 
+    def begin_anew(self) -> None:
+        """Have the next turn end this leadership and begin another one."""
+        self.term = Term(-1)  # not the group's
+
 
 class GroupEvents(NamedTuple):
     """What the node does when something has happened in a group."""
@@ -150,7 +154,7 @@ class Leaderships:
             if led is None:
                 continue
             if number in self.left_open and not group.transferring and not led.waiting:
-                led.term = Term(-1)  # not the group's: the next turn ends this leadership and begins another
+                led.begin_anew()
             led.lease_until = group.lease_until()
             self._leases_end = min(self._leases_end, led.lease_until)
             closed = group.transferring
@@ -256,7 +260,7 @@ class Leaderships:
         """If no other node took over, begin the leadership anew here: what was left open for the next leader is replayed."""
         led = self.led.get(number)
         if not gone and led is not None and led.term == term:
-            led.term = Term(-1)  # not the group's: the next turn ends this leadership and begins another
+            led.begin_anew()
             self.scheduler.owner.touch(number)
             self._gateway.read_buffer.wake()
 
