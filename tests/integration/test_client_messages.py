@@ -13,7 +13,7 @@ from tests.kit.fake_broker import eventually
 @pytest.fixture
 async def client(nats_url, broker):
     async with await stan_client.connect(
-        "test-cluster", "me", servers=nats_url, connect_timeout_s=0.5, ack_timeout_s=0.5, max_pub_acks_in_flight=4
+        "test-cluster", "me", servers=nats_url, connect_timeout_s=3, ack_timeout_s=3, max_pub_acks_in_flight=4
     ) as client:
         yield client
 

@@ -523,7 +523,7 @@ class Storage:
         flushed, newest = self.rows.flushed.get(number, RaftIndex(0)), self._of_disk().snapshots.newest
         if newest.get(number, RaftIndex(0)) < log.sealed_index <= flushed:
             await self._snapshot(broker, number)
-        elif log.sealed_index:
+        if log.sealed_index and self.logs.get(number) is log:  # also if a segment is sealed before each call
             log.compact(broker.view.compactions(number, flushed))
             await self._offload(log.clean)
             broker.step_compacted(number, log.compacted())

@@ -138,6 +138,26 @@ def test_snapshot_file_newer_than_the_rows_replaces_them_whole(node):
     assert rows == before
 
 
+def test_a_log_that_seals_a_segment_before_each_release_is_cleaned_all_the_same():
+    node = StorageNode(segment_bytes=2000).boot()
+    seal_another(node)
+    path, whole = segments(node)[0], len(node.files.content(segments(node)[0]))
+    node.trim(2 * node.log.sealed_index)  # nothing but the last message of the segment is left
+    for _ in range(3):
+        seal_another(node)
+        node.flush()
+        assert node.storage._of_disk().snapshots.newest.get(1, 0) < node.log.sealed_index, "a snapshot comes first"
+        node.release()
+    assert len(node.files.content(path)) < whole / 2
+    node.medium.close()
+
+
+def seal_another(node):
+    sealed = node.log.sealed_index
+    while node.log.sealed_index == sealed:
+        node.publish(1)
+
+
 def test_rows_newer_than_the_snapshot_file_are_used(node):
     node.publish(20)
     node.flush()
