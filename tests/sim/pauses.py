@@ -1,5 +1,7 @@
 """A process that is stopped and goes on, as by SIGSTOP or for want of CPU: between two things that it does, or amid one."""
 
+from collections import deque
+
 
 class Gone(BaseException):
     """The process ended while it was stopped amid something, which it does not finish."""
@@ -16,7 +18,7 @@ class Pauses:
     def forget(self):
         """A new process."""
         self.until = 0
-        self._backlog = []  # what happens to a stopped process happens when it goes on
+        self._backlog = deque()  # what happens to a stopped process happens when it goes on
         self._armed = 0
 
     def put_off(self, call, args):
@@ -34,8 +36,10 @@ class Pauses:
     def _go_on(self, life):
         if self._node.alive and self._node.lives == life and self.until:
             self.until = 0
-            backlog, self._backlog = self._backlog, []
-            for call, args in backlog:
+            while (
+                self._backlog and not self.until and self._node.lives == life
+            ):  # amid one of them it may be stopped again
+                call, args = self._backlog.popleft()
                 self._node.run(call, *args)
 
     def arm(self, length):

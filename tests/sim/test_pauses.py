@@ -1,10 +1,14 @@
 """Nodes that are stopped at the worst moment: amid a turn, and between an answer and the turn that acts on it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.protocol.kernel import server as kernel
 from stan.types import SECOND
+from tests.sim.loop import Loop
+from tests.sim.pauses import Pauses
 from tests.sim.test_cluster_faults import group_with_messages, peaceful
 
 ANSWER = LeaseAnswer(b"PUB _INBOX.asker 1\r\na\r\n", ())
@@ -67,3 +71,26 @@ def test_a_leader_that_was_stopped_amid_a_turn_says_nothing_of_the_past(monkeypa
     assert ANSWER.data not in stopped.said
     assert not [inbox for inbox in inboxes if b"PUB %b " % inbox in stopped.said]
     assert world.finish() == [], "what did not leave came later"
+
+
+def test_what_came_first_is_done_first_by_a_node_that_is_stopped_again_while_it_catches_up():
+    loop, done = Loop(1), []
+    node = SimpleNamespace(world=SimpleNamespace(loop=loop), alive=True, lives=1)
+    pauses = Pauses(node)
+
+    def run(call, *args):
+        if not pauses.put_off(call, args):
+            call(*args)
+
+    def hear(number):
+        if number == 2:
+            pauses.arm(5)
+            pauses.amid()
+        done.append(number)
+
+    node.run = run
+    loop.after(1, pauses.begin, 5)
+    for number in range(1, 10):
+        loop.after(1 + number, run, hear, number)  # the second one stops it, and four more come meanwhile
+    loop.run_until(loop.now + 20)
+    assert done == list(range(1, 10))
