@@ -317,9 +317,11 @@ async def test_retry_publishes_again_what_passes_with_a_new_guid(nats_url, broke
         await eventually(lambda: len(broker.publishes) >= 3)
         broker.refuse.clear()
         assert (await publish).sequence == 1
-        broker.refuse["pub"] = errors.BUSY
-        with pytest.raises(stan_client.ServerError, match=errors.BUSY):
-            await client.publish("ch", b"two", timeout_s=0.05)
+    broker.refuse["pub"] = errors.BUSY
+    retry = stan_client.Retry(1.0, pause_s=60, pause_max_s=60)
+    async with await connect(nats_url, middleware=[retry]) as client:
+        with pytest.raises(stan_client.ServerError, match=errors.BUSY):  # at once, as its pause would be longer
+            await client.publish("ch", b"two", timeout_s=20)
     guids = [publish.guid for publish in broker.publishes]
     assert len(set(guids)) == len(guids)
 
