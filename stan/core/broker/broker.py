@@ -209,6 +209,17 @@ class Broker:
                 if held.replay_filter.replays(batch.channel, one.channel, at):
                     yield one
 
+    def requests_to_replay(self, group: GroupId, frames: list[Frame], at: Nanos) -> list[Frame]:
+        """Those of the requests that came at *at* which are to be replayed for a group: not those about channels that were
+        deleted since, which would be made anew."""
+        held = self.context.groups.get(group)
+        deleted = (
+            {name for name, since in held.replay_filter.deleted.items() if at <= since} if held is not None else ()
+        )
+        if not deleted:
+            return frames
+        return [frame for frame in frames if not self.original_requests.is_about(frame, deleted)]
+
     def step_publishes(self, batches: Iterable[Publishes]) -> None:
         """Publishes read from NATS."""
         publishes = self.parts.publishing.publishes

@@ -48,7 +48,7 @@ class CommittedEntries:
             if group is not None:
                 group.dispatch.policies_changed(info.uid)
         if applied.deleted is not None:
-            self.parts.channels.unregistered(applied.deleted.uid)
+            self.parts.channels.unregistered(applied.deleted, applied.deleted_from)
             self.parts.channel_changes.unregistered(applied.deleted)
             self.parts.long_poll.unregistered(applied.deleted)
         self.parts.doubling.changed(applied.parted, divided=bool(applied.created))

@@ -2,6 +2,7 @@
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
+from stan.protocol.channels import whole_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId
 
@@ -18,8 +19,8 @@ class GroupRoles:
         if number != META_GROUP:
             return
         meta = self.context.meta
-        for uid in [uid for uid in self.parts.channels.by_uid if uid not in meta.by_uid]:
-            self.parts.channels.unregistered(uid)
+        for gone in [one.info for uid, one in self.parts.channels.by_uid.items() if uid not in meta.by_uid]:
+            self.parts.channels.unregistered(gone, whole_of(gone.name))
         self.parts.moves.meta_reset()
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
             self.parts.channels.registered(info)

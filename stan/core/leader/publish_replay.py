@@ -62,7 +62,10 @@ class ReplayFilter:
     complete_since: int = EVER  # Nanos: of what was applied up to then, fingerprints are not known
     taken_over: dict[bytes, Nanos] = field(default_factory=dict)
     """Channels that came from other groups, or have messages that would be another part's -> the time up to which nobody can tell
-    which of their publishes are in the log, as who led them did not know it any more: these are not replayed."""
+    which of their publishes are in the log, as who led them did not know it any more: these are not replayed. And names of
+    channels that were deleted elsewhere, as their messages are in no log that is known here."""
+    deleted: dict[bytes, Nanos] = field(default_factory=dict)
+    """Names of channels that were deleted -> when: requests about them that came before are not replayed."""
     named: dict[bytes, Nanos] = field(default_factory=dict)
     """New parts of channels -> since when they are known here: what was published to them by name before was refused."""
     answered: dict[bytes, Nanos] = field(default_factory=dict)
@@ -151,13 +154,13 @@ class ReplayFilter:
     def forget_old(self, now: Nanos) -> None:
         """Forget what is told of times of which nothing is replayed any more."""
         oldest = now - limits.REPLAY_AGE_MAX - 2 * limits.FINGERPRINT_PATIENCE
-        for times in (self.taken_over, self.named, self.answered, self.divided):
+        for times in (self.taken_over, self.deleted, self.named, self.answered, self.divided):
             for name in [name for name, at in times.items() if at < oldest]:
                 del times[name]
 
     def bounds(self) -> set[Nanos]:
         """Times at which it changes what `replays` says."""
-        return {*self.taken_over.values(), *self.named.values(), *self.answered.values()}
+        return {*chain(*(times.values() for times in (self.taken_over, self.deleted, self.named, self.answered)))}
 
     def replays(self, heard: bytes, channel: bytes, at: Nanos) -> bool:
         """True if what was published to *heard* and came at *at* may be replayed for a channel, which is it or a part of it."""

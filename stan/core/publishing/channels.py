@@ -614,10 +614,11 @@ class LiveChannels:
         if result is None:
             self.context.note("ERR", f"Unable to take a deleted channel out of the registry: {error}")
 
-    def unregistered(self, uid: ChannelUid) -> None:
-        """The channel was removed from the registry."""
+    def unregistered(self, deleted: ChannelInfo, deleted_from: bytes) -> None:
+        """The channel was removed from the registry; *deleted_from*: the channel with parts of which it was a part, if it was."""
         self.context.placement_changed()  # its name may belong to another group now
-        channel = self.by_uid.get(uid)
+        self._forget_replays(deleted, deleted_from)
+        channel = self.by_uid.get(deleted.uid)
         if channel is not None:
             self._forget(channel)
             name = go_quote(text(channel.info.name))
@@ -628,6 +629,19 @@ class LiveChannels:
                 channel=channel.info.name,
                 group=channel.info.group,
             )
+
+    def _forget_replays(self, deleted: ChannelInfo, deleted_from: bytes) -> None:
+        """Requests that came before about channels that are gone are not replayed; nor are publishes, where the group that a name
+        belongs to now has no fingerprints of them."""
+        now = self.context.clock.now
+        for name in {deleted.name, deleted_from} if self.context.clustered else ():
+            number = self.context.group_number(name)
+            group = self.context.groups.get(number) if name else None
+            if group is not None:
+                group.replay_filter.forget_old(now)
+                group.replay_filter.deleted[name] = now
+                if name != deleted.name or number != deleted.group:
+                    group.replay_filter.taken_over[name] = now
 
     def _forget(self, channel: LiveChannel) -> None:
         del self.by_uid[channel.info.uid], self.by_name[channel.info.name]

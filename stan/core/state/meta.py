@@ -101,6 +101,7 @@ class MetaResult(ClusterChanges):
     beaten: Client | None = None  # the client whose heartbeats fail now, or work again
     created: list[ChannelInfo] = field(default_factory=list)
     deleted: ChannelInfo | None = None
+    deleted_from: bytes = b""  # the channel with parts of which the deleted one was a part
     moved: MovedChannels | None = None
 
 
@@ -521,8 +522,9 @@ class MetaMachine:
         self.dirty.channels.add(uid)
         self.moving.discard(uid)
         self.consumer_groups.drop_channel(uid)
+        part = self.channels.parted.by_part.get(info.name)
         self.channels.parted.lose(info.name, self.channels)
-        return MetaResult(deleted=info)
+        return MetaResult(deleted=info, deleted_from=b"" if part is None else part[0].name)
 
     # --- rows -----------------------------------------------------------------------------------------------------
 

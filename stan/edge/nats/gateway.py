@@ -321,6 +321,7 @@ class Gateway:
                     heard = [frame for frame in scan.others if frame.sid >= FIRST_REQUEST_SID]
                     if channels is not None:
                         heard = [frame for frame in heard if self.broker.is_about(frame, channels)]
+                    heard = self.broker.requests_to_replay(group, heard, arrived_at)
                     steps += filter(None, map(self.admission.admitted, heard))
         self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
 

@@ -318,6 +318,24 @@ def test_a_node_takes_what_is_for_the_parts_that_it_leads(node) -> None:
     assert node.stored("orders.~0") == [b"1"] * sum(part_of(key, 4) == 0 for key in KEYS), "each once"
 
 
+def test_what_parts_had_does_not_come_back_when_they_are_deleted(node) -> None:
+    """Whoever leads the group of the channel's name next has heard all of it, and finds it in no log."""
+    for key in KEYS:
+        node.feed_client(key.decode())
+    node.lead(0, 1, 2, 3)
+    node.hears(*(keyed(key, b"1", channel) for key in KEYS for channel in ("orders", "orders.~0")))
+    assert "orders.~0" in node.subscribe("orders").error.decode()
+    for uid in list(node.broker.context.meta.by_uid):
+        node.feed_meta(delete_channel=pb.DeleteChannel(uid=uid))
+    node.follow(1, 2, 3)
+    node.lead(1, 2, 3)
+    node.pass_time(1)
+    assert not node.broker.context.meta.channels
+    node.publish("orders", b"new")
+    node.pass_time(1)
+    assert node.stored("orders", node.broker.view.group_number(b"orders")) == [b"new"]
+
+
 def test_who_was_about_to_make_the_channel_itself_answers_nothing(node) -> None:
     """The leaders of the parts may have stored what it refuses."""
     home = node.broker.view.group_number(b"late")
