@@ -9,7 +9,7 @@ from stan.protocol.proto import admin_pb2 as admin
 from tests.conformance.clients import payloads
 from tests.conformance.wire import speaking, unique
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 async def change(talk, kind, channel, told=None, **which):

@@ -12,7 +12,7 @@ from tests.kit.server import CLUSTER_ID
 
 MANY = 50
 TTL_S = 1
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 async def set_ttl(server, channel):

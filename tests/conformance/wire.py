@@ -14,7 +14,7 @@ from nats.aio.client import Client as Nats
 
 from stan.protocol.proto import wire_pb2 as wire
 
-ANSWER_SECONDS_MAX = 10.0
+ANSWER_SECONDS_MAX = 30.0
 PUB = "_STAN.pub.test-cluster."
 SUB, UNSUB, SUB_CLOSE = "_STAN.sub.test-cluster", "_STAN.unsub.test-cluster", "_STAN.subclose.test-cluster"
 CLOSE, DISCOVER, PINGS = "_STAN.close.test-cluster", "_STAN.discover.test-cluster", "_STAN.discover.test-cluster.pings"

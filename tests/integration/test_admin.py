@@ -11,7 +11,7 @@ from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.ports import free_port
 from tests.kit.server import StanServer
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 async def until(found):

@@ -14,7 +14,7 @@ from stan.types import SECOND
 from tests.kit.batches import rows_of
 from tests.kit.server import StanServer
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 TIME = 1_600_000_000 * SECOND
 
 

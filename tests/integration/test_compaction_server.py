@@ -12,7 +12,7 @@ import stan_client
 
 from tests.kit.server import StanServer
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 SMALL = (
     "import stan.limits as limits\n"
     "limits.SEGMENT_BYTES_MAX, limits.COMPACTION_INTERVAL = 40_000, limits.MILLISECOND * 100\n"

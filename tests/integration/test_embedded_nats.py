@@ -29,7 +29,7 @@ from tests.kit.ports import free_port
 ROOT = Path(__file__).parents[2]
 
 
-async def until(condition, seconds=10):
+async def until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "condition not met in time"

@@ -42,7 +42,7 @@ sys.exit(main())
 """
 
 
-def until(condition, seconds=10):
+def until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "condition not met in time"
@@ -65,7 +65,7 @@ class Server:
         self.process.send_signal(number)
 
     def exit_code(self) -> int:
-        return self.process.wait(timeout=10)
+        return self.process.wait(timeout=30)
 
 
 def command(*argv: str) -> list[str]:
@@ -125,7 +125,7 @@ def test_signal_before_the_broker_is_there_ends_with_the_same_exit_code():
             assert "Starting nats-server" in process.stderr.readline()
             process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGTERM)
-            assert process.wait(timeout=10) == 143
+            assert process.wait(timeout=30) == 143
             assert "Traceback" not in process.stderr.read()
         finally:
             process.kill()
@@ -189,7 +189,7 @@ def test_usr1_reopens_the_log_file_for_both_servers(tmp_path):
             process.send_signal(signal.SIGUSR1)
             until(lambda: file.exists() and "File log re-opened" in file.read_text())
             process.send_signal(signal.SIGTERM)
-            process.wait(timeout=10)
+            process.wait(timeout=30)
             assert "Shutting down." in file.read_text()
             assert "Server Exiting.." in file.read_text()
         finally:
@@ -213,7 +213,7 @@ def test_external_nats_is_not_started_and_not_reloaded():
             line = process.stderr.readline()
             assert "[WRN] STREAM: Reload supported only for embedded NATS Server's configuration" in line
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=30) == 0
         finally:
             process.kill()
 

@@ -11,7 +11,7 @@ from stan.cli.bench.bench_broker import own_broker
 
 EVERYTHING = stan_client.everything()
 ANSWER_S = 10
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 @pytest.fixture

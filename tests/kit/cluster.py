@@ -21,7 +21,7 @@ from tests.kit.server import CLUSTER_ID, COMMAND, NatsServer, StanServer, until
 
 GROUPS = 8
 FLIPPED_BYTES = 64
-LEADER_SECONDS_MAX = 30.0
+LEADER_SECONDS_MAX = 60.0
 
 _ROLE = re.compile(r"group (\d+): leads (?:in term (\d+)|no more)")
 

@@ -64,7 +64,7 @@ def nats_server(*arguments: str, port: int = 0) -> Iterator[str]:
         process.wait()
 
 
-async def eventually(condition: object, seconds: float = 10) -> None:
+async def eventually(condition: object, seconds: float = 30) -> None:
     """Wait until the callable *condition* returns something true."""
     assert callable(condition)
     deadline = time.monotonic() + seconds
