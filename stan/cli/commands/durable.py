@@ -141,7 +141,18 @@ def _on(family: Family, target: Target, channel: str, name: str, owner: str, the
     on_cluster(target, main)
 
 
+def _on_each(family: Family, target: Target, channel: str, name: str, owner: str, then: "ThenEach") -> None:
+    """Run a command on the position that is meant, or, of a channel with parts, on those of that name in all of them."""
+
+    async def main(direct: stan_client.Direct) -> None:
+        several = await found_in_parts(direct, family, channel, name, owner)
+        await then(direct, several or [await found(direct, family, channel, name, owner)])
+
+    on_cluster(target, main)
+
+
 Then = Callable[[stan_client.Direct, pb.CursorStatus], Awaitable[None]]
+ThenEach = Callable[[stan_client.Direct, list[pb.CursorStatus]], Awaitable[None]]
 
 
 def _which(cursor: pb.CursorStatus) -> pb.Which:
@@ -226,23 +237,33 @@ def _add_move(app: typer.Typer, family: Family) -> None:
         target: Target,
         confirmation: Confirmation,
     ) -> None:
-        """Set what it gets next: `move orders billing --back 1h` sends the last hour again."""
+        """Set what it gets next: `move orders billing --back 1h` sends the last hour again. Of a channel with parts in each."""
         if sum(map(bool, (seq, at, back, new, everything))) != 1:
             raise CliError("Give one of --seq N, --time TIME, --back 1h, --new, --all.", EXIT_USAGE)
         sequence = parsed("--seq", units.number, seq) if seq else 0
         moment = _moment(at, back)
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
+        async def wanted_of(direct: stan_client.Direct, cursor: pb.CursorStatus) -> int:
             wanted = cursor.last_sequence + 1 if new else cursor.first_sequence if everything else sequence
             if moment:
-                wanted = await direct.seq_at_time(channel, moment)
-            wanted = min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
-            confirmation.require(_describe_move(family, cursor, wanted))
-            to = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
-            await direct.admin.move(_which(cursor), **to)
-            done(f"{family.noun.capitalize()} {full_name(cursor)} of channel {channel}: message {wanted:,} comes next.")
+                wanted = await direct.seq_at_time(text_of(cursor.channel), moment)
+            return min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
 
-        _on(family, target, channel, name, owner, then)
+        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+            if seq and len(found_ones) > 1:
+                parts = [text_of(one.channel) for one in found_ones]
+                raise CliError(f"--seq is a message of one part: name one of {parts[0]} to {parts[-1]}.", EXIT_USAGE)
+            moves = [(cursor, await wanted_of(direct, cursor)) for cursor in found_ones]
+            confirmation.require("\n".join(_describe_move(family, cursor, wanted) for cursor, wanted in moves))
+            for cursor, wanted in moves:
+                to = {"new_only": True} if new else {"all": True} if everything else {"sequence": wanted}
+                await direct.admin.move(_which(cursor), **to)
+                done(
+                    f"{family.noun.capitalize()} {full_name(cursor)} of channel {text_of(cursor.channel)}: "
+                    f"message {wanted:,} comes next."
+                )
+
+        _on_each(family, target, channel, name, owner, then)
 
 
 def _add_skipping(app: typer.Typer, family: Family) -> None:
@@ -283,14 +304,17 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
         *,
         target: Target,
     ) -> None:
-        """Send what is not acked again now, without waiting for its ack wait."""
+        """Send what is not acked again now, without waiting for its ack wait. Of a channel with parts in each of them."""
         runs = _flat(sequence_runs("SEQ", sequences or []))
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
-            answer = await direct.admin.redeliver(_which(cursor), runs)
-            done(f"{counted(answer.changed, 'message')} {'is' if answer.changed == 1 else 'are'} sent again.")
+        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+            if runs and len(found_ones) > 1:
+                parts = [text_of(one.channel) for one in found_ones]
+                raise CliError(f"SEQ is a message of one part: name one of {parts[0]} to {parts[-1]}.", EXIT_USAGE)
+            changed = sum([(await direct.admin.redeliver(_which(cursor), runs)).changed for cursor in found_ones])
+            done(f"{counted(changed, 'message')} {'is' if changed == 1 else 'are'} sent again.")
 
-        _on(family, target, channel, name, owner, then)
+        _on_each(family, target, channel, name, owner, then)
 
 
 def _moment(at: str, back: str) -> int:
@@ -327,41 +351,53 @@ def _add_holding(app: typer.Typer, family: Family) -> None:
     @app.command("pause")
     @injected
     def pause(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
-        """Send nothing until `resume`; acks count, messages are kept for it."""
+        """Send nothing until `resume`; acks count, messages are kept for it. Of a channel with parts in each of them."""
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
-            await direct.admin.pause(_which(cursor))
-            done(f"Paused. Go on: {family.command} resume {channel} {full_name(cursor)}")
+        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+            for cursor in found_ones:
+                await direct.admin.pause(_which(cursor))
+            done(f"Paused{_in_parts(found_ones)}. Go on: {family.command} resume {channel} {full_name(found_ones[0])}")
 
-        _on(family, target, channel, name, owner, then)
+        _on_each(family, target, channel, name, owner, then)
 
     @app.command("resume")
     @injected
     def resume(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
         """Go on after `pause`."""
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
-            await direct.admin.resume(_which(cursor))
-            done(f"It goes on: {counted(cursor.waiting, 'message')} wait{'s' if cursor.waiting == 1 else ''}.")
+        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+            for cursor in found_ones:
+                await direct.admin.resume(_which(cursor))
+            waiting = sum(cursor.waiting for cursor in found_ones)
+            done(f"It goes on{_in_parts(found_ones)}: {counted(waiting, 'message')} wait{'s' if waiting == 1 else ''}.")
 
-        _on(family, target, channel, name, owner, then)
+        _on_each(family, target, channel, name, owner, then)
 
     @app.command("delete")
     @injected
     def delete(channel: Channel, name: Name, owner: Owner = "", *, target: Target, confirmation: Confirmation) -> None:
-        """Forget it with its position; members that are online are closed."""
+        """Forget it with its position; members that are online are closed. Of a channel with parts in each of them."""
 
-        async def then(direct: stan_client.Direct, cursor: pb.CursorStatus) -> None:
-            members = counted(len(cursor.members), "member")
-            confirmation.require(
-                f"Forgets {family.noun} {full_name(cursor)} of channel {channel} for good: its position (message "
-                f"{cursor.last_sent + 1:,} would come next), {cursor.pending:,} unacked messages; {members} online "
-                f"{'is' if len(cursor.members) == 1 else 'are'} closed. The messages stay in the channel."
-            )
-            await direct.admin.delete_cursor(_which(cursor))
-            done(f"{family.noun.capitalize()} {full_name(cursor)} is deleted.")
+        async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
+            confirmation.require("\n".join(_describe_delete(family, cursor) for cursor in found_ones))
+            for cursor in found_ones:
+                await direct.admin.delete_cursor(_which(cursor))
+            done(f"{family.noun.capitalize()} {full_name(found_ones[0])} is deleted{_in_parts(found_ones)}.")
 
-        _on(family, target, channel, name, owner, then)
+        _on_each(family, target, channel, name, owner, then)
+
+
+def _in_parts(found_ones: list[pb.CursorStatus]) -> str:
+    return f" in {len(found_ones)} parts" if len(found_ones) > 1 else ""
+
+
+def _describe_delete(family: Family, cursor: pb.CursorStatus) -> str:
+    return (
+        f"Forgets {family.noun} {full_name(cursor)} of channel {text_of(cursor.channel)} for good: its position (message "
+        f"{cursor.last_sent + 1:,} would come next), {cursor.pending:,} unacked messages; "
+        f"{counted(len(cursor.members), 'member')} online {'is' if len(cursor.members) == 1 else 'are'} closed. "
+        "The messages stay in the channel."
+    )
 
 
 def _app(family: Family, text: str) -> typer.Typer:

@@ -344,10 +344,37 @@ def test_a_durable_of_several_parts_is_told_with_its_sums(servers):
         15,
         ["sales.~0", "sales.~1", "sales.~2"],
     )
-    refused = stan("durable", "move", "sales", "ledger", "--all")
+    refused = stan("durable", "show", "sales", "ledger")
     assert refused.exit_code == 1
     assert "name one of sales.~0 to sales.~2" in refused.output
     assert "of channel sales.~1" in stan("durable", "why", "sales.~1", "ledger").stdout
+
+
+def test_a_durable_of_several_parts_is_moved_held_and_deleted_in_all_of_them(servers):
+    parted(servers)
+    moved = stan("durable", "move", "sales", "ledger", "--all", "--yes")
+    assert (moved.exit_code, moved.stdout.count("comes next.")) == (0, 3)
+    assert "of channel sales.~2: message" in moved.stdout
+    assert [(asked[0], asked[1].channel, asked[2]) for asked in servers.admin.asked] == [
+        ("move", b"sales.~%d" % number, ("all", True)) for number in range(3)
+    ]
+    del servers.admin.asked[:]
+    stan("durable", "move", "sales", "ledger", "--back", "1h", "--yes")
+    assert [asked[2][0] for asked in servers.admin.asked] == ["sequence"] * 3
+    del servers.admin.asked[:]
+    for one in ("--seq", "3"), ("--new",):
+        refused = stan("durable", "move", "sales", "ledger", *one, input="no\n")
+        assert (refused.exit_code != 0, servers.admin.asked) == (True, [])
+    assert "name one of sales.~0 to sales.~2" in stan("durable", "move", "sales", "ledger", "--seq", "3").output
+    assert "Paused in 3 parts. Go on: stan durable resume sales" in stan("durable", "pause", "sales", "ledger").stdout
+    assert "It goes on in 3 parts: 15 messages wait." in stan("durable", "resume", "sales", "ledger").stdout
+    assert stan("durable", "redeliver", "sales", "ledger").exit_code == 0
+    assert "SEQ is a message of one part" in stan("durable", "redeliver", "sales", "ledger", "3").output
+    gone = stan("durable", "delete", "sales", "ledger", "--yes")
+    assert gone.output.count("for good") == 3
+    assert "is deleted in 3 parts." in gone.stdout
+    kinds = [asked[0] for asked in servers.admin.asked]
+    assert kinds == [kind for kind in ("pause", "resume", "redeliver", "delete_cursor") for _ in range(3)]
 
 
 def test_doctor_tells_what_is_wrong_with_parts(servers):
