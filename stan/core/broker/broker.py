@@ -144,6 +144,7 @@ class Broker:
             self.original_requests.forget_pending(group)  # they are among the steps
         done, followed = self.parts.clients.done_before([step for step in steps if isinstance(step, Frame)])
         self.parts.clients.refuse_followed(followed)
+        followed += self.parts.subscribing.refuse_overtaken([step for step in steps if isinstance(step, Frame)])
         heard = [step for step in steps if isinstance(step, Publishes)]
         left = iter(self.parts.publishing.split_replayed(group, heard, since, channels))
         parted = self.context.meta.channels.parted.by_name

@@ -1,5 +1,7 @@
 """Subscribe, unsubscribe and subscription close on the leader of the channel's group (STAN-SPEC 5)."""
 
+import contextlib
+from collections.abc import Iterable
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -72,6 +74,29 @@ class Subscribing:
         if self.context.leading.replaying is None or not self._was_made(group, request, frame.reply):
             check = partial(self._check, request, frame.reply, group, group.leadership_epoch)
             self.read_index.wait(check, ((context.user_of(frame.reply), request.client_id, b""),))
+
+    def refuse_overtaken(self, frames: Iterable[Frame]) -> list[Frame]:
+        """Refuse those of the replayed *frames*, in order of arrival, that ask for a durable for which the same client has asked
+        once more since: one subscription has a durable, and the client has given up waiting for the others. What the previous
+        leader has executed is not refused. Returns the refused ones."""
+        subject, newest = self.context.nats.subjects.sub.encode(), dict[tuple[bytes, ...], Frame]()
+        overtaken: list[Frame] = []
+        for frame in frames:
+            if frame.subject != subject:
+                continue
+            with contextlib.suppress(DecodeError):
+                request = decode(wire.SubscriptionRequest, frame.payload)
+                group = self.context.groups.get(self.context.group_number(request.subject))
+                made = group is not None and group.joined.get((request.client_id, request.inbox))
+                if not request.durable_name or request.queue_group or made or not self._is_mine(request.subject):
+                    continue
+                name = self.context.user_of(frame.reply), request.client_id, request.subject, request.durable_name
+                if name in newest:
+                    overtaken.append(newest[name])
+                newest[name] = frame
+        for frame in overtaken:
+            self._refuse(frame.reply, errors.DUPLICATE_DURABLE)
+        return overtaken
 
     def _is_mine(self, channel: bytes) -> bool:
         return self.context.concerns(self.context.group_number(channel))

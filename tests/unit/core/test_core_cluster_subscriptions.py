@@ -6,7 +6,7 @@ from stan import limits
 from stan.core.base.ready import Delivery, Fetch
 from stan.core.publishing.channels import NO_METADATA
 from stan.core.state.group import GroupMachine
-from stan.errors import INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
+from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
@@ -572,6 +572,27 @@ def test_a_request_that_waited_for_a_lease_is_not_handled_again_after_a_replay(n
     node.turn()
     assert members(node) == ["in"]
     assert len(node.hear("r")) == len(node.hear("c")) == 1
+
+
+def test_the_newest_of_the_requests_for_a_durable_that_nobody_has_answered_gets_it(node):
+    """A client that got no answer in time has asked again, with another inbox, and listens there alone."""
+    node.hears(subscription(node, "late", "r1", "d"), subscription(node, "other", "r2", "e"))
+    node.pass_time(2)
+    node.hears(subscription(node, "newest", "r3", "d"))
+    node.lead(0, 1)
+    assert sorted(members(node)) == ["newest", "other"]
+    answers = [node.answer(reply, wire.SubscriptionResponse).error.decode() for reply in ("r1", "r2", "r3")]
+    assert answers == [DUPLICATE_DURABLE, "", ""]
+
+
+def test_a_durable_that_the_log_has_is_not_taken_by_a_later_request(node):
+    node.lead(0, 1)
+    node.hears(subscription(node, "first", "r1", "d"))
+    node.follow(1)
+    node.hears(subscription(node, "second", "r2", "d"))
+    node.lead(1)
+    assert members(node) == ["first"]
+    assert node.answer("r2", wire.SubscriptionResponse).error.decode() == DUPLICATE_DURABLE
 
 
 def test_a_request_that_two_leaders_have_proposed_makes_one_subscription():
