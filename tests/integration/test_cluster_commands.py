@@ -40,6 +40,8 @@ new.write_text(str(os.getpid()))
 new.rename(directory / f"{name}.pid")
 print("[INF] STREAM: Streaming Server is ready", flush=True)
 leads, term = False, 0
+while len(list(directory.glob("*.pid"))) < 3:  # nobody leads before all are there, else who comes early leads for a moment
+    time.sleep(0.01)
 while True:
     first = min(path.stem for path in directory.glob("*.pid") if alive(path))
     if leads != (first == name):

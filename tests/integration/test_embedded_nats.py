@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -119,6 +120,7 @@ async def test_killed_server_is_started_again_on_the_same_port(log, tmp_path):
         port, first = embedded.port, embedded.pid
         watching = watchmen(first)
         assert len(watching) == 1
+        await until(lambda: "Server is ready" in logged(tmp_path))  # it listens before it says so
         os.kill(first, signal.SIGKILL)
         await until(lambda: embedded.pid not in {0, first})
         await until(lambda: logged(tmp_path).count("Server is ready") == 2)
@@ -139,6 +141,7 @@ async def test_server_that_keeps_ending_is_started_again_with_growing_pauses(log
         await real_sleep(seconds)
 
     async with started(EmbeddedConfig(host="127.0.0.1", port=free_port()), log) as embedded:
+        await until(lambda: "Server is ready" in logged(tmp_path))
         monkeypatch.setattr(asyncio, "sleep", sleep)
         monkeypatch.setattr(nats_process, "find_binary", lambda: Path("/bin/false"))
         os.kill(embedded.pid, signal.SIGKILL)
@@ -148,6 +151,24 @@ async def test_server_that_keeps_ending_is_started_again_with_growing_pauses(log
     assert pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
     assert max(pauses) == 2.0
     assert "[ERR] STREAM: unable to start a NATS Server on 127.0.0.1" in logged(tmp_path)
+
+
+async def test_it_is_started_again_and_stopped_when_its_temporary_files_were_tidied_away(log, tmp_path, monkeypatch):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    async with started(EmbeddedConfig(host="127.0.0.1", port=-1, pages=True), log) as embedded:
+        await until(lambda: "Server is ready" in logged(tmp_path))
+        pages = embedded.pages
+        shutil.rmtree(temporary)
+        assert embedded.pages == pages is not None
+        os.kill(embedded.pid, signal.SIGKILL)
+        await until(lambda: "unable to start" in logged(tmp_path))
+        temporary.mkdir()
+        await until(lambda: logged(tmp_path).count("Server is ready") == 2)
+        assert embedded.pages not in {None, pages}
+        assert greet(embedded.port) == PONG
+        shutil.rmtree(temporary)
 
 
 async def test_stop_ends_a_server_that_ignores_terms_and_may_be_repeated(log, monkeypatch):

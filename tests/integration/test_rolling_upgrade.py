@@ -36,7 +36,8 @@ def program_as_of(commit, tree):
     if found.returncode:
         pytest.skip(f"the history is not here: {found.stderr.decode().strip()}")
     with tarfile.open(fileobj=BytesIO(found.stdout)) as archive:
-        archive.extractall(tree, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Debian's Python 3.11 has none
+        archive.extractall(tree)  # noqa: S202
     # -P: the working directory is not looked into; the kernel that is installed is of this version
     return ("env", f"PYTHONPATH={tree}:{tree}/clients", "STAN_KERNEL=python", sys.executable, "-P", *COMMAND[1:])
 

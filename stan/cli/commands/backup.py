@@ -432,7 +432,7 @@ async def _together(work: Iterator[Awaitable[Any]]) -> list[Any]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(one(job)) for job in work]
-    except* (CliError, stan_client.StanClientError, OSError) as failed:
+    except ExceptionGroup as failed:  # not `except*`: early Pythons 3.11 put what is raised there into a group again
         raise failed.exceptions[0] from None
     return [task.result() for task in tasks]
 

@@ -63,11 +63,14 @@ class NatsProcess:
         _refuse_used_port(config, time.monotonic_ns() + patience)
         self.config = config
         self.started = time.monotonic_ns()
-        self._secret = _secret_file(config)
-        self._ports_dir = _make_ports_dir(config)
-        passed = () if self._secret is None else (self._secret,)
-        command = [str(binary), *arguments(config, self._secret, self._ports_dir)]
+        self._secret: int | None = None
+        self._ports_dir: Path | None = None
+        self._ports: dict[str, tuple[str, int]] = {}
         try:
+            self._secret = _secret_file(config)
+            self._ports_dir = _make_ports_dir(config)
+            passed = () if self._secret is None else (self._secret,)
+            command = [str(binary), *arguments(config, self._secret, self._ports_dir)]
             self._child = subprocess.Popen(  # noqa: S603 - no argument is read by the shell
                 ["/bin/sh", "-c", _SHELL, "sh", *command],
                 stdin=subprocess.PIPE,
@@ -111,12 +114,14 @@ class NatsProcess:
         return self._told("monitoring")
 
     def _told(self, what: str) -> tuple[str, int] | None:
-        """Host and port at which nats-server listens, for *what* of its ports file; None if the file does not tell."""
+        """Host and port at which nats-server listens, for *what* of its ports file; None if the file has not told it yet."""
+        if what in self._ports:
+            return self._ports[what]
         for file in self._ports_dir.glob(f"*_{self.pid}.ports") if self._ports_dir is not None else ():
             with suppress(OSError, ValueError, KeyError, IndexError, TypeError):
                 host, _, port = str(json.loads(file.read_text())[what][0]).rpartition("://")[2].rpartition(":")
-                return host.strip("[]"), int(port)
-        return None
+                self._ports[what] = host.strip("[]"), int(port)  # the file may be tidied away while it runs
+        return self._ports.get(what)
 
     def last_lines(self) -> str:
         """The newest lines of its log, oldest first."""
@@ -156,27 +161,32 @@ class NatsProcess:
         stdout, stdin = self._child.stdout, self._child.stdin
         assert stdout is not None  # noqa: S101 - as asked for above
         assert stdin is not None  # noqa: S101
-        for line in stdout:
-            self._last.append(line.decode("utf-8", "replace").rstrip())
-            self._log.raw(line)
-        self._child.wait()
-        with suppress(BrokenPipeError):
-            os.write(stdin.fileno(), b"\n")  # the watchman may go
-        stdin.close()
-        stdout.close()
-        self._clean_up()
-        self._ended.set()
-        if self._on_exit is not None:
-            self._on_exit()
+        try:
+            for line in stdout:
+                self._last.append(line.decode("utf-8", "replace").rstrip())
+                self._log.raw(line)
+            self._child.wait()
+            with suppress(BrokenPipeError):
+                os.write(stdin.fileno(), b"\n")  # the watchman may go
+            stdin.close()
+            stdout.close()
+            self._clean_up()
+        finally:  # whatever fails here: else nobody starts it again, and a server that is stopped waits for ever
+            if self._child.poll() is None:
+                self._child.kill()
+                self._child.wait()
+            self._ended.set()
+            if self._on_exit is not None:
+                self._on_exit()
 
     def _clean_up(self) -> None:
         if self._secret is not None:
             os.close(self._secret)
             self._secret = None
         if self._ports_dir is not None and self._ports_dir != self.config.ports_file_dir:
-            for file in self._ports_dir.iterdir():
-                file.unlink()
-            self._ports_dir.rmdir()
+            from shutil import rmtree  # noqa: PLC0415 - slow to import, seldom needed
+
+            rmtree(self._ports_dir, ignore_errors=True)  # what tidies up temporary files may have taken it
 
 
 def find_binary() -> Path:
