@@ -162,6 +162,9 @@ UNKNOWN_MOVE = "stan: no such move of the channel is under way"
 MOVE_WAITS_STAGED = "stan: transactions of the channel are under way"
 MOVE_WAITS_SERVED = "stan: other nodes than the leader serve subscriptions of the channel, or may"
 MOVE_WAITS_DELAYED = "stan: delayed messages wait for the channel"
+EPHEMERAL_USED_UP = (
+    "stan: the ephemeral channel has no sequences left: delete it, and it is made anew by the next publish"
+)
 UNKNOWN_RESTORE = "stan: no restore of this name is under way in the channel"
 INVALID_RESTORE = "stan: invalid restore request"
 RESTORED_OUT_OF_ORDER = "stan: messages that are restored must come in order"

@@ -54,8 +54,9 @@ class PolicyOption:
     since: int = level.DELIVERY  # level of the cluster from which on it may be set, and is in force
 
 
-SYNCED, REPLICATED = range(2)
-"""Of `commit`: an ack means that a majority has the message on its disks; that a majority has it in its memory."""
+SYNCED, REPLICATED, EPHEMERAL = range(3)
+"""Of `commit`: an ack means that a majority has the message on its disks; that a majority has it in its memory; that the leader
+of its group has it in memory, which is of a channel in a group of any kind, and which no policy can ask for yet."""
 COMMITS: Final = ("synced", "replicated")
 POLICY_OPTIONS: Final = (
     PolicyOption("max_deliver", "max_deliver", "max deliver", Form.NUMBER, MAX_DELIVER_MAX),
@@ -199,6 +200,11 @@ def option_complaints(option: PolicyOption, value: Any) -> list[str]:
         case Form.CHANNEL if value and not _is_name(value):
             return [f"{option.key}: invalid channel name {go_quote(value)}"]
     return []
+
+
+def hint(word: str) -> str:
+    """What is added to the text by which a *word* is refused that no option has; "" of most."""
+    return ": this version keeps no channels in the memory of one node" if word == "ephemeral" else ""
 
 
 def _is_name(channel: str) -> bool:

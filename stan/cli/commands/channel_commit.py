@@ -12,7 +12,7 @@ from stan.cli.support.common import EXIT_USAGE, CliError, Target
 from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import no_channel, on_cluster
-from stan.policies import COMMITS
+from stan.policies import COMMITS, hint
 
 PAUSE_S: Final = 0.25
 """The pause between two looks whether the channel has come to a group of the kind."""
@@ -40,7 +40,7 @@ def commit(
     """Change what acks of a channel mean; only while it has no messages."""
     checked_channel(channel)
     if kind not in COMMITS:
-        raise CliError(f"COMMIT is {' or '.join(COMMITS)}, not {kind!r}.", EXIT_USAGE)
+        raise CliError(f"COMMIT is {' or '.join(COMMITS)}, not {kind!r}{hint(kind)}.", EXIT_USAGE)
     wanted = COMMITS.index(kind)
 
     async def main(direct: stan_client.Direct) -> None:

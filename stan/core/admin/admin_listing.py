@@ -189,7 +189,7 @@ class AdminListing:
         span = index.last_sequence - index.first_sequence + 1 if index.last_sequence else 0
         gone = deleted_from(context.deleted(info.group, info.uid), index.first_sequence, index.last_sequence)
         waiting = context.group_of(info).machine.delayed(info.uid)
-        compaction = context.group_of(info).machine.compaction(info.uid)
+        compaction = context.group_of(info).machine.compactions.of(info.uid)
         tier = self.channels.tiers.by_channel.get(info.uid)
         policy = context.policies.of(info.name, b"")
         shown = pb.ChannelStatus(

@@ -206,7 +206,7 @@ class BrokerView:
     def tombstones_until(self, group: GroupId, uid: ChannelUid) -> int:
         """Up to here tombstones of a channel may be gone."""
         found = self._context.groups.get(group)
-        return 0 if found is None else found.machine.compaction(uid).tombstones_until
+        return 0 if found is None else found.machine.compactions.of(uid).tombstones_until
 
     def compactions(self, group: GroupId, index: RaftIndex) -> Mapping[ChannelUid, Compaction]:
         """How far the channels of a group may be compacted, as its entries up to *index* say; tombstones only where no position

@@ -58,6 +58,12 @@ class CursorOverride:
             self.resend.remove(1, last_sent)
         self._bound()
 
+    def forget(self, index: int) -> None:
+        """All messages are gone, by the entry at *index*: what progress entries of before tell is about none that is left."""
+        for runs in (self.skipped, self.resend, self.unsent):
+            runs.clear()
+        self.epoch = index
+
     def was_sent(self, first: int, last: int, last_sent: int) -> None:
         """[first, last] were sent in an earlier epoch."""
         self.unsent.remove(first, last)

@@ -13,13 +13,13 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
-from stan.core.base.compaction import Compaction
 from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deferred import Deferred
+from stan.core.state.ephemeral import EphemeralEpochs
 from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.moves import MoveStage, MoveStages, Stage
@@ -309,9 +309,10 @@ class GroupMachine:
             found = self.channels[uid] = GroupChannel()
         return found
 
-    def compaction(self, uid: ChannelUid) -> Compaction:
-        """How far a channel is compacted by key."""
-        return self.part(Compactions).of(uid)
+    @property
+    def compactions(self) -> Compactions:
+        """How far channels are compacted by key."""
+        return self.part(Compactions)
 
     def passed(self, uid: ChannelUid) -> int | None:
         """The last sequence that each position of a channel has behind it, as the log tells: those of durables, queue groups and
@@ -429,7 +430,9 @@ class GroupMachine:
             if limit and channel.subscription_count >= limit:
                 return GroupResult(error=TOO_MANY_SUBSCRIPTIONS)
         if cursor is None:
-            cursor = Cursor(self._new_id(), uid, kind, name, request.client_id, max(0, request.start_sequence - 1))
+            # A leader of before may have chosen where it starts: in an epoch that has ended meanwhile.
+            start = max(1, request.start_sequence, self.part(EphemeralEpochs).of(uid).first)
+            cursor = Cursor(self._new_id(), uid, kind, name, request.client_id, start - 1)
             cursor.start_sequence = 0 if request.sent_before else request.start_sequence
             self._index_cursor(cursor)
         resumed = cursor.last_member.subscription_id if not cursor.members else 0
@@ -812,6 +815,29 @@ class GroupMachine:
         self.part(Compactions).apply("compacted", pb.Compacted(channels=kept), index)
         return ""
 
+    def _begin_epoch(self, change: pb.EphemeralEpoch, index: RaftIndex) -> str:
+        """Begin an epoch of an ephemeral channel: it is empty, and its cursors stand before it, own and owe nothing. Or give the
+        newest one more sequences, which changes nothing else. Returns why that is refused, or ""."""
+        uid, epochs = ChannelUid(change.uid), self.part(EphemeralEpochs)
+        if uid in self.dropped:
+            return UNKNOWN_CHANNEL
+        before = epochs.of(uid).number
+        refused = epochs.apply("ephemeral_epoch", change, index)
+        epoch = epochs.of(uid)
+        if epoch.number == before:
+            return refused
+        self.trim(uid, epoch.first)
+        for cursor in self.channel(uid).cursors.values():
+            for member in cursor.members:
+                member.pending.clear()
+                self.dirty.subscriptions.add(member.subscription_id)
+            cursor.to_redeliver.clear()
+            cursor.last_sent, cursor.maybe_sent_until = epoch.first - 1, 0
+            if cursor.override is not None:
+                cursor.override.forget(index)
+            self.dirty.cursors.add(cursor.cursor_id)
+        return ""
+
     def _restore(self, change: pb.Restore, index: RaftIndex) -> str:
         """Begin or end a restore; after its end the channel is like any other. Returns why that is refused, or ""."""
         uid = ChannelUid(change.uid)
@@ -896,7 +922,7 @@ class GroupMachine:
                     part.load(row.part.key, row.part.state)
                     part.dirty.add(row.part.key)
         for uid in map(ChannelUid, change.uids):
-            compactions = self.part(Compactions)
+            compactions = self.compactions
             if uid in compactions.by_channel:  # decided by this entry, for this group's log
                 compactions.put(uid, compactions.of(uid)._replace(index=index))
         order: dict[int, int] = {}  # members of a cursor so far
@@ -984,6 +1010,7 @@ _WIDER: Final[dict[str, Callable[[GroupMachine, Any, RaftIndex], str]]] = {
     "removal": GroupMachine._remove,  # noqa: SLF001 - its own
     "expiring": GroupMachine._list_expiring,  # noqa: SLF001
     "compacted": GroupMachine._compact,  # noqa: SLF001
+    "ephemeral_epoch": GroupMachine._begin_epoch,  # noqa: SLF001
     "restore": GroupMachine._restore,  # noqa: SLF001
     "restored_cursor": GroupMachine._put_cursor,  # noqa: SLF001
     "arriving": GroupMachine._arriving,  # noqa: SLF001

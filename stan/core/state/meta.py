@@ -17,7 +17,7 @@ from stan.core.state.pool import POOL_CHANGED, commit_of, home, with_growth, wit
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS, go_quote
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
-from stan.policies import LEVEL_TOO_LOW, level_refusal
+from stan.policies import EPHEMERAL, LEVEL_TOO_LOW, SYNCED, level_refusal
 from stan.protocol.channels import folded, part_name
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, RaftIndex
@@ -68,6 +68,7 @@ class ChannelInfo:
     moving_to: GroupId = GroupId(0)  # noqa: RUF009 - the group to which it is being moved; 0: it is not
     move: int = 0  # RaftIndex of the entry that has begun the move
     left: tuple[GroupId, ...] = ()  # groups that it was moved from
+    commit: int = SYNCED  # EPHEMERAL: its messages are its leader's; else its acks mean what those of its group do
 
 
 class MovedChannels(NamedTuple):
@@ -376,7 +377,7 @@ class MetaMachine:
     def _replace(self, info: ChannelInfo, group: GroupId, to: GroupId, move: int) -> ChannelInfo:
         """Another object for a channel: who keeps the one of before goes on with the group that it had then."""
         left = info.left if group == info.group else (*info.left, info.group)
-        made = ChannelInfo(info.name, info.uid, group, to, move, left)
+        made = ChannelInfo(info.name, info.uid, group, to, move, left, info.commit)
         self.channels[info.name] = self.by_uid[info.uid] = made
         (self.moving.add if move else self.moving.discard)(info.uid)
         self.dirty.channels.add(info.uid)
@@ -469,6 +470,8 @@ class MetaMachine:
                 continue
             row.uid, row.moving_to, row.move = self.next_uid, 0, 0
             del row.left[:]
+            if row.commit != EPHEMERAL or self.level < level.EPHEMERAL:
+                row.commit = SYNCED
             if not create.exact:  # a node that has not heard of the pin asks for the group of the hash
                 row.group = self.pins.get(row.name, row.group)
             result.created.append(self.load_channel(row, dirty=True))
@@ -549,7 +552,7 @@ class MetaMachine:
 
     def load_channel(self, row: pb.Channel, *, dirty: bool = False) -> ChannelInfo:
         """Take in one row of the state."""
-        info = ChannelInfo(row.name, ChannelUid(row.uid), GroupId(row.group))
+        info = ChannelInfo(row.name, ChannelUid(row.uid), GroupId(row.group), commit=row.commit)
         if row.move or row.left:
             info.moving_to, info.move, info.left = GroupId(row.moving_to), row.move, tuple(map(GroupId, row.left))
         if info.move:
@@ -583,7 +586,7 @@ class MetaMachine:
         info = self.by_uid.get(uid)
         if info is None:
             return None
-        row = pb.Channel(name=info.name, uid=info.uid, group=info.group)
+        row = pb.Channel(name=info.name, uid=info.uid, group=info.group, commit=info.commit)
         row.moving_to, row.move = info.moving_to, info.move
         row.left.extend(info.left)
         return row

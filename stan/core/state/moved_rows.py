@@ -9,6 +9,7 @@ from typing import Final
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
 from stan.core.state.dedup import ProducerDedup
+from stan.core.state.ephemeral import EphemeralEpochs
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
 from stan.core.state.limit_overrides import LimitOverrides
@@ -41,6 +42,7 @@ _OF_CHANNEL: Final[dict[str, Callable[[bytes, int], bool]]] = {
     Expiries.KIND: _begins,
     Compactions.KIND: _begins,
     PartClosings.KIND: _begins,
+    EphemeralEpochs.KIND: _begins,
     Transactions.KIND: _committed,
 }
 """Kinds of components -> a function that tells if a row's key is of a channel. Of the others nothing moves."""

@@ -27,20 +27,22 @@ class Client(_message.Message):
     def __init__(self, client_id: _Optional[bytes] = ..., conn_id: _Optional[bytes] = ..., heartbeat_inbox: _Optional[bytes] = ..., protocol: _Optional[int] = ..., ping_interval: _Optional[int] = ..., ping_max_out: _Optional[int] = ..., incarnation: _Optional[int] = ..., failing: bool = ...) -> None: ...
 
 class Channel(_message.Message):
-    __slots__ = ("name", "uid", "group", "moving_to", "move", "left")
+    __slots__ = ("name", "uid", "group", "moving_to", "move", "left", "commit")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MOVING_TO_FIELD_NUMBER: _ClassVar[int]
     MOVE_FIELD_NUMBER: _ClassVar[int]
     LEFT_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     group: int
     moving_to: int
     move: int
     left: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., moving_to: _Optional[int] = ..., move: _Optional[int] = ..., left: _Optional[_Iterable[int]] = ...) -> None: ...
+    commit: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., moving_to: _Optional[int] = ..., move: _Optional[int] = ..., left: _Optional[_Iterable[int]] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
     __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "maybe_sent_until", "start_sequence", "override", "counts")
@@ -579,7 +581,7 @@ class DeleteChannel(_message.Message):
     def __init__(self, uid: _Optional[int] = ...) -> None: ...
 
 class GroupChange(_message.Message):
-    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "joint_commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "close_part", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "served_since", "at", "node")
+    __slots__ = ("progress", "subscribe", "leave", "trim", "drop_channel", "maybe_sent", "remember_ids", "staged", "commit", "joint_commit", "commit_step", "drop_staged", "finished", "bookmark", "removal", "edit_limits", "restore", "restored_cursor", "move_cursor", "skip_sequences", "send_again", "pause_cursor", "drop_cursor", "dead_letters", "deferred", "deferred_gone", "expiring", "expired", "compacted", "close_part", "ephemeral_epoch", "serve", "arriving", "arrived", "depart", "departed", "returned", "arrival_dropped", "served_since", "at", "node")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIBE_FIELD_NUMBER: _ClassVar[int]
     LEAVE_FIELD_NUMBER: _ClassVar[int]
@@ -610,6 +612,7 @@ class GroupChange(_message.Message):
     EXPIRED_FIELD_NUMBER: _ClassVar[int]
     COMPACTED_FIELD_NUMBER: _ClassVar[int]
     CLOSE_PART_FIELD_NUMBER: _ClassVar[int]
+    EPHEMERAL_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SERVE_FIELD_NUMBER: _ClassVar[int]
     ARRIVING_FIELD_NUMBER: _ClassVar[int]
     ARRIVED_FIELD_NUMBER: _ClassVar[int]
@@ -650,6 +653,7 @@ class GroupChange(_message.Message):
     expired: Expired
     compacted: Compacted
     close_part: ClosePart
+    ephemeral_epoch: EphemeralEpoch
     serve: Serve
     arriving: Moving
     arrived: Arrived
@@ -660,7 +664,7 @@ class GroupChange(_message.Message):
     served_since: _containers.RepeatedScalarFieldContainer[int]
     at: int
     node: bytes
-    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., joint_commit: _Optional[_Union[JointCommit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., close_part: _Optional[_Union[ClosePart, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, progress: _Optional[_Iterable[_Union[Progress, _Mapping]]] = ..., subscribe: _Optional[_Union[Subscribe, _Mapping]] = ..., leave: _Optional[_Union[Leave, _Mapping]] = ..., trim: _Optional[_Union[Trim, _Mapping]] = ..., drop_channel: _Optional[_Union[DropChannel, _Mapping]] = ..., maybe_sent: _Optional[_Union[MaybeSent, _Mapping]] = ..., remember_ids: _Optional[_Union[RememberIds, _Mapping]] = ..., staged: _Optional[_Union[StagedPart, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., joint_commit: _Optional[_Union[JointCommit, _Mapping]] = ..., commit_step: _Optional[_Union[CommitStep, _Mapping]] = ..., drop_staged: _Optional[_Union[DropStaged, _Mapping]] = ..., finished: _Optional[_Union[Finished, _Mapping]] = ..., bookmark: _Optional[_Union[Bookmark, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., edit_limits: _Optional[_Union[EditLimits, _Mapping]] = ..., restore: _Optional[_Union[Restore, _Mapping]] = ..., restored_cursor: _Optional[_Union[RestoredCursor, _Mapping]] = ..., move_cursor: _Optional[_Union[MoveCursor, _Mapping]] = ..., skip_sequences: _Optional[_Union[SkipSequences, _Mapping]] = ..., send_again: _Optional[_Union[SendAgain, _Mapping]] = ..., pause_cursor: _Optional[_Union[PauseCursor, _Mapping]] = ..., drop_cursor: _Optional[_Union[DropCursor, _Mapping]] = ..., dead_letters: _Optional[_Union[DeadLetters, _Mapping]] = ..., deferred: _Optional[_Union[Deferred, _Mapping]] = ..., deferred_gone: _Optional[_Union[DeferredGone, _Mapping]] = ..., expiring: _Optional[_Union[Expiring, _Mapping]] = ..., expired: _Optional[_Union[Expired, _Mapping]] = ..., compacted: _Optional[_Union[Compacted, _Mapping]] = ..., close_part: _Optional[_Union[ClosePart, _Mapping]] = ..., ephemeral_epoch: _Optional[_Union[EphemeralEpoch, _Mapping]] = ..., serve: _Optional[_Union[Serve, _Mapping]] = ..., arriving: _Optional[_Union[Moving, _Mapping]] = ..., arrived: _Optional[_Union[Arrived, _Mapping]] = ..., depart: _Optional[_Union[Moving, _Mapping]] = ..., departed: _Optional[_Union[Moving, _Mapping]] = ..., returned: _Optional[_Union[Moving, _Mapping]] = ..., arrival_dropped: _Optional[_Union[Moving, _Mapping]] = ..., served_since: _Optional[_Iterable[int]] = ..., at: _Optional[int] = ..., node: _Optional[bytes] = ...) -> None: ...
 
 class ClosePart(_message.Message):
     __slots__ = ("uid", "doubling")
@@ -1301,3 +1305,27 @@ class CompactedChannel(_message.Message):
     index: int
     overdue_until: int
     def __init__(self, uid: _Optional[int] = ..., until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., keep_first: bool = ..., index: _Optional[int] = ..., overdue_until: _Optional[int] = ...) -> None: ...
+
+class EphemeralEpoch(_message.Message):
+    __slots__ = ("uid", "more", "block", "at")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    uid: int
+    more: int
+    block: int
+    at: int
+    def __init__(self, uid: _Optional[int] = ..., more: _Optional[int] = ..., block: _Optional[int] = ..., at: _Optional[int] = ...) -> None: ...
+
+class EpochRow(_message.Message):
+    __slots__ = ("number", "first", "block", "began")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    first: int
+    block: int
+    began: int
+    def __init__(self, number: _Optional[int] = ..., first: _Optional[int] = ..., block: _Optional[int] = ..., began: _Optional[int] = ...) -> None: ...

@@ -27,7 +27,7 @@ def started(**policy):
 
 
 def mark(harness, channel=b"foo"):
-    return harness.broker.context.groups[1].machine.compaction(uid_of(harness, channel))
+    return harness.broker.context.groups[1].machine.compactions.of(uid_of(harness, channel))
 
 
 def uid_of(harness, channel=b"foo"):
@@ -117,17 +117,17 @@ def test_the_state_never_goes_back_and_survives_as_rows() -> None:
     for index, (until, tombstones, overdue) in enumerate([(10, 4, 2), (8, 20, 20), (12, 3, 1)], 5):
         one = pb.CompactedChannel(uid=uid, until=until, tombstones_until=tombstones, overdue_until=overdue)
         machine.apply(pb.GroupChange(compacted=pb.Compacted(channels=[one])), index)
-    assert machine.compaction(uid) == Compaction(12, 10, 10, keep_first=False, index=7)
+    assert machine.compactions.of(uid) == Compaction(12, 10, 10, keep_first=False, index=7)
     part = next(part for part in machine.components if part.KIND == "compaction")
     rows = {key: part.row(key) for key in list(part.keys())}
     other = type(part)()
     for key, row in rows.items():
         other.load(key, row)
-    assert other.of(uid) == machine.compaction(uid)
+    assert other.of(uid) == machine.compactions.of(uid)
     machine.apply(pb.GroupChange(drop_channel=pb.DropChannel(uid=uid)), 9)
-    assert machine.compaction(uid).until == 0
+    assert machine.compactions.of(uid).until == 0
     machine.apply(pb.GroupChange(compacted=pb.Compacted(channels=[pb.CompactedChannel(uid=uid, until=5)])), 10)
-    assert machine.compaction(uid).until == 0, "the channel is gone"
+    assert machine.compactions.of(uid).until == 0, "the channel is gone"
 
 
 def listed(harness):

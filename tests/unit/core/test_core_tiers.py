@@ -143,10 +143,10 @@ def test_compaction_waits_for_the_tier() -> None:
     publish(harness, 5)
     harness.pass_time(40)
     group = harness.broker.context.groups[1]
-    assert group.machine.compaction(1).until == 0
+    assert group.machine.compactions.of(1).until == 0
     move(harness, 4)
     harness.pass_time(40)
-    assert group.machine.compaction(1).until == 3
+    assert group.machine.compactions.of(1).until == 3
 
 
 def test_owner_hears_of_what_was_removed_until_it_says_so() -> None:

@@ -490,6 +490,7 @@ def test_every_mistake_in_policies_is_told_with_its_line():
     retries: 3
   }
   c: 5
+  e { commit: Ephemeral }
   d { durables { x { durables {} } }
       backoff: "-1s" }
 }""")
@@ -500,10 +501,11 @@ def test_every_mistake_in_policies_is_told_with_its_line():
         's.conf:4: expected max_hold to be a duration such as "10s" or "1h30m"',
         f's.conf:5: a policy has {", ".join(BY_KEY)}, durables, not "retries"',
         's.conf:7: expected the policy of "c" to be a map in braces',
-        f's.conf:8: a policy has {", ".join(BY_KEY)}, not "durables"',
+        "s.conf:8: expected commit to be replicated or synced: this version keeps no channels in the memory of one node",
+        f's.conf:9: a policy has {", ".join(BY_KEY)}, not "durables"',
     ]
     assert parsed.config.validate() == [
         's.conf:2: invalid channel name "a..b"',
         "s.conf:2: max_deliver must be between 0 and 1000000, not 1000001",
-        "s.conf:8: backoff: a pause must be between 0 and 168h0m0s, not -1s",
+        "s.conf:9: backoff: a pause must be between 0 and 168h0m0s, not -1s",
     ]
