@@ -47,10 +47,10 @@ class PartedPublisher(Publisher):
         self.to_the_parts = self.odd.random() < TO_THE_PARTS
 
     def key_of(self, value):
-        return key_of(value)
+        return self.world.key_of(value)
 
     def _part(self, value):
-        return part_of(key_of(value) or self.client_id.encode(), self.world.parts)
+        return part_of(self.key_of(value) or self.client_id.encode(), self.world.parts)
 
     def _publish(self, channel):
         super()._publish(part_name(WHOLE.encode(), self._part(f"{self.client_id}-{self.number + 1}")).decode())
@@ -70,6 +70,7 @@ class Parted:
     """One channel with some parts; each part has a durable, a durable group, and more where the seed says so."""
 
     publisher = PartedPublisher
+    key_of = staticmethod(key_of)
 
     def make_clients(self, restless=0.0, pace=60 * MILLISECOND):
         draw, finish = self.random, self.history.must_finish
@@ -121,14 +122,16 @@ class Doubled(Parted):
     the messages of a key come one after the other: first those of the old part, then those of the new one."""
 
     transfers = ()  # when groups were copied from node to node
+    factors = (2, 2, 4)  # by which the parts become more
+    first_ms = 300, 1500  # when that begins
 
     def created(self, broker):
         super().created(broker)
         if not hasattr(self, "before"):
             self.before = self.parts  # when the channel was made
             self.splits = {}  # parts before a doubling -> newest sequence of each
-            self.wanted = self.parts * self.random.choice((2, 2, 4))
-            self.loop.after(self.random.randint(300, 1500) * MILLISECOND, self._double)
+            self.wanted = self.parts * self.random.choice(self.factors)
+            self.loop.after(self.random.randint(*self.first_ms) * MILLISECOND, self._double)
 
     @property
     def registered(self):
@@ -182,7 +185,7 @@ class Doubled(Parted):
         return sorted({**self.history.stored.get(channel, {}), **dict(self.history.final[channel])}.items())
 
     def _key(self, value):
-        return key_of(value) or value.partition("-")[0].encode()
+        return self.key_of(value) or value.partition("-")[0].encode()
 
     def _check_part(self, number, sequence, value):
         then = (before for before, last in self.splits.items() if number < before and sequence <= last[number])

@@ -110,7 +110,8 @@ class Scene:
         client = self.clients.get(found[1]) if found else None
         if client is None:
             return found is not None
-        if client.age > NOTICED and not self.history.explained(self.loop.now - NOTICED, self.loop.now, (found[1],)):
+        expected = not client.alive or client.age <= NOTICED
+        if not expected and not self.history.explained(self.loop.now - NOTICED, self.loop.now, (found[1],)):
             self.complain(f"gave {found[1]} up for no reason")
         client.timed_out()
         return True

@@ -58,6 +58,7 @@ WORLDS = {
     "cluster-partitioned": ("tests.sim.parted_worlds", "ClusterParted"),
     "doubled": ("tests.sim.parted_worlds", "NodeDoubled"),
     "cluster-doubled": ("tests.sim.parted_worlds", "ClusterDoubled"),
+    "part-churn": ("tests.sim.part_churn_worlds", "ClusterPartChurn"),
     "damaged-state": ("tests.sim.state_world", "DamagedState"),
     "damage": ("tests.sim.damage_worlds", "NodeDamage"),
     "cluster-damage": ("tests.sim.damage_worlds", "ClusterDamage"),
