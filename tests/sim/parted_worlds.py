@@ -29,6 +29,12 @@ PEACEFUL = re.compile(r"(leads group \d+|hands group \d+ over)$")
 DEAF = "does not hear clients yet"
 LEARNS_LATE = 300 * MILLISECOND
 """How much later than the others a node may learn that there are more parts."""
+EAGER = 120
+"""Publishes from the moment in which a channel is made, ..."""
+EAGER_INTERVAL = 2 * MILLISECOND
+"""... so far from each other."""
+REPEATED_AFTER = 700 * MILLISECOND
+"""What has no answer by then is published once more: the last node knows of the channel."""
 TO_ANOTHER = 0.05
 """How often one follows that is published to a part to which it does not belong: it is refused."""
 
@@ -267,6 +273,61 @@ class ClusterParted(Parted, ClusterWorld):
             self.history.group_of[channel] = broker.view.group_number(channel.encode())
             if self.limit:
                 self.history.limits[channel] = self.limit
+
+
+class EagerPublisher(PartedPublisher):
+    """Publishes from the moment in which somebody asks for the channel. What is not answered soon it publishes once more."""
+
+    def __init__(self, world, client_id, channels, **pace):
+        super().__init__(world, client_id, channels, **pace)
+        self.one_by_one = self.to_the_parts = self.connected = False
+        self.repeated = []  # (the first attempt, the second one)
+
+    def _burst(self):
+        self.connected = True
+        if self.world.asked_at and self.number < EAGER:
+            self._publish("")
+            self.later(REPEATED_AFTER, self._repeat, self.history.publishes[f"{self.client_id}-{self.number}"])
+        self.later(EAGER_INTERVAL, self._burst)
+
+    def _repeat(self, first):
+        if not first.ok_at and not first.failed_at:
+            self._publish("")
+            self.repeated.append((first, self.history.publishes[f"{self.client_id}-{self.number}"]))
+
+
+class ClusterMade(ClusterParted):
+    """A cluster in which nothing fails, but that one node learns later than the others that the channel was made."""
+
+    publisher = EagerPublisher
+
+    def __init__(self, seed):
+        self.asked_at = 0
+        super().__init__(seed, calm=True)
+        self.limit = 0
+
+    def _plan_faults(self, end):
+        """Nothing fails."""
+
+    def acknowledged(self, publish):
+        """Nobody aims at anything."""
+
+    def _create(self):
+        writers = [client for client in self.clients.values() if isinstance(client, EagerPublisher)]
+        if all(client.connected for client in writers):
+            super()._create()
+            return
+        for client in writers:
+            client.start()
+        self.loop.after(CREATE_AGAIN, self._create)
+
+    def have_done(self, call):
+        self.asked_at = self.asked_at or self.loop.now
+        leader = self.leader(0).name
+        pair = leader, self.random.choice([name for name in self.names if name != leader])
+        self.nats.deaf[pair] = None
+        self.loop.after(LEARNS_LATE, self.nats.deaf.pop, pair, None)
+        super().have_done(call)
 
 
 class NodeDoubled(Doubled, NodeParted):

@@ -8,10 +8,11 @@ import pytest
 from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.part_routing import PartRouting
-from stan.types import SECOND
-from tests.sim.parted_worlds import ClusterDoubled, ClusterParted, NodeDoubled, NodeParted
+from stan.types import MILLISECOND, SECOND
+from tests.sim.parted_worlds import ClusterDoubled, ClusterMade, ClusterParted, NodeDoubled, NodeParted
 
 SEEDS = int(os.environ.get("STAN_PARTED_SEEDS", "3"))
+AT_ONCE = 100 * MILLISECOND
 
 
 @pytest.mark.parametrize(("kind", "name"), [(NodeParted, "partitioned"), (ClusterParted, "cluster-partitioned")])
@@ -23,6 +24,18 @@ def test_each_message_is_in_the_part_of_its_key(kind, name):
         stored += sum(len(read) > 5 for read in world.history.final.values())
 
     assert stored > SEEDS, "several parts have messages"
+
+
+def test_what_comes_while_a_channel_with_parts_is_made_is_answered_at_once_when_it_is_published_again():
+    """Whoever leads a part may not know of it yet, when who was asked for the whole has just learned of its parts."""
+    repeated = []
+    for seed in range(3 + SEEDS):
+        world = ClusterMade(seed)
+        assert world.run() == []
+        repeated += [both for client in world.clients.values() for both in getattr(client, "repeated", ())]
+
+    assert repeated, "some had no answer"
+    assert [again for _, again in repeated if not 0 < again.ok_at - again.asked_at < AT_ONCE] == []
 
 
 def test_a_broker_that_divides_by_chance_is_found_out(monkeypatch):
