@@ -190,7 +190,11 @@ class Publisher(SimClient):
             conn_id=self.conn_id.encode(),
             key=self.key_of(value),
         )
-        self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.inbox)
+        self.port.publish(f"_STAN.pub.test-cluster.{channel}", message.SerializeToString(), self.reply_of(value))
+
+    def reply_of(self, _value):
+        """Where the ack of a message is to come; "": none is wanted."""
+        return self.inbox
 
     def key_of(self, _value):
         """Of a message."""

@@ -26,6 +26,8 @@ WORLDS = {
     "batch-cluster": ("tests.sim.batch_world", "BatchClusterWorld"),
     "removals": ("tests.sim.removal_worlds", "NodeRemovals"),
     "cluster-removals": ("tests.sim.removal_worlds", "ClusterRemovals"),
+    "silent": ("tests.sim.silent_worlds", "NodeSilent"),
+    "cluster-silent": ("tests.sim.silent_worlds", "ClusterSilent"),
     "transactions": ("tests.sim.transaction_worlds", "NodeTransactions"),
     "cluster-transactions": ("tests.sim.transaction_worlds", "ClusterTransactions"),
     "operator": ("tests.sim.operators", "NodeOperator"),
