@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from stan.core.base.batch_split import owner_of, split
-from stan.core.context import META_GROUP, BrokerContext, text
+from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel
 from stan.core.state.parted import Parted
 from stan.errors import OTHER_PART, PARTS_DOUBLING, go_quote
@@ -69,8 +69,8 @@ class PartRouting:
             part = self.context.meta.channels.parted.by_part.get(batch.channel)
             try:
                 found += self._divided(batch) if part is None else self._fitting(batch, *part)
-            except Exception as error:  # noqa: BLE001 - the border of the metadata, which say what has parts
-                self.context.fail(META_GROUP, error)
+            except Exception as error:  # noqa: BLE001 - the border of the groups that the parts are in
+                self._fail(batch.channel, error)
         return found
 
     def divided(self, batch: Publishes) -> list[Publishes]:
@@ -79,8 +79,16 @@ class PartRouting:
         try:
             return self._divided(batch)
         except Exception as error:  # noqa: BLE001 - as above
-            self.context.fail(META_GROUP, error)
+            self._fail(batch.channel, error)
             return []
+
+    def _fail(self, channel: bytes, error: Exception) -> None:
+        """A batch could not be divided, maybe because of what is in it, which all nodes hear: the groups that would store it are
+        frozen, and neither the metadata nor other groups."""
+        whole = self.context.meta.channels.parted.by_name.get(channel)
+        names = (channel,) if whole is None else whole.names()
+        for number in sorted({self.context.group_number(name) for name in names}):
+            self.context.fail(number, error)
 
     def _divided(self, batch: Publishes) -> list[Publishes]:
         whole = self.context.meta.channels.parted.by_name.get(batch.channel)

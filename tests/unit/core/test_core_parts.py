@@ -7,6 +7,8 @@ import pytest
 
 from stan import errors, level, limits
 from stan.config import StoreLimits
+from stan.core.context import BrokerContext
+from stan.core.publishing.part_routing import PartRouting
 from stan.core.state.meta import MetaMachine
 from stan.core.state.parted import (
     CHANNEL_THERE,
@@ -19,6 +21,7 @@ from stan.core.state.parted import (
     PARTS_NEED_LEVEL,
     UNKNOWN_PARTED,
 )
+from stan.invariant import InvariantError
 from stan.protocol.channels import part_name
 from stan.protocol.parted import part_of
 from stan.protocol.proto import admin_pb2 as admin
@@ -316,6 +319,27 @@ def test_a_node_takes_what_is_for_the_parts_that_it_leads(node) -> None:
     node.lead(1)
     node.turn()
     assert node.stored("orders.~0") == [b"1"] * sum(part_of(key, 4) == 0 for key in KEYS), "each once"
+
+
+def test_what_cannot_be_divided_freezes_the_groups_of_its_parts_alone(node, monkeypatch) -> None:
+    """All nodes hear the same: what one cannot divide may be more than any other can, and nobody would have the metadata."""
+
+    def broken(*_arguments):
+        raise InvariantError("what never happens has happened")
+
+    context, failed = node.broker.context, []
+    node.feed_meta(create_parted=pb.CreateParted(name=b"sales", groups=[1, 2]))
+    node.feed_client("me")
+    node.lead(1, 2, 3)
+    plain = next(name for name in map("plain{}".format, range(99)) if context.group_number(name.encode()) == 3)
+    monkeypatch.setattr(PartRouting, "parts_of", broken)
+    monkeypatch.setattr(BrokerContext, "fail", lambda _context, number, _error: failed.append(number))
+
+    node.hears(*(keyed(b"me", name.encode(), name) for name in ("sales", "sales.~1", plain)))
+    assert failed == [1, 2, 2]
+    node.feed_meta(create_channels=pb.CreateChannels(channels=[pb.Channel(name=plain.encode(), group=3)]))
+    node.turn()
+    assert node.stored(plain, 3) == [plain.encode()], "the others go on"
 
 
 def test_what_parts_had_does_not_come_back_when_they_are_deleted(node) -> None:
