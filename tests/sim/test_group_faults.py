@@ -355,3 +355,50 @@ def test_a_copy_that_cannot_be_told_to_others_freezes_its_group_and_not_the_node
     assert leader.driver.faults.frozen.keys() == {number}
     assert world.leader(number) is not None
     assert world.finish() == []
+
+
+@pytest.mark.parametrize("step", ["followers_needing_snapshot", "lag"])
+def test_what_a_node_does_for_a_group_at_each_tick_freezes_that_group_alone(step):
+    world = world_with(2)
+    number = group_with_messages(world)
+    node = world.leader(number)
+    setattr(raft(node, number), step, broken)
+    world.run_for(5)
+
+    assert node.alive
+    assert node.driver.faults.frozen.keys() == {number}
+    assert world.leader(number) is not node
+    assert world.finish() == []
+
+
+@pytest.mark.parametrize(
+    "find",
+    [
+        lambda node: (node.copies, "note_incomplete"),
+        lambda node: (node.copies.agreement, "told"),
+        lambda node: (node.copies.agreement, "compare"),
+        lambda node: (node.reconfiguration, "tick"),
+        lambda node: (node.group_sync, "tick"),
+    ],
+)
+def test_a_tick_that_fails_is_told_once_and_the_node_leads_nothing(find):
+    world = world_with(2)
+    node = world.leader(META_GROUP)
+    owner, name = find(node.cluster_node)
+    said, note = [], world.note
+    world.note = lambda of, level, text: (
+        said.append((of.name, text)) if level == "ERR" else None,
+        note(of, level, text),
+    )
+    setattr(owner, name, broken)
+    world.run_for(12)
+
+    assert node.alive
+    assert node.driver.faults.frozen.keys() == {META_GROUP}
+    assert node.cluster_node.leaderships.led == {}
+    assert all(world.leader(number) is not None for number in range(3))
+    assert [text.split(":")[0] for of, text in said if of == node.name] == [
+        "group 0",  # by the consensus, and by the driver
+        "group 0",
+        "without the metadata this node leads nothing",
+    ]

@@ -164,13 +164,16 @@ class GroupSync:
 
     # --- time ---------------------------------------------------------------------------------------------------------------
 
+    def _hint(self, group: RaftGroup) -> None:
+        for peer in group.followers_needing_snapshot():
+            self.needs_snapshot(group, peer)
+
     def tick(self, now: Nanos) -> None:
         """Repeat hints to members that lag, and requests that were not answered; give up a transfer without answers."""
         if self._sender is not None:
             self._sender.expire()
-        for group in self._node.groups.values():  # one that was just elected may be unable to lead without that peer
-            for peer in group.followers_needing_snapshot():
-                self.needs_snapshot(group, peer)
+        for number, group in self._node.groups.items():  # one just elected may be unable to lead without that peer
+            self._node.within(number, self._hint, group)
         receiver = self._receiver
         if receiver is None:
             self._repair_incomplete_logs()

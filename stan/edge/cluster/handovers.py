@@ -45,10 +45,22 @@ class Handovers:
             and self._may_begin(number)
             and (node.groups[number].is_steady or node.membership.me.draining)
         }
-        lag = {number: self.lag_of_voters(number) for number in led}
-        moves = self._balance.moves(now, led, node.membership.alive_since(now), node.membership.draining(now), lag)
+        lag: dict[GroupId, dict[str, int]] = {}
+        for number in led:
+            node.within(number, self._note_lag, number, lag)
+        moves = self._balance.moves(
+            now,
+            {number: led[number] for number in lag},
+            node.membership.alive_since(now),
+            node.membership.draining(now),
+            lag,
+        )
         for number, to in moves:  # between two turns, so that no turn changes a role halfway
-            node.environment.runtime.soon(partial(self.hand_over, number, to))
+            hand_over = partial(self.hand_over, number, to)
+            node.environment.runtime.soon(partial(node.driver.faults.within, number, hand_over))
+
+    def _note_lag(self, number: GroupId, lag: dict[GroupId, dict[str, int]]) -> None:
+        lag[number] = self.lag_of_voters(number)
 
     def lag_of_voters(self, number: GroupId) -> dict[str, int]:
         """Entries that each voter lacks of a group that this node leads.

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVarTuple
 
 from stan.core.broker.broker import Broker
 from stan.edge.cluster.membership import Membership
@@ -16,6 +16,7 @@ from stan.raft.placement import Placement
 from stan.raft.scheduler import SchedulerRuntime
 from stan.types import GroupId, Nanos
 
+Parts = TypeVarTuple("Parts")
 Done = Callable[[Exception | None], None]
 """Called with the error, or None if there was none."""
 
@@ -93,6 +94,9 @@ class Host(Protocol):
     storage: Storage
     membership: Membership
     groups: dict[GroupId, RaftGroup]
+
+    def within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
+        """Call something on behalf of a group, which is frozen if that raises."""
 
     @property
     def leaderships(self) -> Leaderships:

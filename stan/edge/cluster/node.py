@@ -8,7 +8,7 @@ Connection, runtime, storage and random numbers are passed in, so that the simul
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVarTuple
 
 import stan
 from stan import limits
@@ -30,7 +30,7 @@ from stan.edge.serving.fetching import Fetching
 from stan.edge.serving.log_requests import serve_log_requests
 from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
-from stan.errors import StartError
+from stan.errors import Aborted, StartError
 from stan.labels import Labels, place_rows
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
@@ -43,6 +43,8 @@ from stan.types import GroupId, Nanos
 
 if TYPE_CHECKING:
     from stan.raft.group import RaftGroup
+
+Parts = TypeVarTuple("Parts")
 
 
 def held_groups(cluster: ClusterConfig, node_id: str, groups: int) -> list[GroupId]:
@@ -211,20 +213,42 @@ class ClusterNode:
 
     def tick(self, now: Nanos) -> None:
         """Every MEMBER_TICK_INTERVAL: exchange hellos, spread leaderships, and listen to clients once the cluster has an
-        identity."""
+        identity. A step that fails freezes the metadata here; the others are done, so that this node's leaderships leave it."""
         if self.driver.turns.stopped:
             return
         self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL, self.tick)
-        info = self.broker.view.meta.info
-        up = self.gateway.connection.up
-        self.membership.connection_is(now, up=up)
-        self.copies.note_incomplete()
+        self.within(META_GROUP, self._leave_without_metadata, now)
+        self.within(META_GROUP, self.copies.note_incomplete)
+        self.within(META_GROUP, self._tell_of_itself, now)
+        self.within(META_GROUP, self._compare_states)
+        self.within(META_GROUP, self._follow_membership)
+        self.within(META_GROUP, self.handovers.spread, now)
+        self.within(META_GROUP, self.reconfiguration.tick, now)
+        self.within(META_GROUP, self.group_sync.tick, now)
+        self.within(META_GROUP, self._listen, now)
+
+    def within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
+        """Call something on behalf of a group, maybe amid a turn: if it raises, the group is frozen when that goes on."""
+        try:
+            call(*args)
+        except Aborted:
+            raise
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self.broker.step_fault(number, error)
+            self.driver.turns.wake()
+
+    def _leave_without_metadata(self, now: Nanos) -> None:
         meta = self.groups.get(META_GROUP)  # not there while its copy is replaced
         if meta is not None and meta.failed and not self.membership.me.draining:
             self.environment.note(
                 "ERR", "without the metadata this node leads nothing: its leaderships are handed over"
             )
             self.membership.update(now, draining=True)
+
+    def _tell_of_itself(self, now: Nanos) -> None:
+        """Update what the next hello says."""
+        info = self.broker.view.meta.info
+        self.membership.connection_is(now, up=self.gateway.connection.up)
         self.membership.update(
             now,
             identity=info.nuid if info is not None else None,
@@ -234,12 +258,13 @@ class ClusterNode:
             hashes=self.copies.agreement.told(self.groups),
             level=self.broker.view.meta.level if info is not None else None,
         )
+
+    def _compare_states(self) -> None:
         self.copies.agreement.compare({name: known.hello for name, known in self.membership.nodes.items()})
-        self._follow_membership()
-        self.handovers.spread(now)
-        self.reconfiguration.tick(now)
-        self.group_sync.tick(now)
-        if info is not None and not self.gateway.listens and up:
+
+    def _listen(self, now: Nanos) -> None:
+        info = self.broker.view.meta.info
+        if info is not None and not self.gateway.listens and self.gateway.connection.up:
             self.copies.listen(now)
             self.gateway.listen(ack_subjects(self.broker.view.config, info.nuid))
             self.gateway.read_buffer.wake()

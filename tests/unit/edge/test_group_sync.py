@@ -24,6 +24,7 @@ class Rig:
             broker=SimpleNamespace(view=SimpleNamespace(subjects=SimpleNamespace(node="node"))),
             gateway=SimpleNamespace(subscribe=lambda _subject, _heard: None, complain=environment.note),
             copies=SimpleNamespace(replace=lambda number, done: self.replacing.append((number, done))),
+            within=lambda _number, call, *args: call(*args),
         )
         self.group_sync = GroupSync(self.member)
         receiver = SimpleNamespace(group=1, finish=lambda: None)
