@@ -7,8 +7,8 @@ What is a part, and of what, the servers tell (`part_of`); of an older server no
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple, TypeVar
 
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import SECOND
@@ -20,6 +20,7 @@ SKEW_MESSAGES_MIN: Final = 1000
 """... and all of them together at least so many messages."""
 DOUBLING_NS: Final = 60 * SECOND
 """A doubling takes a second or two; one that takes longer waits for something."""
+Status = TypeVar("Status", pb.ChannelStatus, pb.CursorStatus)
 
 
 class ChannelSum(NamedTuple):
@@ -66,12 +67,11 @@ def _channel_sum(name: bytes, parts: list[pb.ChannelStatus]) -> ChannelSum:
     total = pb.ChannelStatus(
         name=name,
         group=groups.pop() if len(groups) == 1 else 0,
-        first_timestamp=min((one.first_timestamp for one in parts if one.first_timestamp), default=0),
+        first_timestamp=_earliest(one.first_timestamp for one in parts),
         last_timestamp=max(one.last_timestamp for one in parts),
         commit=parts[0].commit,
     )
-    for field in ("messages", "bytes", "kept_bytes", "subscriptions", "offline", "deleted", "delayed"):
-        setattr(total, field, sum(getattr(one, field) for one in parts))
+    _add_up(total, parts, "messages", "bytes", "kept_bytes", "subscriptions", "offline", "deleted", "delayed")
     return ChannelSum(total, parts)
 
 
@@ -96,14 +96,24 @@ def _position_sum(parts: list[pb.CursorStatus]) -> PositionSum:
         durable_name=first.durable_name,
         queue_group=first.queue_group,
         client_id=first.client_id,
-        oldest_pending=min((one.oldest_pending for one in parts if one.oldest_pending), default=0),
+        oldest_pending=_earliest(one.oldest_pending for one in parts),
         last_ack=max(one.last_ack for one in parts),
         ack_wait_s=max(one.ack_wait_s for one in parts),
         members=[member for one in parts for member in one.members],
     )
-    for field in ("pending", "owed", "waiting", "redelivered", "max_in_flight", "exhausted", "delayed", "held_back"):
-        setattr(total, field, sum(getattr(one, field) for one in parts))
+    counts = "pending", "owed", "waiting", "redelivered", "max_in_flight", "exhausted", "delayed", "held_back"
+    _add_up(total, parts, *counts)
     return PositionSum(total, parts)
+
+
+def _add_up(total: Status, parts: Sequence[Status], *fields: str) -> None:
+    for field in fields:
+        setattr(total, field, sum(getattr(one, field) for one in parts))
+
+
+def _earliest(times: Iterable[int]) -> int:
+    """The earliest of some times; 0 is none."""
+    return min(filter(None, times), default=0)
 
 
 def _number(one: pb.ChannelStatus | pb.CursorStatus) -> int:
