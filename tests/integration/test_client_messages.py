@@ -13,7 +13,7 @@ from tests.kit.fake_broker import eventually
 @pytest.fixture
 async def client(nats_url, broker):
     async with await stan_client.connect(
-        "test-cluster", "me", servers=nats_url, connect_timeout_s=3, ack_timeout_s=3, max_pub_acks_in_flight=4
+        "test-cluster", "me", servers=nats_url, connect_timeout_s=30, ack_timeout_s=3, max_pub_acks_in_flight=4
     ) as client:
         yield client
 
@@ -275,7 +275,7 @@ async def test_subscribe_unanswered_times_out_and_closes_by_message_inbox(client
     broker.mute.add("sub")
 
     with pytest.raises(stan_client.SubscribeRequestTimeoutError):
-        await client.subscribe("ch")
+        await client.subscribe("ch", timeout_s=1)
     await eventually(lambda: any(kind == "subclose" for kind, _ in broker.requests))
 
     asked = next(request for kind, request in broker.requests if kind == "sub")
@@ -287,7 +287,7 @@ async def test_subscription_close_unanswered_may_be_tried_again(client, broker) 
     subscription = await client.subscribe("ch")
     broker.mute.add("subclose")
     with pytest.raises(stan_client.UnsubscribeRequestTimeoutError):
-        await subscription.close()
+        await subscription.close(timeout_s=1)
     broker.mute.clear()
 
     await subscription.close()

@@ -17,7 +17,7 @@ EVERYTHING = stan_client.everything()
 @pytest.fixture
 async def client(nats_url, broker):
     async with await stan_client.connect(
-        "test-cluster", "me", servers=nats_url, connect_timeout_s=5, ack_timeout_s=5
+        "test-cluster", "me", servers=nats_url, connect_timeout_s=30, ack_timeout_s=30
     ) as client:
         yield client
 
