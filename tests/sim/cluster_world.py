@@ -50,6 +50,7 @@ class ClusterWorld(Scene):
         self.channel_of = {}  # uid -> name
         self.staged = {}  # (group, sequence of its hidden channel) -> records
         self._handing_over = {}  # (node, group) -> since when
+        self.removed = {}  # nodes that have gone for good, by name
         self.nodes = {name: SimulatedNode(self, name, at % self.servers) for at, name in enumerate(self.names)}
         self.nats.seen = self._seen
         for channel in CHANNELS:
@@ -177,7 +178,8 @@ class ClusterWorld(Scene):
         self.history.batch(node, name, batch.base_sequence, records, lambda: [v for _, _, v in values_of(records)])
 
     def wall_zero(self, node):
-        return super().wall_zero(node) + self.nodes[node].wall_offset
+        found = self.nodes.get(node) or self.removed[node]  # an entry may be applied when who made it has gone for good
+        return super().wall_zero(node) + found.wall_offset
 
     def node_died(self, node, length):
         self.history.cause(self.loop.now, self.loop.now + length, f"{node.name} down")

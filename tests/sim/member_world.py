@@ -93,6 +93,7 @@ class MemberWorld(ClusterWorld):
 
     def _bury(self, node):
         if self.nodes.pop(node.name, None) is node:
+            self.removed[node.name] = node
             node.crash(power=False)
             node.database.close()
 

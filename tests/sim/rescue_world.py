@@ -255,7 +255,7 @@ class RescueWorld(ClusterWorld):
                 self.complain(f"{node} came back and runs")
                 node.crash(power=False)
         for node in self.lost:
-            self.nodes.pop(node.name)
+            self.removed[node.name] = self.nodes.pop(node.name)
             node.database.close()
             self.names.remove(node.name)
 

@@ -58,7 +58,7 @@ def never_shows_it(monkeypatch):
 @pytest.mark.parametrize(
     ("mutate", "kind", "first"),
     [
-        (shows_a_commit_under_way, ClusterTransactions, 11),
+        (shows_a_commit_under_way, ClusterTransactions, 61),
         (begins_a_commit_anew, NodeTransactions, 77),
         (forgets_versions, NodeTransactions, 0),
         (never_shows_it, NodeTransactions, 0),

@@ -135,8 +135,10 @@ class NatsProcess:
 
     def signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
-        if number and self._secret is not None:
-            os.lseek(self._secret, 0, os.SEEK_SET)  # where /dev/fd shares the position, a reload reads from here
+        secret = self._secret
+        if number and secret is not None:
+            with suppress(OSError):  # it has just ended
+                os.lseek(secret, 0, os.SEEK_SET)  # where /dev/fd shares the position, a reload reads from here
         if self.running:
             self._child.send_signal(number)
 
@@ -180,9 +182,9 @@ class NatsProcess:
                 self._on_exit()
 
     def _clean_up(self) -> None:
-        if self._secret is not None:
-            os.close(self._secret)
-            self._secret = None
+        secret, self._secret = self._secret, None
+        if secret is not None:
+            os.close(secret)
         if self._ports_dir is not None and self._ports_dir != self.config.ports_file_dir:
             from shutil import rmtree  # noqa: PLC0415 - slow to import, seldom needed
 
