@@ -36,9 +36,7 @@ class Pauses:
     def _go_on(self, life):
         if self._node.alive and self._node.lives == life and self.until:
             self.until = 0
-            while (
-                self._backlog and not self.until and self._node.lives == life
-            ):  # amid one of them it may be stopped again
+            while self._backlog and not self.until and self._node.lives == life:  # else it was stopped again, or ended
                 call, args = self._backlog.popleft()
                 self._node.run(call, *args)
 

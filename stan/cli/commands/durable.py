@@ -250,9 +250,8 @@ def _add_move(app: typer.Typer, family: Family) -> None:
             return min(max(wanted, cursor.first_sequence, 1), cursor.last_sequence + 1)
 
         async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
-            if seq and len(found_ones) > 1:
-                parts = [text_of(one.channel) for one in found_ones]
-                raise CliError(f"--seq is a message of one part: name one of {parts[0]} to {parts[-1]}.", EXIT_USAGE)
+            if seq:
+                _must_be_one("--seq", found_ones)
             moves = [(cursor, await wanted_of(direct, cursor)) for cursor in found_ones]
             confirmation.require("\n".join(_describe_move(family, cursor, wanted) for cursor, wanted in moves))
             for cursor, wanted in moves:
@@ -308,9 +307,8 @@ def _add_skipping(app: typer.Typer, family: Family) -> None:
         runs = _flat(sequence_runs("SEQ", sequences or []))
 
         async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
-            if runs and len(found_ones) > 1:
-                parts = [text_of(one.channel) for one in found_ones]
-                raise CliError(f"SEQ is a message of one part: name one of {parts[0]} to {parts[-1]}.", EXIT_USAGE)
+            if runs:
+                _must_be_one("SEQ", found_ones)
             changed = sum([(await direct.admin.redeliver(_which(cursor), runs)).changed for cursor in found_ones])
             done(f"{counted(changed, 'message')} {'is' if changed == 1 else 'are'} sent again.")
 
@@ -363,7 +361,7 @@ def _add_holding(app: typer.Typer, family: Family) -> None:
     @app.command("resume")
     @injected
     def resume(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
-        """Go on after `pause`."""
+        """Go on after `pause`. Of a channel with parts in each of them."""
 
         async def then(direct: stan_client.Direct, found_ones: list[pb.CursorStatus]) -> None:
             for cursor in found_ones:
@@ -385,6 +383,13 @@ def _add_holding(app: typer.Typer, family: Family) -> None:
             done(f"{family.noun.capitalize()} {full_name(found_ones[0])} is deleted{_in_parts(found_ones)}.")
 
         _on_each(family, target, channel, name, owner, then)
+
+
+def _must_be_one(option: str, found_ones: list[pb.CursorStatus]) -> None:
+    """Raise CliError if an *option* that names a message is given for several parts."""
+    if len(found_ones) > 1:
+        first, last = text_of(found_ones[0].channel), text_of(found_ones[-1].channel)
+        raise CliError(f"{option} is a message of one part: name one of {first} to {last}.", EXIT_USAGE)
 
 
 def _in_parts(found_ones: list[pb.CursorStatus]) -> str:

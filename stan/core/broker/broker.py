@@ -142,9 +142,10 @@ class Broker:
         context.leading.replaying = group
         if channels is None:
             self.original_requests.forget_pending(group)  # they are among the steps
-        done, followed = self.parts.clients.done_before([step for step in steps if isinstance(step, Frame)])
+        frames = [step for step in steps if isinstance(step, Frame)]
+        done, followed = self.parts.clients.done_before(frames)
         self.parts.clients.refuse_followed(followed)
-        followed += self.parts.subscribing.refuse_overtaken([step for step in steps if isinstance(step, Frame)])
+        followed += self.parts.subscribing.refuse_overtaken(frames)
         heard = [step for step in steps if isinstance(step, Publishes)]
         left = iter(self.parts.publishing.split_replayed(group, heard, since, channels))
         parted = self.context.meta.channels.parted.by_name
