@@ -5,7 +5,8 @@
 Promises: nothing is delivered or fetched from the leader once its wall clock shows that it has expired, nor does anything go
 before; what was seen to be gone does not come back, as it is gone only with the entry. While that is on its way the channel is
 held: nothing of it is delivered, and fetches are told to ask again. A leader that begins with something overdue holds its channel
-from the start. From a channel that is being restored nothing goes: it is held until the end of the restore once something is due.
+from the start, also one that its copy of the metadata does not know yet: what is due there goes once it is known. From a channel
+that is being restored nothing goes: it is held until the end of the restore once something is due.
 """
 
 import heapq
@@ -131,7 +132,7 @@ class Expiring:
             upto = self._last_to_go(uid)
             if due.due(second)[0] <= upto:
                 held += (uid, upto)
-            elif self._is_restored(uid):
+            elif self._goes_later(uid):
                 dispatch.stops.expiring = dispatch.stops.expiring | {uid}
         self._release(number, free)
         self._remove(number, here, second, held)
@@ -165,9 +166,10 @@ class Expiring:
             return 0
         return NO_END if channel.reservation is None else channel.reservation.first - 1
 
-    def _is_restored(self, uid: ChannelUid) -> bool:
+    def _goes_later(self, uid: ChannelUid) -> bool:
+        """Whether what is due in a channel can be seen and may not be removed yet."""
         channel = self.channels.by_uid.get(uid)
-        return channel is not None and bool(channel.restoring)
+        return channel is None or bool(channel.restoring)
 
     def _done(self, number: GroupId, here: _Dues, _result: object, _error: str) -> None:
         here.under_way -= 1

@@ -18,7 +18,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.proto.extension_pb2 import FetchRequest
 from stan.types import SECOND, ChannelUid, GroupId, RaftIndex
-from tests.kit.core_harness import CoreHarness
+from tests.kit.core_harness import CoreHarness, Node, pub_frame
 from tests.unit.core.test_core_delays import data, stored
 
 
@@ -132,6 +132,34 @@ def test_a_restart_forgets_nothing_and_what_is_overdue_is_never_sent() -> None:
     assert harness.received() == [(2, 0)]
     harness.restart()
     assert left(harness) == [2]
+
+
+def test_what_is_overdue_is_not_sent_by_a_leader_whose_metadata_do_not_know_the_channel_yet() -> None:
+    first = Node()
+    first.lead(0, 1)
+    first.connect()
+    first.hears(
+        pub_frame("foo", "1" * 22, b"1", conn_id="", ttl=2 * SECOND), pub_frame("foo", "2" * 22, b"2", conn_id="")
+    )
+    assert first.pub_acks() == ["", ""]
+    assert first.subscribe("foo", durable="d", in_flight=1).error == b""
+    assert first.received() == [(1, 0)]
+
+    node = Node()
+    node.feed_client()
+    for group, _, kind, body in [(1, *entry) for entry in first.logs[1]]:
+        node.feed(group, kind, body)
+    node.wall += 10 * SECOND
+    node.hold = True
+    node.lead(1)
+    node.feed_channel()
+    node.pass_time(0.1)
+    assert node.received() == []
+    assert node.broker.view.is_held(GroupId(1), ChannelUid(1))
+    node.hold = False
+    node.commit()
+    node.pass_time(2)
+    assert (left(node), [sequence for sequence, _ in node.received()]) == ([2], [2])
 
 
 def test_nothing_of_a_channel_is_sent_while_its_removal_is_on_its_way() -> None:
