@@ -6,6 +6,7 @@ from stan import limits
 from stan.edge.nats.subscriptions import ACK_SID
 from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
+from tests.sim.cluster_node import SimulatedNode
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Reset
 
@@ -46,6 +47,20 @@ def test_peace_has_nothing_to_explain(world):
     world.run_for(3)
     assert world.finish() == []
     assert not [d for d in world.history.deliveries if d.redelivered and d.count > 1 and not world.history.causes]
+
+
+def test_no_node_says_that_it_is_ready_before_all_hear_clients(monkeypatch):
+    """A client that then connects through any node's nats-server is heard by the metadata's leader, whichever it is."""
+    listening, ready, deaf = SimulatedNode._listening, [], []
+
+    def looked_at(node):
+        ready.append(node.name)
+        deaf.extend(other.name for other in node.world.nodes.values() if not other.cluster_node.gateway.listens)
+        listening(node)
+
+    monkeypatch.setattr(SimulatedNode, "_listening", looked_at)
+    world = peaceful()
+    assert (sorted(ready), deaf) == (sorted(world.names), [])
 
 
 def test_a_group_that_was_handed_over_by_an_operator_rests_and_then_returns(world, monkeypatch):

@@ -107,6 +107,11 @@ class Membership:
         """Live nodes, this one included, and since when each was heard without a break."""
         return {self.me.node: self._began} | {name: self.nodes[name].since for name in self._living(now)}
 
+    def all_listen(self, now: Nanos) -> bool:
+        """True if all live nodes, this one included, listen to clients: what is sent through any nats-server from which their
+        hellos have come reaches them all."""
+        return all(hello.listens for hello in self._hellos(now))
+
     def draining(self, now: Nanos) -> set[str]:
         """Live nodes, this one included, that are draining: they want to lead nothing."""
         return {hello.node for hello in self._hellos(now) if hello.draining}
@@ -233,6 +238,7 @@ class Membership:
         identity: bytes | None = None,
         fresh: bool | None = None,
         draining: bool | None = None,
+        listens: bool | None = None,
         led: Iterable[GroupId] | None = None,
         held: Iterable[GroupId] | None = None,
         walking: Iterable[GroupId] | None = None,
@@ -242,13 +248,15 @@ class Membership:
     ) -> None:
         """Update this node's own hello; arguments that are None leave it as it is.
 
-        A change of identity, fresh, draining or level is announced at once; groups and state hashes go out with the next hello.
+        A change of identity, fresh, draining, listens or level is announced at once; groups and state hashes go out with the next
+        hello.
 
         Args:
             now: monotonic.
             identity: of the cluster; never changes once set.
             fresh: no group has a term, a vote or an entry on this node's disk.
             draining: this node wants to lead nothing.
+            listens: this node has subscribed to what clients send, on the connection on which its hellos leave.
             led: groups that this node leads.
             held: groups of which this node holds a copy.
             walking: groups led here that are migrating.
@@ -263,14 +271,15 @@ class Membership:
         for told, groups in ((me.led, led), (me.held, held), (me.walking, walking), (me.resting, resting)):
             if groups is not None:
                 told[:] = sorted(groups)
-        before = (me.identity, me.fresh, me.draining, me.level)
+        before = (me.identity, me.fresh, me.draining, me.listens, me.level)
         if identity is not None:
             invariant(not me.identity or me.identity == identity, "a cluster keeps its identity", old=me.identity)
             me.identity = identity
         me.fresh = me.fresh if fresh is None else fresh
         me.draining = me.draining if draining is None else draining
+        me.listens = me.listens if listens is None else listens
         me.level = me.level if level is None else level
-        if before != (me.identity, me.fresh, me.draining, me.level):
+        if before != (me.identity, me.fresh, me.draining, me.listens, me.level):
             self._hello_by(now)
             self._judge(now)
 

@@ -219,13 +219,13 @@ class ClusterNode:
         self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL, self.tick)
         self.within(META_GROUP, self._leave_without_metadata, now)
         self.within(META_GROUP, self.copies.note_incomplete)
+        self.within(META_GROUP, self._listen, now)
         self.within(META_GROUP, self._tell_of_itself, now)
         self.within(META_GROUP, self._compare_states)
         self.within(META_GROUP, self._follow_membership)
         self.within(META_GROUP, self.handovers.spread, now)
         self.within(META_GROUP, self.reconfiguration.tick, now)
         self.within(META_GROUP, self.group_sync.tick, now)
-        self.within(META_GROUP, self._listen, now)
 
     def within(self, number: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
         """Call something on behalf of a group, maybe amid a turn: if it raises, the group is frozen when that goes on."""
@@ -252,6 +252,7 @@ class ClusterNode:
         self.membership.update(
             now,
             identity=info.nuid if info is not None else None,
+            listens=self.gateway.listens,
             fresh=self.membership.me.fresh and not any(group.votes for group in self.groups.values()),
             led=self.leaderships.led,
             resting=self.handovers.handed_over_lately(now),
@@ -268,7 +269,16 @@ class ClusterNode:
             self.copies.listen(now)
             self.gateway.listen(ack_subjects(self.broker.view.config, info.nuid))
             self.gateway.read_buffer.wake()
+            self._look_who_listens(Nanos(now + limits.LISTENING_PATIENCE), now)
+
+    def _look_who_listens(self, until: Nanos, now: Nanos) -> None:
+        """Say that clients are served once all nodes that are there listen to them, or at *until*. A node tells it behind its
+        subscriptions, on the way that they take through NATS: where the hello has come, no request misses the node any more. Any
+        of them may be the leader that has to hear it, and nobody passes it on."""
+        if now >= until or self.membership.all_listen(now):
             self.environment.listening()
+        else:
+            self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL // 10, partial(self._look_who_listens, until))
 
     def _begin_epoch(self, epoch: int) -> bool:
         """Take part in the cluster behind its last rescue, with nothing on the disk; False if the disk does not take the note."""

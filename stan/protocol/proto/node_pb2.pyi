@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeHello(_message.Message):
-    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders", "nodes_version", "held", "walking", "resting", "hashes", "level_known", "level", "epoch", "own_labels", "labels", "pool", "store")
+    __slots__ = ("node", "instance", "started", "cluster_id", "identity", "raft_groups", "replicas", "voters", "fresh", "bootstrap", "replica", "draining", "led", "version", "established", "rival", "founders", "nodes_version", "held", "walking", "resting", "hashes", "level_known", "level", "epoch", "own_labels", "labels", "pool", "store", "listens")
     class FoundersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class NodeHello(_message.Message):
     LABELS_FIELD_NUMBER: _ClassVar[int]
     POOL_FIELD_NUMBER: _ClassVar[int]
     STORE_FIELD_NUMBER: _ClassVar[int]
+    LISTENS_FIELD_NUMBER: _ClassVar[int]
     node: str
     instance: int
     started: int
@@ -73,7 +74,8 @@ class NodeHello(_message.Message):
     labels: _containers.RepeatedCompositeFieldContainer[NodeLabels]
     pool: int
     store: bytes
-    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ..., nodes_version: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., walking: _Optional[_Iterable[int]] = ..., resting: _Optional[_Iterable[int]] = ..., hashes: _Optional[_Iterable[_Union[StateHash, _Mapping]]] = ..., level_known: _Optional[int] = ..., level: _Optional[int] = ..., epoch: _Optional[int] = ..., own_labels: _Optional[_Union[NodeLabels, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[NodeLabels, _Mapping]]] = ..., pool: _Optional[int] = ..., store: _Optional[bytes] = ...) -> None: ...
+    listens: bool
+    def __init__(self, node: _Optional[str] = ..., instance: _Optional[int] = ..., started: _Optional[int] = ..., cluster_id: _Optional[str] = ..., identity: _Optional[bytes] = ..., raft_groups: _Optional[int] = ..., replicas: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., fresh: bool = ..., bootstrap: bool = ..., replica: bool = ..., draining: bool = ..., led: _Optional[_Iterable[int]] = ..., version: _Optional[str] = ..., established: bool = ..., rival: _Optional[int] = ..., founders: _Optional[_Mapping[str, int]] = ..., nodes_version: _Optional[int] = ..., held: _Optional[_Iterable[int]] = ..., walking: _Optional[_Iterable[int]] = ..., resting: _Optional[_Iterable[int]] = ..., hashes: _Optional[_Iterable[_Union[StateHash, _Mapping]]] = ..., level_known: _Optional[int] = ..., level: _Optional[int] = ..., epoch: _Optional[int] = ..., own_labels: _Optional[_Union[NodeLabels, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[NodeLabels, _Mapping]]] = ..., pool: _Optional[int] = ..., store: _Optional[bytes] = ..., listens: bool = ...) -> None: ...
 
 class NodeLabels(_message.Message):
     __slots__ = ("node", "zone", "rack", "host")

@@ -715,6 +715,26 @@ def test_a_bootstrapped_cluster_is_founded_only_by_a_majority_of_each_groups_vot
     assert all(membership.is_new for membership in rest)
 
 
+# --- who listens to clients -----------------------------------------------------------------------------------------------------
+
+
+def test_all_listen_once_every_node_that_is_there_has_told_so(town):
+    a, b = town.old("a"), town.old("b")
+    town.run(SECOND)
+    a.update(town.now, listens=True)
+    assert not a.all_listen(town.now)
+    begin = town.now
+    b.update(town.now, listens=True)
+    town.settle()
+    assert town.said[-1][0] == begin, "it is told at once"
+    assert a.all_listen(town.now)
+    c = town.old("c")
+    assert not a.all_listen(town.now)
+    town.stop(c)
+    town.run(limits.NODE_TIMEOUT + SECOND)
+    assert a.all_listen(town.now)
+
+
 # --- nodes come and go ----------------------------------------------------------------------------------------------------------
 
 
