@@ -1,6 +1,7 @@
 """Published STAN clients of other languages, as processes on a leash: one driver program each, one small line protocol.
 
-A driver is started with `<url> <cluster id> <client id> <ping interval, s> <pings out>`, connects, and then obeys lines:
+A driver is started with `<url> <cluster id> <client id> <ping interval, s> <pings out> <patience, s>`, connects, and then obeys
+lines:
 
     publish <channel> <payload in hex>      asynchronous; told as `acked` when its PubAck has come
     subscribe <name> <channel> [durable=D] [queue=Q] [start=new|last|first|sequence:N|delta:MS] [manual=1]
@@ -34,6 +35,7 @@ import pytest
 
 HERE = Path(__file__).parent
 EVENT_SECONDS_MAX = 60.0
+PATIENCE_S = 10  # two seconds, as all of them have by themselves, are little on a busy machine while nodes elect
 SEEN_MAX = 5  # events in the text of a failure
 
 Event = dict[str, Any]
@@ -118,10 +120,19 @@ def c(directory: Path) -> Program:
 class Client:
     """One running driver, i.e. one STAN client."""
 
-    def __init__(self, program: Program, url: str, cluster_id: str, client_id: str, pings: tuple[int, int]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        url: str,
+        cluster_id: str,
+        client_id: str,
+        pings: tuple[int, int],
+        patience_s: int = PATIENCE_S,
+    ) -> None:
+        """Start it. *patience_s*: how long it waits for the answer to a request, other than a publish."""
         self.program = program
         self.client_id = client_id
-        arguments = [url, cluster_id, client_id, *map(str, pings)]
+        arguments = [url, cluster_id, client_id, *map(str, (*pings, patience_s))]
         self._process = subprocess.Popen(
             [*program.command, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=os.environ | program.env
         )

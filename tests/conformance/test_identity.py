@@ -53,7 +53,7 @@ def test_invalid_client_id_is_refused(connect):
 
 
 def test_wrong_cluster_id_is_a_connect_timeout(shared_server, program, name):
-    client = Client(program, shared_server.url, "no-such-cluster", name, PINGS)
+    client = Client(program, shared_server.url, "no-such-cluster", name, PINGS, patience_s=1)
     try:
         (event,) = client.wait("refused")
     finally:

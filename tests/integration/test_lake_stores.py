@@ -1,6 +1,7 @@
 """Stores of a lake keep their promises: a local directory, and an object store over HTTP (moto's, on the loopback interface)."""
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Lock
 
 import pytest
 from moto.server import ThreadedMotoServer
@@ -13,11 +14,25 @@ from tests.kit.ports import free_port
 WRITERS = 8
 
 
+class OneByOne:
+    """An S3 looks and writes in one step where a request says so (If-None-Match); moto's does not, and two of its threads may
+    both find nothing: they take turns."""
+
+    def __init__(self, app):
+        self.app = app
+        self.turn = Lock()
+
+    def __call__(self, environ, start_response):
+        with self.turn:
+            return [*self.app(environ, start_response)]
+
+
 @pytest.fixture(scope="module")
 def s3():
     """The URL of an S3 that forgets everything at the end."""
     server = ThreadedMotoServer("127.0.0.1", free_port(), verbose=False)
     server.start()
+    server._server.app = OneByOne(server._server.app)
     yield "http://{}:{}".format(*server.get_host_and_port())
     server.stop()
 

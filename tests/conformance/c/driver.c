@@ -228,6 +228,7 @@ static void join(char **argv) {
     check(stanConnOptions_SetNATSOptions(options, nats), "nats options");
     check(stanConnOptions_SetMaxPubAcksInflight(options, 16384, 1.0F), "publishes in flight");
     check(stanConnOptions_SetPings(options, atoi(argv[4]), atoi(argv[5])), "pings");
+    check(stanConnOptions_SetConnectionWait(options, 1000 * atoi(argv[6])), "patience");
     check(stanConnOptions_SetConnectionLostHandler(options, on_lost, NULL), "lost handler");
     natsStatus status = stanConnection_Connect(&connection, argv[2], argv[3], options);
     begin(status == NATS_OK ? "connected" : "refused");
@@ -240,7 +241,7 @@ static void join(char **argv) {
 
 int main(int argc, char **argv) {
     static char line[LINE_BYTES_MAX];
-    if (argc != 6) return 2;
+    if (argc != 7) return 2;
     join(argv);
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = '\0';

@@ -7,7 +7,7 @@
 const readline = require('readline')
 const STAN = require('node-nats-streaming')
 
-const [url, cluster, client, pingInterval, pingMaxOut] = process.argv.slice(2)
+const [url, cluster, client, pingInterval, pingMaxOut, patience] = process.argv.slice(2)
 const subscriptions = new Map() // name -> { sub, held: Map(sequence -> message) }
 
 function tell (event, fields) {
@@ -24,7 +24,8 @@ const connection = STAN.connect(cluster, client, {
   maxReconnectAttempts: -1,
   reconnectTimeWait: 50,
   stanPingInterval: Number(pingInterval) * 1000,
-  stanMaxPingOut: Number(pingMaxOut)
+  stanMaxPingOut: Number(pingMaxOut),
+  connectTimeout: Number(patience) * 1000
 })
 
 function options (settings) {

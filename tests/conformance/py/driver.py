@@ -47,7 +47,7 @@ class Driver:
         self.held = {}  # name -> messages by sequence
         self.tasks = set()
 
-    async def connect(self, url, cluster, client, ping_interval, pings_out):
+    async def connect(self, url, cluster, client, ping_interval, pings_out, patience):
         async def reconnected():
             tell("reconnected")
 
@@ -72,6 +72,7 @@ class Driver:
             ping_interval=int(ping_interval),
             ping_max_out=int(pings_out),
             conn_lost_cb=lost,
+            connect_timeout=int(patience),
         )
 
     async def publish(self, channel, data=""):
