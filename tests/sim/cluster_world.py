@@ -445,7 +445,13 @@ class ClusterWorld(Scene):
                 to = self.random.choice(
                     [peer for peer in node.cluster_node.reconfiguration.placement[number].voters if peer != node.name]
                 )
-                node.run(group.transfer, to, lambda gone: self.trace(f"transfer {gone}"))
+                times = [self.loop.now, self.loop.now + limits.RAFT_TRANSFER_TIMEOUT]
+                self.history.handovers[number].append(times)
+                node.run(group.transfer, to, partial(self._transferred, times))
+
+    def _transferred(self, times, gone):
+        times[1] = self.loop.now
+        self.trace(f"transfer {gone}")
 
     def _fault_client(self):
         self.kill_client(self.random.choice(list(self.clients.values())))

@@ -157,6 +157,7 @@ class History:
         self.shown = []  # (channel, sequence, wall time of the leader) of what was sent or fetched, and may expire
         self.expired = {}  # (channel, sequence) -> Unix ns up to which the log says that all that expires is gone
         self.group_of = {}  # channel -> its group
+        self.handovers = defaultdict(list)  # group -> [begin, end] of times in which its log takes nothing
         self.moved = set()  # channels that came from another group
         self.final = defaultdict(list)  # channel -> [(sequence, value)] of a reader at the end
         self.must_finish = {}  # consumer -> channel: acks everything from its start on
@@ -289,8 +290,12 @@ class History:
         )
 
     def kept_at(self, ack):
-        """When an ack is in the log of a majority, unless a fault came between. That somebody leads again is no such fault."""
+        """When an ack is in the log of a majority, unless a fault came between. That somebody leads again is no such fault, nor
+        is a handover, during which the log takes nothing."""
         usual = ack.at + KEPT_AFTER
+        for begin, end in self.handovers[self.group_of.get(ack.sub.channel)]:
+            if ack.at <= end and begin <= usual:
+                usual = max(usual, end + KEPT_AFTER)
         return max(usual, self.led_again(self.group_of.get(ack.sub.channel), ack.at, usual) - REACH - 1)
 
     @property

@@ -544,6 +544,18 @@ def test_an_ack_of_while_nobody_leads_may_be_forgotten_with_whoever_leads_again_
         assert len(seen(story.history)["check_position"]) == complaints
 
 
+def test_an_ack_of_while_a_leader_hands_over_may_be_forgotten_with_whoever_takes_over_and_dies_at_once():
+    for after, complaints in ((KEPT_AFTER // 6, 0), (3 * KEPT_AFTER, 1)):
+        story = Story()
+        unled_from_the_last_ack(story)
+        story.history.unled.clear()
+        ended = story.at + SECOND
+        story.history.handovers[1].append([story.at - SECOND, ended])
+        story.history.cause(ended + after, ended + after, "n2 down")
+        story.deliver(story.plain, MESSAGES, count=1, at=LATE)
+        assert len(seen(story.history)["check_position"]) == complaints
+
+
 def test_what_an_operator_removes_is_missing_and_right():
     story = Story()
     story.drop(Delivered, story.plain, 3)
