@@ -64,7 +64,7 @@ def test_what_the_configuration_says_counts_for_messages_too_and_may_change(tmp_
 
         file.write_text("server_name: other\n")
         os.kill(server.pid, signal.SIGHUP)
-        until(lambda: "Reloaded" in server.log())
+        until(lambda: "Reloaded server configuration" in server.log())  # the nats-server has, too
 
         with BlockingClient(server.url) as client:
             assert (client.max_payload, client.message_bytes_max()) == (8 * MiB, MiB)

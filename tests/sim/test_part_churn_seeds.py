@@ -30,9 +30,10 @@ def assert_keeps_keys_in_order(seed, keys):
     assert world.parts == 2 * world.before, "the parts were doubled once"
     assert any(world.splits[world.before]), "parts had messages when they were doubled"
     assert world.churned > 1, "members came and went"
-    assert sum(isinstance(event, Failed) for event in world.history.events) > len(acked) // 50, "members failed"
+    assert sum(isinstance(event, Failed) for event in world.history.events) > len(acked) // 100, "members failed"
 
 
+@pytest.mark.timeout(300)  # 40 s on a machine that does nothing else
 def test_10_000_keys_keep_their_order_while_members_churn_and_the_parts_are_doubled():
     assert_keeps_keys_in_order(0, KEYS)
 
