@@ -166,7 +166,7 @@ async def test_it_is_started_again_and_stopped_when_its_temporary_files_were_tid
         await until(lambda: "unable to start" in logged(tmp_path))
         temporary.mkdir()
         await until(lambda: logged(tmp_path).count("Server is ready") == 2)
-        assert embedded.pages not in {None, pages}
+        await until(lambda: embedded.pages not in {None, pages})  # it tells its ports behind that
         assert greet(embedded.port) == PONG
         shutil.rmtree(temporary)
 
