@@ -138,6 +138,18 @@ class Publish:
     failed_at: int = 0
 
 
+class Groups(dict):
+    """The group of each channel now, and those in which it ever was."""
+
+    def __init__(self):
+        super().__init__()
+        self.ever = defaultdict(set)
+
+    def __setitem__(self, channel, group):
+        super().__setitem__(channel, group)
+        self.ever[channel].add(group)
+
+
 class History:
     """What one run did."""
 
@@ -156,7 +168,7 @@ class History:
         self.expires = {}  # (channel, sequence) -> Unix ns, as the message tells it; 0: never
         self.shown = []  # (channel, sequence, wall time of the leader) of what was sent or fetched, and may expire
         self.expired = {}  # (channel, sequence) -> Unix ns up to which the log says that all that expires is gone
-        self.group_of = {}  # channel -> its group
+        self.group_of = Groups()  # channel -> its group
         self.handovers = defaultdict(list)  # group -> [begin, end] of times in which its log takes nothing
         self.moved = set()  # channels that came from another group
         self.final = defaultdict(list)  # channel -> [(sequence, value)] of a reader at the end
@@ -279,11 +291,15 @@ class History:
         """When somebody leads *group* again, which nobody led at some time of [at, until]; else 0."""
         return next((end for since, end in reversed(self.unled[group]) if since <= until and at < end), 0)
 
+    def channel_led_again(self, channel, at, until):
+        """As `led_again`, of any group that the channel was ever in: it may have moved since."""
+        return max((self.led_again(group, at, until) for group in self.group_of.ever[channel]), default=0)
+
     def is_kept(self, ack):
         """Whether an ack came into the log of a majority: no fault shows until then. Where nobody led the group, none either in
         the first moments of whoever leads again, who has the ack in memory alone at first; that he leads is no such fault."""
         member = (ack.sub.member,)
-        again = self.led_again(self.group_of.get(ack.sub.channel), ack.at, ack.at + KEPT_AFTER)
+        again = self.channel_led_again(ack.sub.channel, ack.at, ack.at + KEPT_AFTER)
         after = [c for c in self.causes if again and again < c.at <= again + KEPT_AFTER + REACH]
         return not self.explained(ack.at, self.kept_at(ack), member) and all(
             c.client not in ("", *member) for c in after
@@ -293,10 +309,11 @@ class History:
         """When an ack is in the log of a majority, unless a fault came between. That somebody leads again is no such fault, nor
         is a handover, during which the log takes nothing."""
         usual = ack.at + KEPT_AFTER
-        for begin, end in self.handovers[self.group_of.get(ack.sub.channel)]:
-            if ack.at <= end and begin <= usual:
-                usual = max(usual, end + KEPT_AFTER)
-        return max(usual, self.led_again(self.group_of.get(ack.sub.channel), ack.at, usual) - REACH - 1)
+        for group in self.group_of.ever[ack.sub.channel]:
+            for begin, end in self.handovers[group]:
+                if ack.at <= end and begin <= usual:
+                    usual = max(usual, end + KEPT_AFTER)
+        return max(usual, self.channel_led_again(ack.sub.channel, ack.at, usual) - REACH - 1)
 
     @property
     def deliveries(self):
@@ -943,7 +960,7 @@ def check_causes(history):
             matching = [one for one in open_records if one[0] - one[-1] <= event.at]
             if not matching:
                 told_by = event.at + KEPT_AFTER
-                fell = history.led_again(history.group_of.get(event.sub.channel), event.at, told_by)
+                fell = history.channel_led_again(event.sub.channel, event.at, told_by)
                 if not fell and not history.explained_after(event.at, told_by, ()):
                     yield f"{consumer}: {event.sequence} came to {event.sub.member}, count {event.count}: no cause is recorded"
                 continue
