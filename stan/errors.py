@@ -162,6 +162,9 @@ UNKNOWN_MOVE = "stan: no such move of the channel is under way"
 MOVE_WAITS_STAGED = "stan: transactions of the channel are under way"
 MOVE_WAITS_SERVED = "stan: other nodes than the leader serve subscriptions of the channel, or may"
 MOVE_WAITS_DELAYED = "stan: delayed messages wait for the channel"
+EPHEMERAL_EMPTIED = "stan: the ephemeral channel has another leader and is empty: publish again what it is to have"
+EPHEMERAL_IS_NO = "stan: channel {} is ephemeral, its messages are in the memory of one node: {} cannot be had of it"
+"""With the channel's name, quoted, and what was asked for."""
 EPHEMERAL_USED_UP = (
     "stan: the ephemeral channel has no sequences left: delete it, and it is made anew by the next publish"
 )

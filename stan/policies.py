@@ -56,8 +56,10 @@ class PolicyOption:
 
 SYNCED, REPLICATED, EPHEMERAL = range(3)
 """Of `commit`: an ack means that a majority has the message on its disks; that a majority has it in its memory; that the leader
-of its group has it in memory, which is of a channel in a group of any kind, and which no policy can ask for yet."""
-COMMITS: Final = ("synced", "replicated")
+of its group has it in memory, which is of a channel in a group of any kind."""
+COMMITS: Final = ("synced", "replicated", "ephemeral")
+GROUP_COMMITS: Final = COMMITS[:EPHEMERAL]
+"""Those that a group has: what its log means for all of its channels but the ephemeral ones."""
 POLICY_OPTIONS: Final = (
     PolicyOption("max_deliver", "max_deliver", "max deliver", Form.NUMBER, MAX_DELIVER_MAX),
     PolicyOption("backoff", "backoff", "back-off", Form.DURATIONS, BACKOFF_PAUSE_MAX, zero="none"),
@@ -202,11 +204,6 @@ def option_complaints(option: PolicyOption, value: Any) -> list[str]:
     return []
 
 
-def hint(word: str) -> str:
-    """What is added to the text by which a *word* is refused that no option has; "" of most."""
-    return ": this version keeps no channels in the memory of one node" if word == "ephemeral" else ""
-
-
 def _is_name(channel: str) -> bool:
     """True for the name of a channel, and for what is added to the name of one."""
     whole = f"a{channel}" if channel.startswith(".") else channel
@@ -251,6 +248,8 @@ def set_options(message: Any, policy: Any) -> None:
 def level_refusal(policy: Any, cluster_level: int) -> str:
     """Why a policy (a protobuf message with the fields of the options) cannot be set in a cluster of that level; "" if it can."""
     early = [option for option in POLICY_OPTIONS if option.since > cluster_level and policy.HasField(option.field)]
+    if not early and cluster_level < level.EPHEMERAL and policy.HasField("commit") and policy.commit == EPHEMERAL:
+        return f"stan: policies with commit: ephemeral need level {level.EPHEMERAL} of the cluster{RAISE_IT}"
     if not early:
         return LEVEL_TOO_LOW if cluster_level < level.DELIVERY else ""
     needed = max(option.since for option in early)

@@ -149,7 +149,8 @@ FAN_OUT_MAX = 13
 """How many other modules a module imports, words and protocol aside."""
 
 COMPOSED = {
-    "stan.core.broker.parts": 30,
+    "stan.core.broker.parts": 31,
+    "stan.core.publishing.publishing": 14,
     "stan.core.state.group": 14,
     "stan.core.broker.broker": 15,
     "stan.server.compose": 27,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVarTuple
 
-from stan import limits
+from stan import level, limits
 from stan.config import Config
 from stan.core.base.admin_events import AdminEvents, Clock
 from stan.core.base.complaints import Complaints
@@ -23,8 +23,7 @@ from stan.core.state.group import Cursor, Subscription, ack_place
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
 from stan.errors import go_quote
-from stan.level import DELIVERY
-from stan.policies import SYNCED
+from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.ack_levels import AckLevel
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.entries import Kind
@@ -108,6 +107,7 @@ class Totals:
     in_bytes: int = 0
     unanswered_messages: int = 0  # whose publishers want no ack
     acked: dict[GroupId, int] = field(default_factory=dict)  # messages stored here whose publishers want one
+    acked_in_memory: int = 0  # those of ephemeral channels, whose group does not tell where they are
     late_messages: int = 0  # delayed ones that were given up
     expired_messages: int = 0  # those whose time to live was over
     tier_lost_messages: int = 0  # those that limits have removed before their tier had them
@@ -293,7 +293,7 @@ class BrokerContext:
     @property
     def report_moment(self) -> ReportMoment | None:
         """Now, for progress entries that tell what was sent; None below the level at which they do."""
-        if self.meta.level < DELIVERY:
+        if self.meta.level < level.DELIVERY:
             return None
         return ReportMoment(self.clock.now, self.clock.wall, self.reports.events.node.encode())
 
@@ -418,9 +418,11 @@ class BrokerContext:
         return self.meta.pins.get(channel) or self.hashed(channel, self.wanted_commit(channel), self.pool_open)
 
     def wanted_commit(self, channel: bytes) -> int:
-        """What an ack shall mean of a channel that is made now: SYNCED or REPLICATED. SYNCED, which promises more, where there
-        are no groups for the other."""
+        """What an ack shall mean of a channel that is made now: SYNCED, REPLICATED or EPHEMERAL. SYNCED, which promises more,
+        where there are no groups for the other, or the level is too low."""
         wanted = self.policies.of(channel, b"").commit if self.policies.rules else SYNCED
+        if wanted == EPHEMERAL:
+            return EPHEMERAL if self.meta.level >= level.EPHEMERAL else SYNCED
         return wanted if self.hashed(channel, wanted, self.pool_open) else SYNCED
 
     def ack_level(self, group: GroupId) -> AckLevel:
@@ -432,8 +434,9 @@ class BrokerContext:
         return AckLevel.REPLICATED if self.clustered else AckLevel.MEMORY
 
     def hashed(self, channel: bytes, commit: int, opened: int) -> GroupId:
-        """The group of a channel by the hash of its name, among groups 1 to *opened* of that kind."""
-        return self.meta.home(channel, commit, opened)
+        """The group of a channel by the hash of its name, among groups 1 to *opened* of that kind; an ephemeral one is in a group
+        whose other channels are synced."""
+        return self.meta.home(channel, SYNCED if commit == EPHEMERAL else commit, opened)
 
     def app_group(self, app: bytes) -> GroupId:
         """The group that keeps what is known of an application by its name: for ever the one that the name had when the cluster
@@ -546,7 +549,7 @@ class BrokerContext:
         if self.leading.held.uids and self._is_held(group, change):
             in_doubt()
             return
-        if self.meta.level >= DELIVERY:
+        if self.meta.level >= level.DELIVERY:
             change |= {"at": self.clock.wall, "node": self.reports.events.node.encode()}
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.proposals.changes.append(
@@ -601,9 +604,10 @@ class BrokerContext:
             answer = publication(reply, payload)
             self.outgoing.responses.append(LeaseAnswer(answer, groups) if groups and self.clustered else answer)
 
-    def refuse_as_leader(self, number: GroupId, refusals: bytes) -> None:
-        """Send *refusals* of publishes only while no other node can lead the group, and take what is refused."""
-        self.outgoing.pub_acks.append(LeaseAnswer(refusals, (number,)) if self.clustered else refusals)
+    def answer_as_leader(self, number: GroupId, answers: bytes) -> None:
+        """Send *answers* to publishes only while no other node can lead the group: refusals of what that one might take, and acks
+        of what is in this node's memory alone."""
+        self.outgoing.pub_acks.append(LeaseAnswer(answers, (number,)) if self.clustered else answers)
 
     def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:
         """Send a request; *answered* is called once, with None after *timeout_ns*."""

@@ -6,6 +6,11 @@ from stan.types import MILLISECOND, SECOND, GiB, KiB, MiB
 # --- publish -------------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
+EPHEMERAL_BYTES_MAX = 256 * MiB
+"""Bytes of the messages of all ephemeral channels that a node leads, above which the oldest ones of the largest channel go."""
+EPHEMERAL_REFUSED_AGE_MAX = 5 * SECOND
+"""Publishes to an ephemeral channel that came this long before its group had a new leader are refused by it: nobody may have
+answered them. Those that were answered are refused, too, which their publishers do not hear any more."""
 CHANNEL_NAME_BYTES_MAX = 4 * KiB
 """Longest channel name."""
 INBOX_BYTES_MAX = 1 * KiB

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from stan.config import Setting
 from stan.errors import go_quote
-from stan.policies import POLICY_OPTIONS, VALID, Form, PolicyOption, PolicyRule, hint
+from stan.policies import POLICY_OPTIONS, VALID, Form, PolicyOption, PolicyRule
 from stan.protocol.schemas import json_data
 from stan.settings.nats_conf import ConfNode, Document
 from stan.units import go_duration, parse_duration
@@ -113,7 +113,7 @@ class PoliciesReader:
     def _word(self, node: ConfNode, name: str, words: tuple[str, ...]) -> int | None:
         word = node.data.lower() if isinstance(node.data, str) else ""
         if word not in words:
-            self._complain(node, f"expected {name} to be {' or '.join(reversed(words))}{hint(word)}")
+            self._complain(node, f"expected {name} to be {' or '.join(reversed(words))}")
             return None
         return words.index(word)
 

@@ -4,8 +4,13 @@ They do nothing special: their publishes go on, or wait as long as an election t
 what comes again says so.
 """
 
-import pytest
+import asyncio
 
+import pytest
+from stan_client import Direct
+
+from stan.policies import EPHEMERAL
+from stan.protocol.proto.admin_pb2 import DeliveryPolicy
 from tests.conformance.clients import numbered, payloads, sequences
 from tests.kit.server import until
 
@@ -107,3 +112,33 @@ def test_durable_and_registration_survive_the_kill_of_every_node_in_turn(connect
     assert "clientID already registered" in refused.seen("refused")[0]["error"]
     client.wait("message", 1, sub="durable", data=b"end".hex())
     check(client.seen("message", sub="durable"), [b"m1", b"m2", b"m3", b"end"])
+
+
+async def make_ephemeral(cluster, channel):
+    async with Direct(cluster.url, cluster.cluster_id, timeout_s=60) as direct:
+        await direct.admin.set_policy(channel, DeliveryPolicy(commit=EPHEMERAL))
+
+
+def test_subscriptions_to_an_ephemeral_channel_outlive_its_leader(connect, cluster, name):
+    """Its messages do not; who has published meanwhile is told to do so again."""
+    asyncio.run(make_ephemeral(cluster, name))
+    subscriber, worker, publisher = connect(server=cluster), connect(server=cluster), connect(server=cluster)
+    subscriber.subscribe("plain", name)
+    worker.subscribe("group", name, queue="q")
+    publisher.publish_and_wait(name, *numbered("m", 100))
+    subscriber.messages("plain", 100)
+    worker.messages("group", 100)
+
+    cluster.kill9(cluster.leader_of(name))
+    for data in numbered("again", 20):
+        publisher.publish(name, data)
+        (event,) = publisher.wait("acked", 1, data=data.hex())
+        if not event["error"]:
+            break
+        assert "publish again" in event["error"] or "timeout" in event["error"]
+
+    for client, sub in ((subscriber, "plain"), (worker, "group")):
+        client.wait("message", 1, sub=sub, data=data.hex())
+        first = [message for message in client.seen("message", sub=sub) if not message["redelivered"]]
+        assert payloads(first) == [*numbered("m", 100), data]
+        assert not client.seen("connection_lost")

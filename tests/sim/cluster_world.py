@@ -15,6 +15,7 @@ from stan import limits
 from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.labels import NO_LABELS
+from stan.policies import EPHEMERAL
 from stan.protocol.compression import in_clear
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.placement import channel_group
@@ -236,6 +237,9 @@ class ClusterWorld(Scene):
         context = leader.cluster_node.broker.context
         machine = context.groups[number].machine
         for cursor in machine.cursors.values():
+            info = context.meta.by_uid.get(cursor.uid)
+            if info is not None and info.commit == EPHEMERAL:  # its positions are in no log
+                continue
             last = context.indexes(machine.group, cursor.uid).last_sequence
             pending = [m for m in cursor.members if m.pending]
             if cursor.members and (cursor.last_sent < last or self.is_owed(cursor) or pending):

@@ -11,6 +11,8 @@ WORLDS = {
     "raft-outage": ("tests.sim.unsynced_world", "OutageWorld"),
     "commit-kinds": ("tests.sim.commit_worlds", "CommitWorld"),
     "commit-parts": ("tests.sim.commit_worlds", "PartedCommit"),
+    "ephemeral": ("tests.sim.ephemeral_worlds", "NodeEphemeral"),
+    "cluster-ephemeral": ("tests.sim.ephemeral_worlds", "ClusterEphemeral"),
     "commit-outage": ("tests.sim.commit_worlds", "PowerWorld"),
     "starved": ("tests.sim.starved_world", "StarvedWorld"),
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),

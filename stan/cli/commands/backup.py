@@ -45,6 +45,7 @@ from stan.cli.support.progress import bar
 from stan.cli.support.session import session
 from stan.errors import UNKNOWN_CHANNEL
 from stan.patterns import matches, overlap, valid_name
+from stan.policies import EPHEMERAL
 from stan.protocol.kernel.rows import columns, pack_rows
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto.admin_pb2 import ReadDelayedResponse
@@ -97,7 +98,9 @@ def backup(
 
 async def _backup(target: Target, directory: Path, pattern: str, view: View) -> int:
     async with session(target, timeout_s=PATIENCE_S) as direct:
-        found = await direct.admin.channels(pattern)
+        there = await direct.admin.channels(pattern)
+        found = [one for one in there if one.commit != EPHEMERAL]
+        in_memory = [text_of(one.name) for one in there if one.commit == EPHEMERAL]
         made = datetime.now(UTC).isoformat(timespec="seconds")
         index = BackupIndex(target.cluster_id, secrets.token_hex(16), made, f"stan {stan.__version__}")
         gone: list[str] = []
@@ -124,7 +127,7 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
             write_index(directory, index)
         except OSError as error:
             raise CliError(f"The backup is not whole: {error}.") from None
-    show(_saved_table(index, f"Saved in {directory}", gone), view)
+    show(_saved_table(index, f"Saved in {directory}", gone, in_memory), view)
     return 0
 
 
@@ -264,7 +267,7 @@ async def _restore(target: Target, directory: Path, index: BackupIndex, view: Vi
                     raise CliError(f"Channel {channel.name} was not restored: {error}") from None
 
             await _together(one(channel) for channel in index.channels)
-    show(_saved_table(index, "Restored", []), view)
+    show(_saved_table(index, "Restored", [], []), view)
     return 0
 
 
@@ -437,7 +440,7 @@ async def _together(work: Iterator[Awaitable[Any]]) -> list[Any]:
     return [task.result() for task in tasks]
 
 
-def _saved_table(index: BackupIndex, head: str, gone: list[str]) -> Table:
+def _saved_table(index: BackupIndex, head: str, gone: list[str], in_memory: list[str]) -> Table:
     """What was done, a line each."""
     rows = [
         (one.name, f"{one.messages:,}", f"{one.first_sequence:,}", f"{one.last_sequence:,}", f"{one.positions:,}")
@@ -449,6 +452,8 @@ def _saved_table(index: BackupIndex, head: str, gone: list[str]) -> Table:
     foot = f"{head}: {counted(len(rows), 'channel')}, {counted(messages, 'message')}{waiting}."
     if gone:
         foot += f" Deleted meanwhile: {', '.join(gone)}."
+    if in_memory:
+        foot += f" Left out, as their messages are in the memory of one node: {', '.join(in_memory)}."
     return Table(
         columns=("channel", ">messages", ">first", ">last", ">durables and groups"),
         rows=rows,
@@ -470,6 +475,7 @@ def _saved_table(index: BackupIndex, head: str, gone: list[str]) -> Table:
                 for one in index.channels
             ],
             "deleted_meanwhile": gone,
+            "ephemeral": in_memory,
         },
         names=[one.name for one in index.channels],
         foot=foot,

@@ -107,6 +107,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
         *_tier_rows(status),
         ("group", f"{status.group}, pinned" if status.pinned else str(status.group)),
         ("commit", commit_words(status.commit)),
+        *([("epoch", f"{status.epoch}, since {format_time(status.epoch_began)}")] if status.epoch else []),
         *limit_rows(status),
     ]
     for cursor in cursors:

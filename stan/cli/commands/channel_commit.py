@@ -12,7 +12,7 @@ from stan.cli.support.common import EXIT_USAGE, CliError, Target
 from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import no_channel, on_cluster
-from stan.policies import COMMITS, hint
+from stan.policies import COMMITS, EPHEMERAL, GROUP_COMMITS
 
 PAUSE_S: Final = 0.25
 """The pause between two looks whether the channel has come to a group of the kind."""
@@ -21,6 +21,7 @@ PATIENCE_S: Final = 30.0
 PROMISES: Final = (
     "synced: acked once a majority has it on disk",
     "replicated: acked once a majority has it in memory",
+    "ephemeral: acked once its leader has it in memory, and gone with it",
 )
 
 
@@ -32,16 +33,17 @@ def commit_words(commit: int) -> str:
 @injected
 def commit(
     channel: Channel,
-    kind: Annotated[str, typer.Argument(metavar="COMMIT", help=f"{' or '.join(COMMITS)}.")],
+    kind: Annotated[str, typer.Argument(metavar="COMMIT", help=f"{' or '.join(GROUP_COMMITS)}.")],
     *,
     target: Target,
     confirmation: Confirmation,
 ) -> None:
     """Change what acks of a channel mean; only while it has no messages."""
     checked_channel(channel)
-    if kind not in COMMITS:
-        raise CliError(f"COMMIT is {' or '.join(COMMITS)}, not {kind!r}{hint(kind)}.", EXIT_USAGE)
-    wanted = COMMITS.index(kind)
+    if kind not in GROUP_COMMITS:
+        found = ": a channel is ephemeral by a policy that is there before it" if kind == COMMITS[EPHEMERAL] else ""
+        raise CliError(f"COMMIT is {' or '.join(GROUP_COMMITS)}, not {kind!r}{found}.", EXIT_USAGE)
+    wanted = GROUP_COMMITS.index(kind)
 
     async def main(direct: stan_client.Direct) -> None:
         status = await direct.admin.channel(channel)

@@ -13,7 +13,7 @@ from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import on_cluster
 from stan.limits import RAFT_GROUPS_MAX
-from stan.policies import COMMITS, SYNCED
+from stan.policies import GROUP_COMMITS, SYNCED
 from stan.units import counted
 
 GROWTH_PAUSE_S: Final = 0.25
@@ -30,16 +30,18 @@ def grow(
     groups: Annotated[int, typer.Option("--groups", min=1, max=RAFT_GROUPS_MAX, help="How many there shall be.")],
     commit: Annotated[
         str,
-        typer.Option("--commit", help=f"What an ack of the channels in the new groups means: {' or '.join(COMMITS)}."),
-    ] = COMMITS[SYNCED],
+        typer.Option(
+            "--commit", help=f"What an ack of the channels in the new groups means: {' or '.join(GROUP_COMMITS)}."
+        ),
+    ] = GROUP_COMMITS[SYNCED],
     *,
     target: Target,
     confirmation: Confirmation,
 ) -> None:
     """Have more groups of channels: all channels are spread over them, those that are there move one by one."""
-    if commit not in COMMITS:
-        raise CliError(f"--commit is {' or '.join(COMMITS)}, not {commit!r}.", EXIT_USAGE)
-    kind = COMMITS.index(commit)
+    if commit not in GROUP_COMMITS:
+        raise CliError(f"--commit is {' or '.join(GROUP_COMMITS)}, not {commit!r}.", EXIT_USAGE)
+    kind = GROUP_COMMITS.index(commit)
     told = UNSYNCED if kind != SYNCED else ""
 
     async def main(direct: stan_client.Direct) -> None:

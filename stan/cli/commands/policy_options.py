@@ -10,7 +10,7 @@ from stan import units
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError
 from stan.cli.support.options import builds
-from stan.policies import POLICY_OPTIONS, Form, PolicyRule, hint, set_options
+from stan.policies import POLICY_OPTIONS, Form, PolicyRule, set_options
 from stan.protocol.proto import admin_pb2 as pb
 
 BY_FLAG: Final = {f"--{option.key.replace('_', '-')}": option for option in POLICY_OPTIONS}
@@ -99,7 +99,7 @@ def _value(flag: str, text: str) -> Any:
             return text == option.words[True]
         case Form.CHOICE:
             if text not in option.words:
-                raise CliError(f"{flag}: {text!r} is none of {', '.join(option.words)}{hint(text)}.", EXIT_USAGE)
+                raise CliError(f"{flag}: {text!r} is none of {', '.join(option.words)}.", EXIT_USAGE)
             return option.words.index(text)
         case Form.CHANNEL:
             return "" if text == "none" else text

@@ -217,10 +217,12 @@ class AdminListing:
             tombstones_until=compaction.tombstones_until,
             compact=policy.compact,
             compress=policy.compress,
-            commit=context.meta.commit_of(info.group),
+            commit=context.meta.commit_of_channel(info),
             part_of=context.meta.channels.parted.part_of(info.name),
         )
         shown.clear_bytes, shown.kept_bytes = index.compression
+        epoch = context.group_of(info).machine.epoch_of(info.uid)
+        shown.epoch, shown.epoch_began = epoch.number, epoch.began
         done = self._compacted(info.group, info.uid)
         if done is not None:
             until, tombstone, shown.compaction_passes, shown.compaction_saved_bytes, shown.compaction_ended = done

@@ -13,6 +13,7 @@ from functools import partial
 from stan import limits
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.ephemeral import is_ephemeral
 from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
@@ -78,6 +79,11 @@ class ChannelChanges:
                 return
         if to < max(index.first_sequence, 1):
             self._done(accepted, channel, 0)
+        elif is_ephemeral(channel):
+            count = self._messages(channel, to)
+            self.channels.stores.trim(channel.info.uid, to + 1)
+            self.context.groups[channel.info.group].dispatch.uncovered(channel.info.uid)
+            self._done(accepted, channel, count)
         else:
             removal = pb.Removal(uid=channel.info.uid, first_sequence=to + 1)
             self._remove(accepted, channel, removal, self._messages(channel, to))

@@ -30,6 +30,7 @@ from stan.errors import (
 )
 from stan.level import SCALE
 from stan.patterns import valid_name
+from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND, GroupId, WallNanos
@@ -116,7 +117,8 @@ class ChannelQueries:
         accepted.answer_with(response)
 
     def _chosen(self, accepted: AcceptedRequest) -> Iterator[ChannelInfo]:
-        """The channels asked for in the groups that this node answers for, sorted by name."""
+        """The channels asked for in the groups that this node answers for, sorted by name. Ephemeral ones are told to who names
+        them: a pattern is of those who read what it covers, and these cannot be read."""
         context, request = self.context, accepted.request
         named = set(request.channels)
         if request.pattern:
@@ -126,7 +128,9 @@ class ChannelQueries:
         for name in names[bisect_right(names, request.after) :] if request.after else names:
             if covers is None or name in named or covers(name):
                 info = context.meta.channels.get(name)
-                if info is not None and info.group in accepted.groups and not self.lookup.is_dropped(info):
+                if info is None or (info.commit == EPHEMERAL and name not in named):
+                    continue
+                if info.group in accepted.groups and not self.lookup.is_dropped(info):
                     yield info
 
     # --- the sequence at a time ---------------------------------------------------------------------------------------

@@ -16,12 +16,15 @@ from stan.core.requests.router import Handler
 from stan.core.state.meta import MOVES_NEED_LEVEL, ChannelInfo
 from stan.errors import ALONE, UNKNOWN_CHANNEL, go_quote
 from stan.level import SCALE
-from stan.policies import COMMITS
+from stan.policies import EPHEMERAL, GROUP_COMMITS
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from stan.types import GroupId
 
-UNKNOWN_COMMIT = f"stan: commit is one of {', '.join(COMMITS)}"
+UNKNOWN_COMMIT = f"stan: commit is one of {', '.join(GROUP_COMMITS)}"
+FROM_THE_BEGINNING = (
+    "stan: a channel is ephemeral, or is not, from the time on at which it is made: delete it, and it is made anew"
+)
 NO_GROUPS = "there is no group for channels with commit {0}: stan cluster grow --commit {0}"
 EACH_PART = "stan: commit: channel {} has parts: change each of them"
 WAS_IN_ALL = "the channel was in each group for channels with commit {} before, and cannot come back to one"
@@ -45,7 +48,9 @@ class CommitRequests:
         info = context.meta.channels.get(request.channel)
         if not context.clustered:
             accepted.refuse(ALONE)
-        elif request.commit >= len(COMMITS):
+        elif request.commit == EPHEMERAL or (info is not None and info.commit == EPHEMERAL):
+            accepted.refuse(FROM_THE_BEGINNING)
+        elif request.commit >= len(GROUP_COMMITS):
             accepted.refuse(UNKNOWN_COMMIT)
         elif context.meta.info is None:
             accepted.busy()
@@ -87,7 +92,7 @@ class CommitRequests:
     def _target(self, info: ChannelInfo, request: pb.ChangeCommitRequest) -> tuple[GroupId, list[str]]:
         """The group for the channel, 0 if there is none, and what stands in the way besides messages."""
         context, name = self.context, go_quote(text(info.name))
-        word, found = COMMITS[request.commit], []
+        word, found = GROUP_COMMITS[request.commit], []
         everywhere = map(GroupId, range(1, context.pool_open + 1))
         groups = [one for one in everywhere if context.meta.commit_of(one) == request.commit]
         free = [one for one in groups if one not in info.left]

@@ -20,6 +20,7 @@ from stan.core.state.consumer_groups import ConsumerGroup
 from stan.core.state.meta import SCALE_NEEDED, MetaResult
 from stan.level import SCALE
 from stan.patterns import literal, valid_name
+from stan.policies import EPHEMERAL
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
@@ -171,10 +172,12 @@ class ConsumerGroupRequests:
         """Return a function that tells if a member with a pattern may be given the channel, should the pattern match. Dead
         letters and messages that wait for their time are only for who names their channel."""
         policies = self.context.policies
+        info = self.context.meta.channels.get(channel)
+        kept = info is None or info.commit != EPHEMERAL  # the positions of members outlive leaders
         hidden = bool(policies.rules) and (
             policies.is_dead_letter_channel(channel) or bool(policies.of(channel, b"").delay)
         )
-        fits = len(channel) <= limits.CONSUMER_CHANNEL_BYTES_MAX
+        fits = kept and len(channel) <= limits.CONSUMER_CHANNEL_BYTES_MAX
         return lambda pattern: fits and not (hidden and not literal(text(pattern)))
 
     def _matching(self, live: LiveConsumerGroup, pattern: bytes) -> set[ChannelUid]:

@@ -107,7 +107,7 @@ class MoveSource:
         return "; ".join(found[:NAMED_MAX] + more)
 
     def _has_messages(self, number: GroupId, uid: ChannelUid) -> bool:
-        index = self.context.written(number, uid)
+        index = self.channels.stores.logs(number, uid)  # of an ephemeral channel nothing is in it, and nothing moves
         first = max(index.first_sequence, self.context.groups[number].machine.channel(uid).first_sequence, 1)
         return first <= index.last_sequence
 
@@ -174,7 +174,7 @@ class MoveSource:
     ) -> None:
         """Answer the target's leader, who asks about one of the channels of a move."""
         context, uid = self.context, ChannelUid(question.uid)
-        machine, index = context.groups[number].machine, context.written(number, uid)
+        machine, index = context.groups[number].machine, self.channels.stores.logs(number, uid)
         answer = pb.MoveAnswer(waits_for=waits_for, departed=machine.moves.at(uid, question.move, Stage.HELD))
         answer.known_for = self._known_for(number, infos)
         answer.first_sequence = max(index.first_sequence, machine.channel(uid).first_sequence, 1)
@@ -233,7 +233,7 @@ class MoveSource:
         if not batches:  # the messages are lost: their sequences stay unused
             count = min(answer.last_sequence - begin + 1, limits.RESTORED_GAP_MAX)
             answer.batches.add(base_sequence=begin, count=count)
-        index = self.context.written(number, ChannelUid(question.uid))
+        index = self.channels.stores.logs(number, ChannelUid(question.uid))
         end = answer.batches[-1].base_sequence + answer.batches[-1].count - 1 if answer.batches else begin - 1
         every = answer.last_sequence - max(index.first_sequence, 1) + 1
         answer.bytes_left = index.bytes * (answer.last_sequence - end) // max(every, 1)
@@ -260,7 +260,7 @@ class MoveSource:
     ) -> None:
         machine, room = self.context.groups[number].machine, self._room
         rows = moved_rows(
-            machine, (info.uid for info in infos), lambda uid: self.context.written(number, uid).last_sequence
+            machine, (info.uid for info in infos), lambda uid: self.channels.stores.logs(number, uid).last_sequence
         )
         recent = self.context.groups[number].joined
         rows = chain(rows, (pb.MovedRow(recent=pb.RecentRequest(client_id=one[0], inbox=one[1])) for one in recent))

@@ -16,6 +16,7 @@ from stan.core.state.parted import (
     refusal,
 )
 from stan.errors import go_quote
+from stan.policies import EPHEMERAL
 from stan.protocol.channels import part_name
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
@@ -47,6 +48,8 @@ class PartRequests:
             accepted.answer(changed=0)
         elif request.parts > limits.PARTS_MAX:
             accepted.refuse(NOT_THAT_MANY_PARTS)
+        elif self.context.wanted_commit(request.channel) == EPHEMERAL:
+            accepted.refuse(errors.EPHEMERAL_IS_NO.format(name, "parts"))
         else:
             create = self._change(request)
             error = refusal(create, meta.channels.parted, meta.channels.by_lower, meta.level)

@@ -11,7 +11,7 @@ from stan.core.state.meta import PIN_LEVEL_TOO_LOW, ChannelInfo
 from stan.errors import ALONE, go_quote
 from stan.level import SCALE
 from stan.patterns import valid_name
-from stan.policies import COMMITS
+from stan.policies import COMMITS, EPHEMERAL
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from stan.types import GroupId
@@ -70,8 +70,8 @@ class PinRequests:
     def _changes_commit(self, request: pb.PinChannelRequest) -> bool:
         """True if an ack of the channel would mean something else in that group."""
         context, info = self.context, self.context.meta.channels.get(request.channel)
-        now = context.wanted_commit(request.channel) if info is None else context.meta.commit_of(info.group)
-        return now != context.meta.commit_of(GroupId(request.group))
+        now = context.wanted_commit(request.channel) if info is None else context.meta.commit_of_channel(info)
+        return now != EPHEMERAL and now != context.meta.commit_of(GroupId(request.group))
 
     def _move(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """Pin a channel to another group than its own: it is moved there."""

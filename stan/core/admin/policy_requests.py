@@ -65,7 +65,7 @@ class PolicyRequests:
             return []
         parted = channels.parted.by_name.get(raw(rule.pattern))
         there = filter(None, map(channels.get, [raw(rule.pattern)] if parted is None else parted.names()))
-        other = {self.context.meta.commit_of(info.group) for info in there} - {rule.commit}
+        other = {self.context.meta.commit_of_channel(info) for info in there} - {rule.commit}
         return [OTHER_COMMIT.format(go_quote(rule.pattern), COMMITS[now]) for now in sorted(other)]
 
     def _list(self, accepted: AcceptedRequest) -> None:

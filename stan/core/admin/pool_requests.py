@@ -9,7 +9,7 @@ from stan.core.state.pool import POOL_GROWS, POOL_LEVEL_TOO_LOW
 from stan.errors import ALONE, INVALID_ADMIN
 from stan.level import SCALE
 from stan.limits import RAFT_GROUPS_MAX
-from stan.policies import COMMITS
+from stan.policies import GROUP_COMMITS
 from stan.types import SECOND, Nanos
 
 TOO_MANY_GROUPS = f"stan: there are at most {RAFT_GROUPS_MAX} groups"
@@ -52,7 +52,7 @@ class PoolRequests:
         meta, there = self.context.meta, self.context.pool
         if meta.level < SCALE:
             return POOL_LEVEL_TOO_LOW
-        if commit >= len(COMMITS):
+        if commit >= len(GROUP_COMMITS):
             return INVALID_ADMIN
         if groups > RAFT_GROUPS_MAX:
             return TOO_MANY_GROUPS

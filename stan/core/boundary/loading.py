@@ -4,6 +4,7 @@ snapshot.
 No request is answered and nothing is delivered here: a group is loaded before this node leads it.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from stan.config import Config
@@ -19,6 +20,7 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor, GroupMachine, GroupRows
 from stan.core.state.meta import MetaMachine, MetaRows
 from stan.core.state.state_codec import restore_group, snapshot_group
+from stan.policies import EPHEMERAL
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
@@ -42,7 +44,10 @@ def empty(config: Config, indexes: Indexes, reply_prefix: bytes) -> BrokerContex
 def _policy_of(context: BrokerContext, cursor: Cursor) -> DeliveryPolicy:
     """The policy in force for a cursor of a channel group. A node may lead a group while its metadata lags behind."""
     channel = context.meta.by_uid.get(cursor.uid)
-    return NOT_KNOWN if channel is None else context.policies.of(channel.name, cursor.name)
+    if channel is None:
+        return NOT_KNOWN
+    found = context.policies.of(channel.name, cursor.name)
+    return found if channel.commit != EPHEMERAL or not found.dead_letter else replace(found, dead_letter="")
 
 
 def reset(context: BrokerContext, number: GroupId) -> None:

@@ -274,6 +274,7 @@ class BrokerView:
         found = dict.fromkeys(TOLD, 0)
         for group, count in self._context.reports.totals.acked.items():
             found[self._context.ack_level(group)] += count
+        found[AckLevel.MEMORY] += self._context.reports.totals.acked_in_memory
         return found
 
     @property

@@ -29,6 +29,8 @@ from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
+from stan.errors import EPHEMERAL_EMPTIED
+from stan.policies import EPHEMERAL
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
@@ -207,6 +209,11 @@ class Broker:
         if held is None:
             return
         for batch in batches:
+            info = self.context.meta.channels.get(batch.channel)
+            if info is not None and info.commit == EPHEMERAL:
+                if at >= self.context.clock.now - limits.EPHEMERAL_REFUSED_AGE_MAX:
+                    self.parts.publishing.refuse_as_leader(group, batch.acks, EPHEMERAL_EMPTIED)
+                continue
             for one in self.parts.doubling.routing.divided(batch) if parted else (batch,):
                 if held.replay_filter.replays(batch.channel, one.channel, at):
                     yield one
@@ -456,6 +463,15 @@ class Broker:
         ready.deadline = timers.next
         return ready
 
+    def _read_memory(self, ready: Ready) -> None:
+        """Answer the reads of ephemeral channels: their messages are here."""
+        stores, asked = self.parts.channels.stores.by_uid, ready.fetches
+        ready.fetches = [fetch for fetch in asked if fetch.uid not in stores]
+        for fetch in asked:
+            if fetch.uid in stores:
+                found = stores[fetch.uid].read(fetch.runs, fetch.bytes_max)
+                self.context.within(fetch.group, self.step_fetched, fetch, found)
+
     def _run_due(self, now: Nanos) -> None:
         """Call the timers that are due, and handle what waits for the end of a read: requests, and news for long polls."""
         context = self.context
@@ -496,10 +512,12 @@ class Broker:
     def _deliver(self, number: GroupId, ready: Ready, room: int) -> int:
         """Add the deliveries of a group to *ready*; returns the room left."""
         try:
-            return self.context.groups[number].dispatch.pump(ready, self.context.clock.now, room)
+            room = self.context.groups[number].dispatch.pump(ready, self.context.clock.now, room)
         except Exception as error:  # noqa: BLE001 - the border of the group
             self.context.fail(number, error)
-            return room
+        if ready.fetches and self.parts.channels.stores.by_uid:
+            self._read_memory(ready)
+        return room
 
     def tick(self, now: Nanos, wall: WallNanos) -> None:
         """Set the time before events are stepped."""

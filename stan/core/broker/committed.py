@@ -94,6 +94,8 @@ class CommittedEntries:
                 self.parts.channels.refresh(ChannelUid(change.edit_limits.uid))
             case "restore" if not applied.error:
                 self.parts.channels.restored(number, ChannelUid(change.restore.uid))
+            case "ephemeral_epoch" if not applied.error and not change.ephemeral_epoch.more:
+                self.parts.channels.epoch_begun(number, ChannelUid(change.ephemeral_epoch.uid))
             case "arriving" | "arrived" | "depart" | "departed" | "returned" | "arrival_dropped" as name:
                 self.parts.moves.applied(number, name, change, applied)
                 if name == "depart":

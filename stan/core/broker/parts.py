@@ -23,6 +23,7 @@ from stan.core.publishing.batching import Batching
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.committing import Committing
 from stan.core.publishing.dead_letters import DeadLetters
+from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.schema_checks import SchemaChecks
@@ -72,7 +73,8 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     read_index = ReadIndex(context)
     arrival_order = ArrivalOrder(context.nats.subjects.discover.encode(), context.nats.subjects.sub.encode())
     channels = LiveChannels(context)
-    publishing = Publishing(context, channels, SchemaChecks(context, channels, read_index))
+    ephemeral = EphemeralChannels(context, channels)
+    publishing = Publishing(context, channels, SchemaChecks(context, channels, read_index), ephemeral)
     clients = Clients(context)
     nodes = NodeRequests(context)
     long_poll = LongPoll(context)
@@ -80,7 +82,7 @@ def make_parts(context: BrokerContext) -> BrokerParts:
     lookup = ChannelLookup(context, read_index)
     serving = make_serving(context, nodes)
     timed = make_timed(context, channels, publishing, stored_reads)
-    subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving.leader)
+    subscribing = Subscribing(context, channels, clients, read_index, arrival_order, serving.leader, ephemeral)
     moves = ChannelMoves(context, channels, publishing, stored_reads, timed, clients, subscribing)
     return BrokerParts(
         read_index=read_index,

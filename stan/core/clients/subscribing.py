@@ -13,6 +13,7 @@ from stan.core.context import META_GROUP, BrokerContext, shown, text
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
+from stan.core.publishing.ephemeral import EphemeralChannels, is_ephemeral
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.state.group import GroupResult, Subscription
@@ -39,6 +40,7 @@ class Subscribing:
         read_index: ReadIndex,
         arrival_order: ArrivalOrder,
         serving: ServingLeader,
+        ephemeral: EphemeralChannels,
     ) -> None:
         self.context = context
         self.channels = channels
@@ -46,6 +48,7 @@ class Subscribing:
         self.read_index = read_index
         self.arrival_order = arrival_order
         self.serving = serving
+        self.ephemeral = ephemeral
 
     # --- subscribe ----------------------------------------------------------------------------------------------------
 
@@ -151,6 +154,18 @@ class Subscribing:
         if request.queue_group and b":" in request.durable_name:
             self._refuse(reply, errors.DURABLE_NAME_COLON)
             return
+        if not is_ephemeral(channel):
+            self._subscribe(request, reply, channel, "")
+        elif request.durable_name:
+            self._refuse(reply, errors.EPHEMERAL_IS_NO.format(go_quote(text(request.subject)), "durables"))
+        else:
+            self.ephemeral.open(channel, partial(self._subscribe, request, reply, channel))
+
+    def _subscribe(self, request: wire.SubscriptionRequest, reply: bytes, channel: LiveChannel, error: str) -> None:
+        """Propose the subscription. *error*: why the channel cannot be used."""
+        if error:
+            self._refuse(reply, error)
+            return
         client = self.context.meta.clients.get(request.client_id)
         authorizer = self.context.access.authorizer
         if authorizer is not None and client is not None and not authorizer.owns(reply, client):
@@ -176,7 +191,7 @@ class Subscribing:
             nuid=self.context.nuid,
             reply=reply if self.context.clustered else b"",
             ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
-            replica=self.serving.wish(request),
+            replica=b"" if is_ephemeral(channel) else self.serving.wish(request),
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.context.change_group(channel.info.group, done, subscribe=subscribe)

@@ -44,6 +44,15 @@ def _new_epoch(live: LiveCursor) -> None:
     live.unreported.epoch = override.epoch if override is not None else 0
 
 
+def begin_anew(live: LiveCursor) -> None:
+    """The channel is empty, and the replicated cursor stands behind all that it had: nothing is owed, skipped or resent."""
+    ahead = live.ahead
+    ahead.skip.clear()
+    ahead.resend.clear()
+    _drop_all(live, live.cursor.last_sent)
+    live.unreported.forget(live.last_sent)
+
+
 def _moved(live: LiveCursor, before: int) -> None:
     sent, to, ahead = live.last_sent, live.cursor.last_sent, live.ahead
     not_sent = _copy(ahead.skip)
@@ -54,6 +63,11 @@ def _moved(live: LiveCursor, before: int) -> None:
             ahead.resend.merge(Run(first, last))
     if ahead.maybe_sent_until > max(sent, to):
         ahead.resend.merge(Run(max(sent, to) + 1, ahead.maybe_sent_until))
+    _drop_all(live, to)
+
+
+def _drop_all(live: LiveCursor, to: int) -> None:
+    """The cursor goes on behind *to*, and owes nothing."""
     for member in live.members:
         member.window.clear()
         if member.adaptive is not None:
@@ -62,7 +76,7 @@ def _moved(live: LiveCursor, before: int) -> None:
     live.retries.clear()
     live.unreported.marks.clear()
     live.reads.batches.clear()
-    live.reads.fetching = ahead.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
+    live.reads.fetching = live.ahead.maybe_sent_until = 0  # an answer to the Fetch under way is ignored
     live.last_sent = live.unreported.last_sent = to
     if live.order is not None:
         live.order = KeyOrder()

@@ -162,6 +162,13 @@ class Unreported:
         self.rejected.clear()
         self.removed.clear()
 
+    def forget(self, last_sent: int) -> None:
+        """Nothing of this is ever reported."""
+        self.marks.clear()
+        self.earlier_epochs.clear()
+        self.forget_account()
+        self.last_sent = last_sent
+
     def gone(self, first: int, last: int) -> None:
         """Messages [first, last] are no longer there: report them as acked, though nobody acked them."""
         self.mark(first, last)

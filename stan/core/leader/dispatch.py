@@ -17,7 +17,7 @@ from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
 from stan.core.base.timers import PartTimers, Timers
-from stan.core.leader.cursor_override_live import adopt_override, follow
+from stan.core.leader.cursor_override_live import adopt_override, begin_anew, follow
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, sending_of, withdrawn
 from stan.core.leader.key_order import KeyOrder
@@ -234,6 +234,13 @@ class Dispatch:
                     live.unreported.gone(run.first, run.last)
             self._skip(live, removal.first_sequence - 1)
             self.reports.mark(live)
+            self._schedule(live)
+
+    def begin_epoch(self, uid: ChannelUid) -> None:
+        """An epoch of an ephemeral channel has begun: its cursors stand before it, and owe nothing."""
+        for live in self.cursors.by_channel.get(uid, {}).values():
+            begin_anew(live)
+            self.keep_batches.discard(live.cursor.cursor_id)
             self._schedule(live)
 
     def drop_channel(self, uid: ChannelUid) -> None:

@@ -10,7 +10,7 @@ from stan.core.base.runs import pairs
 from stan.core.leader.cursors import LiveCursor, LiveCursors
 from stan.core.leader.deliveries import Sending, recalled, recorded
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import Nanos
+from stan.types import ChannelUid, Nanos
 
 
 class ProgressReports:
@@ -23,9 +23,13 @@ class ProgressReports:
         self.gone: list[
             tuple[int, list[Sending]]
         ] = []  # by cursor id, what was sent of cursors that have no live view now
+        self.unrecorded: set[ChannelUid] = set()  # ephemeral channels: nothing of their cursors is in the log
 
     def mark(self, live: LiveCursor) -> None:
         """The cursor has something to report."""
+        if self.unrecorded and live.cursor.uid in self.unrecorded:
+            live.unreported.forget(live.last_sent)
+            return
         self.cursors[live.cursor.cursor_id] = live
 
     @property
@@ -109,3 +113,4 @@ class ProgressReports:
         self.cursors.clear()
         self.unconfirmed = []
         self.gone = []
+        self.unrecorded.clear()

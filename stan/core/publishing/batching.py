@@ -239,7 +239,11 @@ class Batching:
             if count:
                 response.first_sequence, response.last_sequence = first, first + count - 1
             first += count
-            self.context.outgoing.pub_acks.append(publication(batch.asked.reply, response.SerializeToString()))
+            answer = publication(batch.asked.reply, response.SerializeToString())
+            if stored.in_memory:
+                self.context.answer_as_leader(batch.asked.number, answer)
+            else:
+                self.context.outgoing.pub_acks.append(answer)
 
 
 def _refusal(batch: _Batch) -> str:

@@ -10,6 +10,7 @@ from stan.config import ChannelLimits
 from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
 from stan.core.context import BrokerContext, nobody_waits, text
+from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.publishing.tiers import Tiers
 from stan.core.state.group import GroupResult
@@ -28,7 +29,7 @@ from stan.errors import (
     case_conflict,
     go_quote,
 )
-from stan.policies import OFF
+from stan.policies import EPHEMERAL, OFF
 from stan.protocol.channels import folded, whole_of
 from stan.protocol.frames import Publishes
 from stan.protocol.proto import entries_pb2 as pb
@@ -141,6 +142,7 @@ class LiveChannels:
         self.schemas: dict[ChannelUid, tuple[int, bytes]] = {}
         self.compressed: set[ChannelUid] = set()  # channels of which a policy wants what is stored compressed
         self.tiers = Tiers(context)
+        self.stores = EphemeralStores(context.written)  # messages of ephemeral channels
 
     # --- leadership -------------------------------------------------------------------------------------------------
 
@@ -226,7 +228,8 @@ class LiveChannels:
     def _create(self, name: bytes, until: Nanos) -> None:
         """Propose to register the channel, or ask the metadata's leader to; `registered` is called once that is applied."""
         context = self.context
-        row = pb.Channel(name=name, group=self.opening[name].group)
+        commit = EPHEMERAL if context.wanted_commit(name) == EPHEMERAL else 0
+        row = pb.Channel(name=name, group=self.opening[name].group, commit=commit)
         exact = context.meta.pins.get(name, row.group) != row.group  # it belongs to a channel that is there
         create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels, exact=exact)
         context.ask_meta(partial(self._created, name), create_channels=create)
@@ -341,6 +344,8 @@ class LiveChannels:
         self.by_name[info.name] = self.by_uid[info.uid] = channel
         if channel.limits.age_ns:
             self.aging.add(info.uid)
+        if info.commit == EPHEMERAL:
+            context.group_of(info).dispatch.reports.unrecorded.add(info.uid)
         self.watch_idle(channel)
         return channel
 
@@ -419,6 +424,9 @@ class LiveChannels:
         known = self.context.group_of(info).machine.channel(info.uid).first_sequence
         if channel.reservation is not None or channel.restoring or first <= max(index.first_sequence, known, 1):
             return
+        if info.commit == EPHEMERAL:
+            self.stores.trim(info.uid, first)
+            return
         trim = pb.Trim(first_sequences=[info.uid, first])
         self.context.change_group(info.group, nobody_waits, trim=trim)
 
@@ -426,6 +434,12 @@ class LiveChannels:
         """A Trim entry was applied."""
         for uid, first in pairs(trim.first_sequences):
             self.context.outgoing.trims.append((group, ChannelUid(uid), Sequence(first)))
+
+    def epoch_begun(self, group: GroupId, uid: ChannelUid) -> None:
+        """An epoch of an ephemeral channel has begun; on every node, so that all logs tell the same of it: it has no messages."""
+        part = self.context.groups[group]
+        self.context.outgoing.trims.append((group, uid, Sequence(part.machine.channel(uid).first_sequence)))
+        part.dispatch.begin_epoch(uid)
 
     def removed(self, group: GroupId, removal: pb.Removal) -> None:
         """A Removal entry was applied."""
@@ -474,6 +488,9 @@ class LiveChannels:
         if info.name in self.context.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
         found = self.context.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
+        if info.commit == EPHEMERAL:  # no policy about stored messages is in force
+            self._note_schema(info, self.context.policies.of(info.name, b"").schema, b"")
+            return found
         policy = self.context.policies.of(info.name, b"")
         if policy.ttl:
             self.ttls[info.uid] = policy.ttl
@@ -652,10 +669,18 @@ class LiveChannels:
         self.ttls.pop(channel.info.uid, None)
         self.schemas.pop(channel.info.uid, None)
         self.compressed.discard(channel.info.uid)
+        self._forget_messages(channel.info.uid)
+
+    def _forget_messages(self, uid: ChannelUid) -> None:
+        """This node does not lead an ephemeral channel any more, or it is gone."""
+        self.stores.forget(uid)
+        if not self.stores.by_uid:
+            self.context.written = self.stores.logs
 
     def drop_committed(self, group: GroupId, uid: ChannelUid) -> None:
         """A DropChannel entry was applied."""
         self.context.groups[group].dispatch.drop_channel(uid)
+        self._forget_messages(uid)
         self.context.outgoing.drops.append((group, uid))
 
 

@@ -108,7 +108,7 @@ class PartRouting:
         group = self.context.group_number(batch.channel)
         if acks and self.context.leads(group):
             error = OTHER_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
-            self.context.refuse_as_leader(group, kernel.refuse(acks, error.encode()))
+            self.context.answer_as_leader(group, kernel.refuse(acks, error.encode()))
         return [] if fitting is None else [fitting]
 
     def parts_of(self, whole: Parted, batch: Publishes) -> Sequence[int]:

@@ -10,7 +10,7 @@ from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Collection
 from functools import partial
-from operator import attrgetter
+from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -23,6 +23,7 @@ from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.compressing import Compressing, apart, frame_of
 from stan.core.publishing.deferrals import Deferrals, deferred_change
+from stan.core.publishing.ephemeral import BODIES_OF, COUNT_OF, EphemeralChannels, is_ephemeral
 from stan.core.publishing.expiry_rows import (
     EXPIRY_BYTES,
     TAG,
@@ -56,13 +57,13 @@ from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
 PASSING = (errors.TOO_MANY_DELAYED, errors.TOO_MANY_EXPIRING)
 """Why rows are refused for now."""
+TIMES, REFERENCES = "messages with a time", "messages that are stored together with a change"
+"""What an ephemeral channel does not have."""
 TOO_MUCH_WAITING = "stan: too much waits for a majority of the nodes"
 UNBOUNDED = 1 << 63
 """What is to be stored all the same, as the rows of a commit."""
 ENTRY_BYTES_TARGET = 1 * MiB
 """An entry is closed once it holds this many bytes (RAFT.md: larger entries only hurt the latency of others)."""
-BODIES_OF, COUNT_OF = attrgetter("bodies"), attrgetter("count")
-"""Of batches of publishes or rows."""
 
 
 class Sealed:
@@ -82,18 +83,29 @@ class Sealed:
         self.rows: list[tuple[RowBatch, int]] = []  # and their first sequence
 
 
+class HeldBatch(NamedTuple):
+    """Publishes that wait for the metadata."""
+
+    group: GroupId
+    batch: Publishes
+    replayed: bool  # the leader before may have taken them
+
+
 class Publishing:
     """The publish path of the channels that this node leads."""
 
-    def __init__(self, context: BrokerContext, channels: LiveChannels, schemas: SchemaChecks) -> None:
+    def __init__(
+        self, context: BrokerContext, channels: LiveChannels, schemas: SchemaChecks, ephemeral: EphemeralChannels
+    ) -> None:
         self.context = context
         self.channels = channels
         self.schemas = schemas
+        self.ephemeral = ephemeral
         self.compressing = Compressing(context, channels)
         self.read_index = schemas.read_index
         self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
         # Publishes of unknown clients, in order of arrival, until this copy of the metadata is known to be new enough.
-        self.waiting_for_metadata: deque[tuple[GroupId, Publishes]] = deque()
+        self.waiting_for_metadata: deque[HeldBatch] = deque()
         self.waiting_publishers: Counter[Sender] = Counter()  # their senders, whose later publishes wait behind them
         self.blocked_bytes: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
         self.unsealed: Counter[GroupId] = Counter()  # bytes of messages that wait in their channels to be sealed
@@ -168,43 +180,46 @@ class Publishing:
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         group = self.context.group_number(batch.channel)
-        self.waiting_for_metadata.append((group, batch))
+        self.waiting_for_metadata.append(HeldBatch(group, batch, self.context.leading.replaying is not None))
         self.waiting_publishers.update(batch.senders())
         self.blocked_bytes[group] += len(batch.bodies)
         self.read_index.wait(partial(self._take_waiting_batch, batch), batch.senders())
 
     def _take_waiting_batch(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
-        if not self.waiting_for_metadata or self.waiting_for_metadata[0][1] is not batch:
+        if not self.waiting_for_metadata or self.waiting_for_metadata[0].batch is not batch:
             return  # taken with an earlier batch, or this node no longer leads the group
         known = self.context.sender
-        kept, refused = kernel.select(self._let_go(), [known(sender) is not None for sender in batch.senders()])
+        held = self._let_go()
+        kept, refused = kernel.select(held.batch, [known(sender) is not None for sender in batch.senders()])
         if new:
             self._refuse(refused, errors.INVALID_PUBLISH, batch.channel)
         else:
             self._refuse_for_now(refused, NO_METADATA)
         if kept is not None:
-            self._take_known(kept, new)
+            self._take_known(kept, new, replayed=held.replayed)
         while self.waiting_for_metadata:
-            ahead = self.waiting_for_metadata[0][1]
+            ahead = self.waiting_for_metadata[0].batch
             if self._is_objected(ahead) or not all(known(sender) is not None for sender in ahead.senders()):
                 return
-            self._take_known(self._let_go())
+            held = self._let_go()
+            self._take_known(held.batch, replayed=held.replayed)
 
-    def _let_go(self) -> Publishes:
-        group, batch = self.waiting_for_metadata.popleft()
-        self.waiting_publishers -= Counter(batch.senders())
-        self.blocked_bytes[group] -= len(batch.bodies)
-        return batch
+    def _let_go(self) -> HeldBatch:
+        held = self.waiting_for_metadata.popleft()
+        self.waiting_publishers -= Counter(held.batch.senders())
+        self.blocked_bytes[held.group] -= len(held.batch.bodies)
+        return held
 
     def _is_objected(self, batch: Publishes) -> bool:
         """True if a message of a batch does not fit its schema, as far as this copy of the metadata knows."""
         channel = self.channels.by_name.get(batch.channel)
         return channel is not None and bool(self.schemas.objections(channel.info.uid, batch.bodies, batch.count))
 
-    def _take_known(self, batch: Publishes, known: bool | None = None) -> None:  # noqa: FBT001 - an answer
+    def _take_known(self, batch: Publishes, known: bool | None = None, *, replayed: bool = False) -> None:  # noqa: FBT001
         """Take publishes of known clients. *known*: this copy of the metadata is as new as the leader's, or could not be brought
-        up to it; None: nobody has asked."""
-        if batch.channel in self.context.leading.held.by_name:
+        up to it; None: nobody has asked. *replayed*: the leader before may have taken them."""
+        replayed = replayed or self.context.leading.replaying is not None
+        if batch.channel in self.context.leading.held.by_name or (replayed and self._refuses_emptied(batch)):
             return
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
             self._refuse(batch.acks, errors.INVALID_PUBLISH, batch.channel)
@@ -234,7 +249,15 @@ class Publishing:
         elif not is_channel_name(batch.channel):
             self._refuse(batch.acks, errors.INVALID_PUBLISH, batch.channel)
         else:
-            self._open(batch)
+            self._open(batch, replayed=replayed)
+
+    def _refuses_emptied(self, batch: Publishes) -> bool:
+        """Refuse publishes to an ephemeral channel that its last leader may have taken; False if it is another channel."""
+        channel = self.channels.by_name.get(batch.channel)
+        if channel is None or not is_ephemeral(channel):
+            return False
+        self._refuse(batch.acks, errors.EPHEMERAL_EMPTIED, batch.channel)
+        return True
 
     def _take_into(self, channel: LiveChannel, batch: Publishes, known: bool | None = None) -> None:  # noqa: FBT001
         if channel.info.uid in self.channels.schemas:
@@ -242,7 +265,10 @@ class Publishing:
             if fitting is None:
                 return
             batch = fitting
-        if batch.times.dues:
+        if batch.times is not NO_TIMES and is_ephemeral(channel):
+            error = errors.EPHEMERAL_IS_NO.format(errors.go_quote(text(batch.channel)), TIMES)
+            self._refuse(batch.acks, error, batch.channel)
+        elif batch.times.dues:
             self._defer(channel, batch)
         elif self.channels.delayed and (error := self.channels.delay_refusal(channel, batch.count)):
             if error == errors.TOO_MANY_DELAYED:
@@ -270,7 +296,7 @@ class Publishing:
             return kept
         kept, refusals, unjudged = self.schemas.part(batch, objections)
         for one in refusals:
-            self.context.refuse_as_leader(channel.info.group, one)
+            self.context.answer_as_leader(channel.info.group, one)
         self._refuse_for_now(unjudged, next(why for why in objections if why))
         return kept
 
@@ -366,7 +392,7 @@ class Publishing:
                 acks = kernel.number(acks, batch.replied, stored.first, level)
             self.context.outgoing.pub_acks.append(acks)
 
-    def _open(self, batch: Publishes) -> None:
+    def _open(self, batch: Publishes, *, replayed: bool) -> None:
         if self.channels.is_left_to_another(batch.channel):
             return
         if self.context.clustered and self._is_too_much():
@@ -374,12 +400,20 @@ class Publishing:
             return
         group = self.context.group_number(batch.channel)
         self.blocked_bytes[group] += len(batch.bodies)
-        self.channels.open(batch.channel, partial(self._opened, group, batch))
+        self.channels.open(batch.channel, partial(self._opened, group, batch, replayed))
 
-    def _opened(self, group: GroupId, batch: Publishes, channel: LiveChannel | None, error: str) -> None:
+    def _opened(
+        self,
+        group: GroupId,
+        batch: Publishes,
+        replayed: bool,  # noqa: FBT001 - as `partial` has it
+        channel: LiveChannel | None,
+        error: str,
+    ) -> None:
         self.blocked_bytes[group] -= len(batch.bodies)
         if channel is not None:
-            self._take_into(channel, batch)
+            if not replayed or not self._refuses_emptied(batch):
+                self._take_into(channel, batch)
         elif error == NO_METADATA or batch.channel in self.context.meta.channels.parted.by_name:
             self._refuse_for_now(batch.acks, error)  # it has got parts meanwhile, whose leaders may have taken it
         else:
@@ -389,6 +423,9 @@ class Publishing:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
         error = "" if rows.priority else self.channels.delay_refusal(channel, rows.count)
         info, ttls = channel.info, self.channels.ttls
+        if is_ephemeral(channel):
+            what = TIMES if TAG in rows.bodies else REFERENCES if rows.change or rows.priority or rows.expiring else ""
+            error = errors.EPHEMERAL_IS_NO.format(errors.go_quote(text(info.name)), what) if what else ""
         # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
         if not error and info.uid != DEFERRED_UID and (info.uid in ttls or TAG in rows.bodies):
             rows.bodies, times = restamped(rows.bodies, self.context.clock.wall, ttls.get(info.uid, 0))
@@ -460,7 +497,7 @@ class Publishing:
         """Refuse publishes that another leader of the group might take."""
         acks = oversize.answerable(acks, self.context.nats.payload_bytes_max)
         if acks:
-            self.context.refuse_as_leader(number, kernel.refuse(acks, error.encode()))
+            self.context.answer_as_leader(number, kernel.refuse(acks, error.encode()))
 
     def _wait_for_parts(self, acks: bytes) -> None:
         """Publishes come while the parts of their channel are doubled: whoever leads their part afterwards has heard them. A node
@@ -521,6 +558,9 @@ class Publishing:
             if channel.deleting:
                 self._give_up(waiting, errors.CHANNEL_DELETING)
                 continue
+            if is_ephemeral(channel):
+                self._keep_in_memory(channel, waiting)
+                continue
             framed = self.compressing.framed
             for part in _parts(channel, waiting):
                 for alike in (part,) if channel.info.uid not in framed else apart(part):
@@ -533,6 +573,25 @@ class Publishing:
         if entry.parts:
             proposals.append(self._close(entry))
         return proposals
+
+    def _keep_in_memory(self, channel: LiveChannel, waiting: list[Publishes | RowBatch]) -> None:
+        """Seal messages of an ephemeral channel, as far as its epoch has sequences; the others wait for more."""
+        if channel.info.uid in self.channels.stores.by_uid:
+            parts = _parts(channel, waiting)
+            while parts and self.ephemeral.seal(channel, parts[0]):
+                del parts[0]
+            waiting = [batch for part in parts for batch in part]
+        if waiting:
+            channel.unsealed.others[:0] = waiting
+            self.unsealed[channel.info.group] += sum(map(len, map(BODIES_OF, waiting)))
+            self.ephemeral.wait(channel, partial(self._goes_on, channel))
+
+    def _goes_on(self, channel: LiveChannel, error: str) -> None:
+        """An ephemeral channel takes messages again, or cannot."""
+        if error:
+            self.refuse_waiting(channel, error)
+        elif channel.unsealed.others:
+            self.waiting.setdefault(channel.info.group, {})[channel.info.uid] = channel
 
     def _give_up(self, waiting: list[Publishes | RowBatch], error: str) -> None:
         for batch in waiting:
@@ -636,16 +695,17 @@ class Publishing:
     def forget_held(self, channels: Collection[bytes]) -> None:
         """Publishes to these parts of a channel that wait for the metadata may belong to others now: they are as if they came
         while the parts are doubled."""
-        for group, batch in self.waiting_for_metadata:
+        for group, batch, _ in self.waiting_for_metadata:
             if batch.channel in channels:
                 self.blocked_bytes[group] -= len(batch.bodies)
                 self._wait_for_parts(batch.acks)
         self._keep_waiting(lambda _number, batch: batch.channel not in channels)
 
     def _keep_waiting(self, stays: Callable[[GroupId, Publishes], bool]) -> None:
-        self.waiting_for_metadata = deque(held for held in self.waiting_for_metadata if stays(*held))
+        kept = (held for held in self.waiting_for_metadata if stays(held.group, held.batch))
+        self.waiting_for_metadata = deque(kept)
         self.waiting_publishers = Counter(
-            sender for _, batch in self.waiting_for_metadata for sender in batch.senders()
+            sender for held in self.waiting_for_metadata for sender in held.batch.senders()
         )
 
     # --- outcome ------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ class StoreResult(NamedTuple):
     last: int = 0
     error: str = ""
     retry: bool = False  # the error passes
+    in_memory: bool = False  # of this leader alone: that is true only as long as no other node can lead the group
 
 
 @dataclass(slots=True)

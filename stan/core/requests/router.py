@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
-from stan.core.context import META_GROUP, BrokerContext
+from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.request import AcceptedRequest, Send
 from stan.core.requests.table import RequestKind, Scope
-from stan.errors import TOO_MANY_REQUESTS, UNKNOWN_VERSION
+from stan.errors import EPHEMERAL_IS_NO, TOO_MANY_REQUESTS, UNKNOWN_VERSION, go_quote
+from stan.policies import EPHEMERAL
 from stan.protocol.frames import Frame
 from stan.protocol.requests import because, decode
 from stan.types import GroupId
@@ -63,11 +64,23 @@ class RequestRouter:
                 asked.busy()
         elif kind.by_operators and asked.request.version not in VERSIONS:
             asked.refuse(UNKNOWN_VERSION)
+        elif kind.of_logs and (channel := self._ephemeral_one(asked)):
+            asked.refuse(EPHEMERAL_IS_NO.format(go_quote(text(channel)), kind.of_logs))
         elif kind.rated and not context.access.rate_limiter.admit(context.clock.now):
             asked.refuse(TOO_MANY_REQUESTS, retry=True)
         else:
             return True
         return False
+
+    def _ephemeral_one(self, asked: AcceptedRequest) -> bytes:
+        """A channel of the request that is ephemeral, or would be if it was made now; b"" if none is."""
+        context, request = self._context, asked.request
+        named = asked.kind.channels(request) if asked.kind.channels is not None else []
+        for channel in named:
+            info = context.meta.channels.get(channel)
+            if (info.commit if info is not None else context.wanted_commit(channel)) == EPHEMERAL:
+                return channel
+        return b""
 
     def _answerers(self, kind: RequestKind, request: Any) -> tuple[GroupId, ...] | None:
         """The groups for which this node answers the request; None if it need not answer."""

@@ -24,6 +24,8 @@ from stan.protocol.channels import Subjects
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as extension
 
+ACCOUNTS: Final = "an account of deliveries"
+POSITIONS: Final = "positions that outlive its leader"
 ALL: Final = EVERYTHING.encode()
 """The pattern of all channels."""
 
@@ -78,6 +80,8 @@ class RequestKind(NamedTuple):
     """It counts against the configured rate of operators' requests."""
     event: bool = False
     """If it succeeds, an admin event is published."""
+    of_logs: str = ""
+    """What it is about, if only channels have that whose messages are in a log: ephemeral ones refuse it."""
 
     @property
     def by_operators(self) -> bool:
@@ -111,14 +115,24 @@ def _changing(name: str, request: type[Message], scope: Scope = Scope.CHANNEL, *
     return RequestKind(f"admin.{name}", request, admin.ChangeResponse, scope, _CHANGE, **known)
 
 
+def _fetching(name: str, scope: Scope) -> RequestKind:
+    known = extension.FetchRequest, extension.FetchResponse
+    return RequestKind(name, *known, scope, _READ, INVALID_FETCH, of_logs="reading without a subscription")
+
+
+def _in_transaction(name: str, request: type[Message], response: type[Message], **other: Any) -> RequestKind:
+    known = Scope.CHANNEL, _WRITE, INVALID_TRANSACTION
+    return RequestKind(name, request, response, *known, of_logs="transactions", **other)
+
+
 def _of_app(name: str, request: type[Message], response: type[Message]) -> RequestKind:
     return RequestKind(name, request, response, Scope.APP, _WRITE, INVALID_TRANSACTION, placed_by=_APP, channels=None)
 
 
 _ROWS: Final = (
     # Requests of clients.
-    RequestKind("fetch", extension.FetchRequest, extension.FetchResponse, Scope.CHANNEL, _READ, INVALID_FETCH),
-    RequestKind("replica.fetch", extension.FetchRequest, extension.FetchResponse, Scope.REPLICA, _READ, INVALID_FETCH),
+    _fetching("fetch", Scope.CHANNEL),
+    _fetching("replica.fetch", Scope.REPLICA),
     RequestKind(
         "info",
         extension.InfoRequest,
@@ -137,7 +151,13 @@ _ROWS: Final = (
         INVALID_QUESTION,
     ),
     RequestKind(
-        "cursor_set", extension.CursorSetRequest, extension.CursorSetResponse, Scope.CHANNEL, _READ, INVALID_QUESTION
+        "cursor_set",
+        extension.CursorSetRequest,
+        extension.CursorSetResponse,
+        Scope.CHANNEL,
+        _READ,
+        INVALID_QUESTION,
+        of_logs="named positions",
     ),
     RequestKind(
         "consumer_group",
@@ -173,17 +193,14 @@ _ROWS: Final = (
         INVALID_BATCH,
         repeatable=lambda request: bool(request.ids),
     ),
-    RequestKind("stage", extension.StageRequest, extension.StageResponse, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION),
-    RequestKind(
+    _in_transaction("stage", extension.StageRequest, extension.StageResponse),
+    _in_transaction(
         "commit",
         extension.CommitRequest,
         extension.CommitResponse,
-        Scope.CHANNEL,
-        _WRITE,
-        INVALID_TRANSACTION,
         channels=lambda request: [request.channel, *(share.channel for share in request.more)],
     ),
-    RequestKind("abort", extension.AbortRequest, extension.AbortResponse, Scope.CHANNEL, _WRITE, INVALID_TRANSACTION),
+    _in_transaction("abort", extension.AbortRequest, extension.AbortResponse),
     _of_app("finish", extension.FinishRequest, extension.FinishResponse),
     _of_app("last_committed", extension.LastCommittedRequest, extension.LastCommittedResponse),
     # Requests of operators that change nothing.
@@ -198,7 +215,7 @@ _ROWS: Final = (
         rated=True,
     ),
     _looking("subscriptions", admin.SubscriptionsRequest, admin.SubscriptionsResponse, Scope.LEADERS),
-    _looking("explain", admin.ExplainRequest, admin.ExplainResponse, Scope.CHANNEL, placed_by=_WHICH),
+    _looking("explain", admin.ExplainRequest, admin.ExplainResponse, Scope.CHANNEL, placed_by=_WHICH, of_logs=ACCOUNTS),
     _looking("clients", admin.ClientsRequest, admin.ClientsResponse, Scope.METADATA),
     _looking("consumer_groups", admin.ConsumerGroupsRequest, admin.ConsumerGroupsResponse, Scope.METADATA),
     _looking("policies", admin.PoliciesRequest, admin.PoliciesResponse, Scope.METADATA),
@@ -208,21 +225,21 @@ _ROWS: Final = (
     _looking("options", admin.OptionsRequest, admin.OptionsResponse, Scope.EACH_NODE),
     _looking("verify", admin.VerifyRequest, admin.VerifyResponse, Scope.NAMED_NODE, rated=False),
     # Requests of operators that change something.
-    _changing("move", admin.MoveRequest, placed_by=_WHICH),
-    _changing("skip", admin.SkipRequest, placed_by=_WHICH),
-    _changing("redeliver", admin.RedeliverRequest, placed_by=_WHICH),
-    _changing("pause", admin.PauseRequest, placed_by=_WHICH),
-    _changing("resume", admin.ResumeRequest, placed_by=_WHICH),
+    _changing("move", admin.MoveRequest, placed_by=_WHICH, of_logs=POSITIONS),
+    _changing("skip", admin.SkipRequest, placed_by=_WHICH, of_logs=POSITIONS),
+    _changing("redeliver", admin.RedeliverRequest, placed_by=_WHICH, of_logs=POSITIONS),
+    _changing("pause", admin.PauseRequest, placed_by=_WHICH, of_logs=POSITIONS),
+    _changing("resume", admin.ResumeRequest, placed_by=_WHICH, of_logs=POSITIONS),
     _changing("delete_cursor", admin.DeleteCursorRequest, placed_by=_WHICH),
     _changing("evict_member", admin.EvictMemberRequest),
     _changing("purge", admin.PurgeRequest),
-    _changing("delete_message", admin.DeleteMessageRequest),
-    _changing("redrive", admin.RedriveRequest),
+    _changing("delete_message", admin.DeleteMessageRequest, of_logs="deleting single messages"),
+    _changing("redrive", admin.RedriveRequest, of_logs="dead letters"),
     _changing("edit_limits", admin.EditLimitsRequest),
     _changing("cancel_delayed", admin.CancelDelayedRequest),
     _changing("create_channel", admin.CreateChannelRequest),
     _changing("delete_channel", admin.DeleteChannelRequest),
-    _changing("restore_channel", admin.RestoreChannelRequest),
+    _changing("restore_channel", admin.RestoreChannelRequest, of_logs="what was backed up"),
     _changing("restore_rows", admin.RestoreRowsRequest, event=False),  # they come in great numbers
     _changing("restore_cursor", admin.RestoreCursorRequest, event=False),
     _changing("restore_delayed", admin.RestoreDelayedRequest, event=False),

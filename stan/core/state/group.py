@@ -19,7 +19,7 @@ from stan.core.state.compactions import Compactions
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deferred import Deferred
-from stan.core.state.ephemeral import EphemeralEpochs
+from stan.core.state.ephemeral import EphemeralEpochs, Epoch
 from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
 from stan.core.state.moves import MoveStage, MoveStages, Stage
@@ -814,6 +814,10 @@ class GroupMachine:
         kept = [one for one in change.channels if one.uid not in gone]
         self.part(Compactions).apply("compacted", pb.Compacted(channels=kept), index)
         return ""
+
+    def epoch_of(self, uid: ChannelUid) -> Epoch:
+        """The newest epoch of an ephemeral channel; number 0 of another one."""
+        return self.part(EphemeralEpochs).of(uid)
 
     def _begin_epoch(self, change: pb.EphemeralEpoch, index: RaftIndex) -> str:
         """Begin an epoch of an ephemeral channel: it is empty, and its cursors stand before it, own and owe nothing. Or give the

@@ -221,6 +221,10 @@ class MetaMachine:
         """What an ack of the channels in a group means: SYNCED or REPLICATED (stan.policies)."""
         return commit_of(self.pool, group)
 
+    def commit_of_channel(self, info: ChannelInfo) -> int:
+        """What an ack of a publish to a channel means: SYNCED, REPLICATED or EPHEMERAL."""
+        return EPHEMERAL if info.commit == EPHEMERAL else self.commit_of(info.group)
+
     def home(self, channel: bytes, commit: int, opened: int) -> GroupId:
         """See `pool.home`."""
         return home(self.pool, opened, commit, channel)

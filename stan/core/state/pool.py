@@ -9,7 +9,7 @@ group. Pure.
 
 from stan import level
 from stan.limits import RAFT_GROUPS_MAX
-from stan.policies import COMMITS, SYNCED
+from stan.policies import GROUP_COMMITS, SYNCED
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId
@@ -44,7 +44,7 @@ def _is_sound(growth: pb.GrowPool) -> bool:
     """True if each new group has voters, and each of them a store."""
     return (
         growth.before < growth.groups <= RAFT_GROUPS_MAX
-        and growth.commit < len(COMMITS)
+        and growth.commit < len(GROUP_COMMITS)
         and len(growth.voters) == growth.groups - growth.before
         and all(first.nodes and max(first.nodes) < len(growth.nodes) for first in growth.voters)
         and all(node.node and len(node.store) == STORE_BYTES for node in growth.nodes)

@@ -12,7 +12,7 @@ from stan.types import SECOND
 
 Json = dict[str, Any]
 _LIMITS = ("max_msgs", "max_bytes", "max_subs", "max_age", "max_inactivity")
-COMMITS = ("synced", "replicated")
+COMMITS = ("synced", "replicated", "ephemeral")
 """What an ack of a publish means, by the number in a ChannelStatus."""
 COMPACTS = ("none", "newest", "oldest")
 """Which message of a key stays, by the number in a ChannelStatus."""

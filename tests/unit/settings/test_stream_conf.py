@@ -490,7 +490,7 @@ def test_every_mistake_in_policies_is_told_with_its_line():
     retries: 3
   }
   c: 5
-  e { commit: Ephemeral }
+  e { commit: fast }
   d { durables { x { durables {} } }
       backoff: "-1s" }
 }""")
@@ -501,7 +501,7 @@ def test_every_mistake_in_policies_is_told_with_its_line():
         's.conf:4: expected max_hold to be a duration such as "10s" or "1h30m"',
         f's.conf:5: a policy has {", ".join(BY_KEY)}, durables, not "retries"',
         's.conf:7: expected the policy of "c" to be a map in braces',
-        "s.conf:8: expected commit to be replicated or synced: this version keeps no channels in the memory of one node",
+        "s.conf:8: expected commit to be ephemeral or replicated or synced",
         f's.conf:9: a policy has {", ".join(BY_KEY)}, not "durables"',
     ]
     assert parsed.config.validate() == [

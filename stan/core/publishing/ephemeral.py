@@ -1,0 +1,193 @@
+"""Ephemeral channels of the groups that this node leads: epochs are begun, and what is published is kept in memory.
+
+    publish, subscription ─► no epoch of this leadership: propose one, and wait ─► applied: the channel is empty
+    seal ─► EphemeralStores ─► cursors, acks under the lease                 sequences run out: propose more, and wait
+
+Promises: nothing is sealed under a sequence that is not the epoch's by an applied entry which this leadership has proposed; an
+ack leaves only while no other node can lead the group. Why: docs/decisions/0028.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
+from typing import Final
+
+from stan import limits
+from stan.core.base.ready import ReadResult
+from stan.core.context import BrokerContext, text
+from stan.core.leader.ephemeral_messages import EphemeralMessages
+from stan.core.publishing.channels import LiveChannel, LiveChannels
+from stan.core.publishing.row_batch import RowBatch, StoreResult
+from stan.core.state.ephemeral import BLOCK_BITS
+from stan.core.state.group import GroupResult
+from stan.errors import go_quote
+from stan.policies import EPHEMERAL
+from stan.protocol.ack_levels import AckLevel
+from stan.protocol.frames import Publishes
+from stan.protocol.kernel import server as kernel
+from stan.protocol.proto import entries_pb2 as pb
+from stan.types import ChannelUid, Sequence, WallNanos
+
+BODIES_OF, COUNT_OF = attrgetter("bodies"), attrgetter("count")
+MORE_BEFORE: Final = 1 << BLOCK_BITS - 1
+"""More sequences are proposed when an epoch has fewer than this left: long before they run out."""
+
+Opened = Callable[[str], None]
+"""Called with "", or with why the channel cannot be used now."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """What is proposed while this node leads a group: epochs, and more sequences for them."""
+
+    epochs: dict[ChannelUid, list[Opened]] = field(default_factory=dict)  # and who waits for them
+    more: dict[ChannelUid, list[Opened]] = field(default_factory=dict)  # the same
+
+
+class EphemeralChannels:
+    """The epochs of one broker's ephemeral channels, and what is sealed in them."""
+
+    def __init__(self, context: BrokerContext, channels: LiveChannels) -> None:
+        self.context = context
+        self.channels = channels
+
+    def _of(self, channel: LiveChannel) -> _Asked:
+        return self.context.kept(channel.info.group, _Asked)
+
+    # --- epochs -----------------------------------------------------------------------------------------------------------
+
+    def open(self, channel: LiveChannel, opened: Opened) -> None:
+        """Call *opened* once this node has begun an epoch of the channel, at once if it has; never if it leads no more."""
+        if channel.info.uid in self.channels.stores.by_uid:
+            opened("")
+            return
+        asked, uid = self._of(channel).epochs, channel.info.uid
+        if uid in asked:
+            asked[uid].append(opened)
+        else:
+            asked[uid] = [opened]
+            self._begin(channel)
+
+    def wait(self, channel: LiveChannel, opened: Opened) -> None:
+        """Call *opened* once the channel has an epoch, or more sequences in it."""
+        store = self.channels.stores.by_uid.get(channel.info.uid)
+        if store is None:
+            self.open(channel, opened)
+        else:
+            self._need_more(channel, store)
+            self._of(channel).more[channel.info.uid].append(opened)
+
+    def _begin(self, channel: LiveChannel) -> None:
+        epoch = pb.EphemeralEpoch(uid=channel.info.uid, at=self.context.clock.wall)
+        done, in_doubt = partial(self._begun, channel), partial(self._in_doubt, channel)
+        self.context.change_group(channel.info.group, done, in_doubt, ephemeral_epoch=epoch)
+
+    def _in_doubt(self, channel: LiveChannel) -> None:
+        """Nobody knows whether the epoch begins: if this node leads on, another one does."""
+        self.context.timers.at(
+            self.context.clock.now + limits.FORWARD_INTERVAL,
+            lambda _now: self._begin(channel) if channel.info.uid in self._of(channel).epochs else None,
+        )
+
+    def _begun(self, channel: LiveChannel, result: object, error: str) -> None:
+        """The entry was applied, or is not written."""
+        context, info = self.context, channel.info
+        waiting = self._of(channel).epochs.pop(info.uid, [])
+        if isinstance(result, GroupResult):
+            error = result.error
+        if not error and self.channels.by_uid.get(info.uid) is channel:
+            epoch = context.groups[info.group].machine.epoch_of(info.uid)
+            self.channels.stores.begin(info.uid, epoch)
+            context.written = self.channels.stores
+            channel.next_sequence = epoch.first
+            if epoch.number > 1:
+                name = go_quote(text(info.name))
+                context.note("INF", f"Ephemeral channel {name} is empty: this node leads it now (epoch {epoch.number})")
+                context.emit("channel_emptied", f"channel {name} is empty", channel=info.name, group=info.group)
+        for opened in waiting:
+            opened(error)
+
+    def _need_more(self, channel: LiveChannel, store: EphemeralMessages) -> None:
+        """Propose another block of sequences."""
+        asked, uid = self._of(channel).more, channel.info.uid
+        if uid in asked:
+            return
+        asked[uid] = []
+        epoch = pb.EphemeralEpoch(uid=uid, more=store.epoch.number, block=store.epoch.block)
+        done, in_doubt = partial(self._given, channel), partial(self._given, channel, None, "")
+        self.context.change_group(channel.info.group, done, in_doubt, ephemeral_epoch=epoch)
+
+    def _given(self, channel: LiveChannel, result: object, error: str) -> None:
+        """The entry was applied, or is not written, or nobody knows: who waits for sequences asks again, if there are too few."""
+        info = channel.info
+        waiting = self._of(channel).more.pop(info.uid, [])
+        store = self.channels.stores.by_uid.get(info.uid)
+        if isinstance(result, GroupResult):
+            error = result.error
+            epoch = self.context.groups[info.group].machine.epoch_of(info.uid)
+            if store is not None and epoch.number == store.epoch.number:
+                self.channels.stores.begin(info.uid, epoch)
+        for opened in waiting:
+            opened(error)
+
+    # --- messages ---------------------------------------------------------------------------------------------------------
+
+    def seal(self, channel: LiveChannel, batches: list[Publishes | RowBatch]) -> bool:
+        """Give messages their sequences, keep them, and acknowledge them; there is an epoch. Returns False if it has too few
+        sequences left: nothing was sealed."""
+        context, info = self.context, channel.info
+        stores, count = self.channels.stores, sum(map(COUNT_OF, batches))
+        store, base = stores.by_uid[info.uid], channel.next_sequence
+        left = store.epoch.last - base + 1
+        if left < MORE_BEFORE + count:
+            self._need_more(channel, store)
+            if left < count:
+                return False
+        timestamp = WallNanos(max(context.clock.wall, channel.last_timestamp))
+        records = kernel.seal(info.name, base, timestamp, [*map(BODIES_OF, batches)])
+        first = self.channels.first_after(channel, store, count, store.accounted(len(records), count))
+        stores.add(info.uid, Sequence(base), count, timestamp, records)
+        stores.trim(info.uid, first)
+        channel.next_sequence, channel.last_timestamp = base + count, timestamp
+        channel.idle_since = context.clock.now
+        self._acknowledge(channel, batches, base)
+        if info.uid in context.outgoing.watched:
+            context.outgoing.news.add(info.uid)
+        dispatch = context.groups[info.group].dispatch
+        if dispatch.cursors.by_channel.get(info.uid):
+            dispatch.committed(info.uid, ReadResult(base, count, records))
+        self._make_room()
+        return True
+
+    def _acknowledge(self, channel: LiveChannel, batches: list[Publishes | RowBatch], base: int) -> None:
+        context, group, acked = self.context, channel.info.group, 0
+        acks: list[bytes] = []
+        for batch in batches:
+            if isinstance(batch, RowBatch):
+                batch.on_done(StoreResult(base, base + batch.count - 1, in_memory=True))
+            else:
+                found = batch.acks
+                acks.append(kernel.number(found, batch.replied, base, AckLevel.MEMORY) if batch.numbered else found)
+                acked += batch.count - (batch.replied.count(0) if batch.replied else 0)
+            base += batch.count
+        joined = b"".join(acks)
+        if joined:
+            context.answer_as_leader(group, joined)
+        context.reports.totals.acked_in_memory += acked
+
+    def _make_room(self) -> None:
+        uid = self.channels.stores.make_room()
+        channel = None if uid is None else self.channels.by_uid.get(uid)
+        if channel is not None and channel.info.uid not in self.channels.warned:
+            self.channels.warned.add(channel.info.uid)
+            self.context.note(
+                "WRN",
+                f"Ephemeral channels of this node have more than {limits.EPHEMERAL_BYTES_MAX} bytes together: "
+                f"the oldest messages of {go_quote(text(channel.info.name))} are dropped",
+            )
+
+
+def is_ephemeral(channel: LiveChannel) -> bool:
+    """True if the messages of the channel are in this node's memory alone."""
+    return channel.info.commit == EPHEMERAL

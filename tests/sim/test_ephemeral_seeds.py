@@ -1,0 +1,110 @@
+"""Simulated ephemeral channels: one order and one epoch at a time, nothing missing in the last one, and the others as ever."""
+
+import os
+
+import pytest
+
+from stan.core.broker.broker import Broker
+from stan.core.leader.ephemeral_messages import EphemeralStores
+from stan.core.publishing.ephemeral import EphemeralChannels
+from stan.core.publishing.publishing import Publishing
+from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs, Epoch
+from tests.sim.ephemeral_worlds import ClusterEphemeral, Heard, NodeEphemeral, Sent, check_ephemeral
+
+SEEDS = int(os.environ.get("STAN_EPHEMERAL_SEEDS", "4"))
+
+
+@pytest.mark.parametrize(("kind", "name"), [(NodeEphemeral, "ephemeral"), (ClusterEphemeral, "cluster-ephemeral")])
+def test_an_ephemeral_channel_keeps_its_promises_and_so_do_the_others(kind, name):
+    acked = epochs = 0
+    for seed in range(SEEDS):
+        world = kind(seed)
+        assert world.run() == [], f"replay with: python -m tests.sim --world {name} --seed {seed}"
+        acked += len(world.acks)
+        epochs += len({sent.sequence - 1 >> BLOCK_BITS for sent in world.acks})
+    assert acked > 20 * SEEDS, "the runs did something"
+    assert epochs > SEEDS, "epochs ended"
+
+
+def begins_without_an_entry(monkeypatch):
+    """The leader takes the next epoch for its own before the log has it."""
+
+    def begin(self, channel):
+        info = channel.info
+        known = self.context.groups[info.group].machine.part(EphemeralEpochs).of(info.uid)
+        block = known.block + 1
+        self.channels.stores.begin(info.uid, Epoch(known.number + 1, (block << BLOCK_BITS) + 1, block))
+        self.context.written = self.channels.stores
+        channel.next_sequence = (block << BLOCK_BITS) + 1
+        for opened in self._of(channel).epochs.pop(info.uid):
+            opened("")
+
+    monkeypatch.setattr(EphemeralChannels, "_begin", begin)
+
+
+def takes_what_was_heard_before(monkeypatch):
+    """What the last leader may have acknowledged is stored once more."""
+    monkeypatch.setattr(Broker, "to_replay", lambda _self, _group, batches, _at: iter(batches))
+    monkeypatch.setattr(Publishing, "_refuses_emptied", lambda *_: False)
+
+
+def goes_on_where_it_was(monkeypatch):
+    """Who leads again has kept its messages."""
+    monkeypatch.setattr(EphemeralStores, "forget", lambda *_: None)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "seeds"),
+    [
+        (begins_without_an_entry, range(12)),
+        (takes_what_was_heard_before, range(12)),
+        (goes_on_where_it_was, (21, 44)),
+    ],
+)
+def test_a_broken_broker_is_found_out(monkeypatch, mutate, seeds):
+    mutate(monkeypatch)
+
+    def found(seed):
+        try:
+            return ClusterEphemeral(seed).run()
+        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
+            return [repr(error)]
+
+    assert any(found(seed) for seed in seeds)
+
+
+# --- the check can fail -------------------------------------------------------------------------------------------------
+
+
+def story():
+    """Three messages of an epoch, acked one after the other, and a listener that heard them."""
+    said = [Sent(f"e-{number}", 10 * number) for number in range(3)]
+    for number, sent in enumerate(said):
+        sent.ok_at, sent.sequence = 10 * number + 5, (1 << BLOCK_BITS) + 1 + number
+    heard = Heard("l", "")
+    heard.joined_at = -1
+    heard.messages = [(sent.ok_at, sent.sequence, sent.value, False) for sent in said]
+    return said, said[:], [heard]
+
+
+def test_a_run_as_it_should_be_is_clean():
+    assert list(check_ephemeral(*story())) == []
+
+
+def test_what_must_not_be_is_found():
+    def complaints(spoil):
+        said, acks, subscriptions = story()
+        spoil(said, acks, subscriptions[0].messages)
+        return " ".join(check_ephemeral(said, acks, subscriptions))
+
+    assert "never got e-1" in complaints(lambda _said, _acks, messages: messages.pop(1))
+    assert "it is no repeat" in complaints(lambda _said, _acks, messages: messages.append(messages[0]))
+    assert "was never published" in complaints(lambda said, _acks, _messages: said.pop())
+    other = (99, (1 << BLOCK_BITS) + 1, "e-2", False)
+    assert "is e-0 and, for l, e-2" in complaints(lambda _said, _acks, messages: messages.append(other))
+    assert "acked before it was sent" in complaints(lambda _said, acks, _messages: acks.reverse() or _swap(acks))
+
+
+def _swap(acks):
+    for at, sent in enumerate(acks):
+        sent.asked_at, sent.ok_at = 10 * at, 10 * at + 5
