@@ -148,7 +148,7 @@ class Leaderships:
             group = self._groups.get(number)
             if group is None:
                 continue
-            if number not in self.led and group.leads and not self._entered:
+            if number not in self.led and group.leads and not self._entered and _is_settled(group):
                 self._begin(number, group)
             led = self.led.get(number)
             if led is None:
@@ -268,3 +268,9 @@ class Leaderships:
         """Freeze a group after a failure of its disk or of the program."""
         self.scheduler.owner.touch(number)
         self._groups[number].freeze(why)
+
+
+def _is_settled(group: RaftGroup) -> bool:
+    """True if all entries of the log are committed. A leadership that begins anew in the same term may have written some: their
+    sequences are taken, which nobody knows who makes the live view before they are committed."""
+    return group.commit_index >= group.log.last_index

@@ -11,6 +11,8 @@ from stan.core.leader.key_order import KeyOrder
 from tests.sim.group_worlds import ClusterFailover, ClusterKeyOrder, NodeFailover, NodeKeyOrder
 from tests.sim.history import Delivered, Failed
 
+FOUND = 920030
+"""A leadership began anew on a full disk before what it had written was committed: a sequence was given out twice."""
 SEEDS = int(os.environ.get("STAN_GROUP_SEEDS", "3"))
 
 
@@ -68,3 +70,7 @@ def test_a_broker_that_breaks_the_order_is_found_out(monkeypatch, mutate):
             return [repr(error)]
 
     assert any(found(seed) for seed in range(6))
+
+
+def test_a_leadership_that_begins_anew_waits_for_what_it_has_written():
+    assert ClusterKeyOrder(FOUND).run() == []

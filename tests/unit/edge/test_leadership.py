@@ -1,5 +1,7 @@
 """Roles as the driver sees them: when they begin and end, what may be proposed and sent meanwhile."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from stan import limits
@@ -23,6 +25,8 @@ class Group:
         self.has_committed = False
         self.successor = None
         self.members = ("me", "n2", "n3")
+        self.commit_index = 0
+        self.log = SimpleNamespace(last_index=0)
 
     def best_successor(self):
         return self.successor
