@@ -108,6 +108,16 @@ def test_roles_begin_once_and_end_once(rig):
     assert rig.notes[2:] == ["group 0: leads no more", "group 1: leads no more"]
 
 
+def test_a_role_begins_when_all_that_is_in_the_log_is_committed(rig):
+    group = rig.groups[1]
+    group.leads, group.log.last_index, group.commit_index = True, 5, 4
+    rig.turn()
+    assert rig.leaderships.led == {}
+    group.commit_index = 5
+    rig.turn()
+    assert set(rig.leaderships.led) == {1}
+
+
 def test_a_leader_of_another_term_has_followed_in_between(rig):
     rig.groups[1].leads = True
     rig.turn()
