@@ -7,6 +7,7 @@ import pytest
 from stan.core.state.group import GroupMachine
 from stan.log.compaction import KeyMap
 from tests.sim.compaction_worlds import ClusterCompaction, NodeCompaction
+from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_COMPACTION_SEEDS", "3"))
 
@@ -51,10 +52,4 @@ def tombstones_go_at_once(monkeypatch):
 def test_a_broken_broker_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeCompaction(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(12))
+    assert any(found_out(NodeCompaction, seed) for seed in range(12))

@@ -6,7 +6,7 @@ import pytest
 
 from stan.protocol import compression
 from tests.sim.compression_worlds import NodeCompression
-from tests.sim.worlds import make
+from tests.sim.worlds import found_out, make
 
 SEEDS = int(os.environ.get("STAN_COMPRESSION_SEEDS", "2"))
 
@@ -39,10 +39,4 @@ def forgets_a_row(monkeypatch):
 def test_a_broken_reader_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeCompression(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(4))
+    assert any(found_out(NodeCompression, seed) for seed in range(4))

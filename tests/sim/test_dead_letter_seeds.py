@@ -11,6 +11,7 @@ from stan.core.state.group import GroupMachine
 from stan.protocol import dead_letters as letters
 from stan.protocol.proto import entries_pb2 as pb
 from tests.sim.dead_letter_worlds import ClusterDeadLetters, ClusterRedrives, NodeDeadLetters
+from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_DEAD_LETTER_SEEDS", "3"))
 
@@ -85,10 +86,4 @@ def forgets_the_reason(monkeypatch):
 def test_a_broken_broker_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeDeadLetters(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(4))
+    assert any(found_out(NodeDeadLetters, seed) for seed in range(4))

@@ -14,6 +14,7 @@ from stan.protocol.frames import Times
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND
 from tests.sim.delay_worlds import ClusterDeferred, ClusterDelays, NodeDeferred, NodeDelays
+from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_DELAY_SEEDS", "3"))
 
@@ -70,13 +71,7 @@ def trims_one_too_many(monkeypatch):
 def test_a_broken_broker_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeDelays(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(4))
+    assert any(found_out(NodeDelays, seed) for seed in range(4))
 
 
 def counts_what_is_gone_as_waiting(monkeypatch):
@@ -114,10 +109,4 @@ def drops_one(monkeypatch):
 def test_a_broker_that_defers_wrongly_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeDeferred(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(4))
+    assert any(found_out(NodeDeferred, seed) for seed in range(4))

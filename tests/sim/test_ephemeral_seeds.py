@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from stan.core.broker.broker import Broker
 from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs, Epoch
 from tests.sim.ephemeral_worlds import ClusterEphemeral, Heard, NodeEphemeral, Sent, check_ephemeral
+from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_EPHEMERAL_SEEDS", "4"))
 
@@ -44,7 +44,6 @@ def begins_without_an_entry(monkeypatch):
 
 def takes_what_was_heard_before(monkeypatch):
     """What the last leader may have acknowledged is stored once more."""
-    monkeypatch.setattr(Broker, "to_replay", lambda _self, _group, batches, _at: iter(batches))
     monkeypatch.setattr(Publishing, "_refuses_emptied", lambda *_: False)
 
 
@@ -64,13 +63,7 @@ def goes_on_where_it_was(monkeypatch):
 def test_a_broken_broker_is_found_out(monkeypatch, mutate, seeds):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return ClusterEphemeral(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in seeds)
+    assert any(found_out(ClusterEphemeral, seed) for seed in seeds)
 
 
 # --- the check can fail -------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.key_order import KeyOrder
 from tests.sim.group_worlds import ClusterFailover, ClusterKeyOrder, NodeFailover, NodeKeyOrder
 from tests.sim.history import Delivered, Failed
+from tests.sim.worlds import found_out
 
 FOUND = 920030
 """A leadership began anew on a full disk before what it had written was committed: a sequence was given out twice."""
@@ -63,13 +64,7 @@ def forgets_who_waits(monkeypatch):
 def test_a_broker_that_breaks_the_order_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeKeyOrder(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(6))
+    assert any(found_out(NodeKeyOrder, seed) for seed in range(6))
 
 
 def test_a_leadership_that_begins_anew_waits_for_what_it_has_written():

@@ -9,6 +9,7 @@ from stan.core.leader import cursor_override_live
 from stan.core.leader.cursors import MessagesAhead
 from stan.core.state.group import Cursor
 from tests.sim.operators import ClusterOperator, NodeOperator
+from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_OPERATOR_SEEDS", "4"))
 
@@ -53,10 +54,4 @@ def test_a_broken_broker_is_found_out(monkeypatch, mutate, first):
     """*first*: a seed that is known to."""
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeOperator(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(first, first + 6))
+    assert any(found_out(NodeOperator, seed) for seed in range(first, first + 6))

@@ -10,6 +10,8 @@ from tests.sim.history import Failed
 from tests.sim.part_churn_worlds import KEYS, ClusterPartChurn, PartReader
 
 SEEDS = int(os.environ.get("STAN_PART_CHURN_SEEDS", "3"))
+BUSY = (1, 2, 5, 6, 8)
+"""The first seeds of runs in which members come, go and fail often enough."""
 FEW = 600
 """Keys of runs that shall take a few seconds."""
 
@@ -30,7 +32,7 @@ def assert_keeps_keys_in_order(seed, keys):
     assert world.parts == 2 * world.before, "the parts were doubled once"
     assert any(world.splits[world.before]), "parts had messages when they were doubled"
     assert world.churned > 1, "members came and went"
-    assert sum(isinstance(event, Failed) for event in world.history.events) > len(acked) // 100, "members failed"
+    assert sum(isinstance(event, Failed) for event in world.history.events) > len(acked) // 50, "members failed"
 
 
 @pytest.mark.timeout(300)  # 40 s on a machine that does nothing else
@@ -38,7 +40,7 @@ def test_10_000_keys_keep_their_order_while_members_churn_and_the_parts_are_doub
     assert_keeps_keys_in_order(0, KEYS)
 
 
-@pytest.mark.parametrize("seed", range(1, 1 + SEEDS))
+@pytest.mark.parametrize("seed", [*BUSY, *range(9, 9 + SEEDS)][:SEEDS])
 def test_keys_keep_their_order_over_faults_while_members_churn_and_the_parts_are_doubled(seed):
     assert_keeps_keys_in_order(seed, FEW)
 

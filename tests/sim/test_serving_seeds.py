@@ -6,16 +6,9 @@ from stan.core.clients.serving_node import ServingNode
 from stan.core.context import ServingState
 from stan.core.leader.dispatch import Dispatch
 from tests.sim.serving_world import ReplicaPushWorld
+from tests.sim.worlds import found_out
 
 SEEDS = 6
-
-
-def found(seed):
-    """What a run complains of; a broker that stops itself is found out as well."""
-    try:
-        return ReplicaPushWorld(seed).run()
-    except Exception as error:  # noqa: BLE001
-        return [type(error).__name__]
 
 
 def test_subscriptions_are_served_by_other_nodes_over_all_faults():
@@ -37,7 +30,7 @@ def test_a_leader_that_takes_back_and_does_not_flag_is_found_out(monkeypatch):
 
     monkeypatch.setattr(Dispatch, "serve", certain)
 
-    assert any("came again unflagged" in text for seed in range(20) for text in found(seed))
+    assert any("came again unflagged" in text for seed in range(20) for text in found_out(ReplicaPushWorld, seed))
 
 
 def test_a_leader_that_waits_for_no_lease_is_found_out(monkeypatch):
@@ -45,7 +38,7 @@ def test_a_leader_that_waits_for_no_lease_is_found_out(monkeypatch):
     monkeypatch.setattr(ServingState, "lapsed", lambda _self, _groups, _now: set())
     monkeypatch.setattr(limits, "SERVING_LEASE", 1 << 60)
 
-    assert any(found(seed) for seed in range(20))
+    assert any(found_out(ReplicaPushWorld, seed) for seed in range(20))
 
 
 def test_a_node_that_serves_what_an_earlier_life_was_given_is_found_out(monkeypatch):
@@ -59,10 +52,14 @@ def test_a_node_that_serves_what_an_earlier_life_was_given_is_found_out(monkeypa
 
     monkeypatch.setattr(ServingNode, "applied", forgetful)
 
-    assert any(found(seed) for seed in range(6, 26))
+    assert any(found_out(ReplicaPushWorld, seed) for seed in range(6, 26))
 
 
 def test_a_leader_that_never_takes_back_is_found_out(monkeypatch):
     monkeypatch.setattr(ServingLeader, "_take_back", lambda *_args: None)
 
-    assert any("no progress" in text or "never delivered" in text for seed in range(5) for text in found(seed))
+    assert any(
+        "no progress" in text or "never delivered" in text
+        for seed in range(5)
+        for text in found_out(ReplicaPushWorld, seed)
+    )

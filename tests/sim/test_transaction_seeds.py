@@ -8,6 +8,7 @@ from stan.core.leader.dispatch import Dispatch
 from stan.core.publishing.committing import Committing
 from stan.core.state.transactions import Transactions
 from tests.sim.transaction_worlds import ClusterTransactions, NodeTransactions
+from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_TRANSACTION_SEEDS", "4"))
 
@@ -68,10 +69,4 @@ def test_a_broken_broker_is_found_out(monkeypatch, mutate, kind, first):
     """*first*: a seed that is known to."""
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return kind(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(first, first + 6))
+    assert any(found_out(kind, seed) for seed in range(first, first + 6))

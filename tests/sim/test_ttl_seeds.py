@@ -10,6 +10,7 @@ from stan.core.publishing import publishing
 from stan.core.publishing.expiring import Expiring
 from stan.core.state.expiries import Expiries
 from tests.sim.ttl_worlds import ClusterTtl, NodeTtl
+from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_TTL_SEEDS", "3"))
 
@@ -74,13 +75,7 @@ def settles_nothing(monkeypatch):
 def test_a_broken_broker_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeTtl(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(4))
+    assert any(found_out(NodeTtl, seed) for seed in range(4))
 
 
 def test_a_leader_that_holds_nothing_is_found_out(monkeypatch):

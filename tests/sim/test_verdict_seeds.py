@@ -11,6 +11,7 @@ from stan.core.leader.retries import Retries
 from stan.core.state import group
 from tests.sim.history import Failed, Working
 from tests.sim.verdict_worlds import ClusterVerdicts, NodeVerdicts
+from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_VERDICT_SEEDS", "3"))
 
@@ -58,10 +59,4 @@ def ignores_work(monkeypatch):
 def test_a_broken_broker_is_found_out(monkeypatch, mutate):
     mutate(monkeypatch)
 
-    def found(seed):
-        try:
-            return NodeVerdicts(seed).run()
-        except Exception as error:  # noqa: BLE001 - a broker that stops itself is found out as well
-            return [repr(error)]
-
-    assert any(found(seed) for seed in range(6))
+    assert any(found_out(NodeVerdicts, seed) for seed in range(6))
