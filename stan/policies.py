@@ -52,6 +52,17 @@ class PolicyOption:
     zero: str = "no limit"  # what 0 and "" mean
     of_channel: bool = False  # True: about a whole channel, so that no policy of a single durable has it
     since: int = level.DELIVERY  # level of the cluster from which on it may be set, and is in force
+    later: tuple[
+        tuple[int, int], ...
+    ] = ()  # (value, level from which on it may be that one), of those with a higher one
+
+    def since_of(self, value: Any) -> int:
+        """The level of the cluster from which on the option may have that value."""
+        return next((since for late, since in self.later if late == value), self.since)
+
+    def shown_early(self, value: Any) -> str:
+        """How the option is called where it needs a higher level because of that value."""
+        return self.key if self.since_of(value) == self.since else f"{self.key}: {self.words[value]}"
 
 
 SYNCED, REPLICATED, EPHEMERAL = range(3)
@@ -106,7 +117,16 @@ POLICY_OPTIONS: Final = (
         of_channel=True,
         since=level.SCALE,
     ),
-    PolicyOption("commit", "commit", "commit", Form.CHOICE, words=COMMITS, of_channel=True, since=level.SCALE),
+    PolicyOption(
+        "commit",
+        "commit",
+        "commit",
+        Form.CHOICE,
+        words=COMMITS,
+        of_channel=True,
+        since=level.SCALE,
+        later=((EPHEMERAL, level.EPHEMERAL),),
+    ),
     PolicyOption(
         "schema", "schema", "schema", Form.CHOICE, words=("off", "known", "valid"), of_channel=True, since=level.SCALE
     ),
@@ -247,15 +267,14 @@ def set_options(message: Any, policy: Any) -> None:
 
 def level_refusal(policy: Any, cluster_level: int) -> str:
     """Why a policy (a protobuf message with the fields of the options) cannot be set in a cluster of that level; "" if it can."""
-    early = [option for option in POLICY_OPTIONS if option.since > cluster_level and policy.HasField(option.field)]
-    if not early and cluster_level < level.EPHEMERAL and policy.HasField("commit") and policy.commit == EPHEMERAL:
-        return f"stan: policies with commit: ephemeral need level {level.EPHEMERAL} of the cluster{RAISE_IT}"
+    given = [(option, getattr(policy, option.field)) for option in POLICY_OPTIONS if policy.HasField(option.field)]
+    early = [(option, value) for option, value in given if option.since_of(value) > cluster_level]
     if not early:
         return LEVEL_TOO_LOW if cluster_level < level.DELIVERY else ""
-    needed = max(option.since for option in early)
+    needed = max(option.since_of(value) for option, value in early)
     if needed == level.DELIVERY:
         return LEVEL_TOO_LOW
-    keys = ", ".join(option.key for option in early if option.since == needed)
+    keys = ", ".join(option.shown_early(value) for option, value in early if option.since_of(value) == needed)
     return f"stan: policies with {keys} need level {needed} of the cluster{RAISE_IT}"
 
 
@@ -264,7 +283,7 @@ def at_level(rule: PolicyRule, cluster_level: int) -> PolicyRule:
     early: dict[str, Any] = {
         option.field: None
         for option in POLICY_OPTIONS
-        if option.since > cluster_level and getattr(rule, option.field) is not None
+        if (value := getattr(rule, option.field)) is not None and option.since_of(value) > cluster_level
     }
     return replace(rule, **early) if early else rule
 

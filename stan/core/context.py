@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVarTuple
 
-from stan import level, limits
+from stan import limits
 from stan.config import Config
 from stan.core.base.admin_events import AdminEvents, Clock
 from stan.core.base.complaints import Complaints
@@ -23,6 +23,7 @@ from stan.core.state.group import Cursor, Subscription, ack_place
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
 from stan.errors import go_quote
+from stan.level import DELIVERY
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.ack_levels import AckLevel
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
@@ -293,7 +294,7 @@ class BrokerContext:
     @property
     def report_moment(self) -> ReportMoment | None:
         """Now, for progress entries that tell what was sent; None below the level at which they do."""
-        if self.meta.level < level.DELIVERY:
+        if self.meta.level < DELIVERY:
             return None
         return ReportMoment(self.clock.now, self.clock.wall, self.reports.events.node.encode())
 
@@ -419,10 +420,8 @@ class BrokerContext:
 
     def wanted_commit(self, channel: bytes) -> int:
         """What an ack shall mean of a channel that is made now: SYNCED, REPLICATED or EPHEMERAL. SYNCED, which promises more,
-        where there are no groups for the other, or the level is too low."""
+        where there are no groups for the other."""
         wanted = self.policies.of(channel, b"").commit if self.policies.rules else SYNCED
-        if wanted == EPHEMERAL:
-            return EPHEMERAL if self.meta.level >= level.EPHEMERAL else SYNCED
         return wanted if self.hashed(channel, wanted, self.pool_open) else SYNCED
 
     def ack_level(self, group: GroupId) -> AckLevel:
@@ -549,7 +548,7 @@ class BrokerContext:
         if self.leading.held.uids and self._is_held(group, change):
             in_doubt()
             return
-        if self.meta.level >= level.DELIVERY:
+        if self.meta.level >= DELIVERY:
             change |= {"at": self.clock.wall, "node": self.reports.events.node.encode()}
         body = pb.GroupChange(**change).SerializeToString()  # type: ignore[arg-type]
         self.proposals.changes.append(

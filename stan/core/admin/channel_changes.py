@@ -13,7 +13,6 @@ from functools import partial
 from stan import limits
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel, LiveChannels
-from stan.core.publishing.ephemeral import is_ephemeral
 from stan.core.publishing.row_batch import can_open_later
 from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
@@ -79,7 +78,7 @@ class ChannelChanges:
                 return
         if to < max(index.first_sequence, 1):
             self._done(accepted, channel, 0)
-        elif is_ephemeral(channel):
+        elif channel.info.is_ephemeral:
             count = self._messages(channel, to)
             self.channels.stores.trim(channel.info.uid, to + 1)
             self.context.groups[channel.info.group].dispatch.uncovered(channel.info.uid)

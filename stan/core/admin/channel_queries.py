@@ -30,7 +30,6 @@ from stan.errors import (
 )
 from stan.level import SCALE
 from stan.patterns import valid_name
-from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND, GroupId, WallNanos
@@ -128,7 +127,7 @@ class ChannelQueries:
         for name in names[bisect_right(names, request.after) :] if request.after else names:
             if covers is None or name in named or covers(name):
                 info = context.meta.channels.get(name)
-                if info is None or (info.commit == EPHEMERAL and name not in named):
+                if info is None or (info.is_ephemeral and name not in named):
                     continue
                 if info.group in accepted.groups and not self.lookup.is_dropped(info):
                     yield info

@@ -48,7 +48,7 @@ class CommitRequests:
         info = context.meta.channels.get(request.channel)
         if not context.clustered:
             accepted.refuse(ALONE)
-        elif request.commit == EPHEMERAL or (info is not None and info.commit == EPHEMERAL):
+        elif request.commit == EPHEMERAL or (info is not None and info.is_ephemeral):
             accepted.refuse(FROM_THE_BEGINNING)
         elif request.commit >= len(GROUP_COMMITS):
             accepted.refuse(UNKNOWN_COMMIT)

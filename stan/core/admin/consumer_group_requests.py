@@ -20,7 +20,6 @@ from stan.core.state.consumer_groups import ConsumerGroup
 from stan.core.state.meta import SCALE_NEEDED, MetaResult
 from stan.level import SCALE
 from stan.patterns import literal, valid_name
-from stan.policies import EPHEMERAL
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
@@ -173,7 +172,7 @@ class ConsumerGroupRequests:
         letters and messages that wait for their time are only for who names their channel."""
         policies = self.context.policies
         info = self.context.meta.channels.get(channel)
-        kept = info is None or info.commit != EPHEMERAL  # the positions of members outlive leaders
+        kept = info is None or not info.is_ephemeral  # the positions of members outlive leaders
         hidden = bool(policies.rules) and (
             policies.is_dead_letter_channel(channel) or bool(policies.of(channel, b"").delay)
         )

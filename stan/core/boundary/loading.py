@@ -20,7 +20,6 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor, GroupMachine, GroupRows
 from stan.core.state.meta import MetaMachine, MetaRows
 from stan.core.state.state_codec import restore_group, snapshot_group
-from stan.policies import EPHEMERAL
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
@@ -47,7 +46,7 @@ def _policy_of(context: BrokerContext, cursor: Cursor) -> DeliveryPolicy:
     if channel is None:
         return NOT_KNOWN
     found = context.policies.of(channel.name, cursor.name)
-    return found if channel.commit != EPHEMERAL or not found.dead_letter else replace(found, dead_letter="")
+    return replace(found, dead_letter="") if channel.is_ephemeral and found.dead_letter else found
 
 
 def reset(context: BrokerContext, number: GroupId) -> None:

@@ -29,8 +29,6 @@ from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
-from stan.errors import EPHEMERAL_EMPTIED
-from stan.policies import EPHEMERAL
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
@@ -210,10 +208,9 @@ class Broker:
             return
         for batch in batches:
             info = self.context.meta.channels.get(batch.channel)
-            if info is not None and info.commit == EPHEMERAL:
-                if at >= self.context.clock.now - limits.EPHEMERAL_REFUSED_AGE_MAX:
-                    self.parts.publishing.refuse_as_leader(group, batch.acks, EPHEMERAL_EMPTIED)
-                continue
+            old = at < self.context.clock.now - limits.EPHEMERAL_REFUSED_AGE_MAX
+            if old and info is not None and info.is_ephemeral:
+                continue  # those that are younger are refused
             for one in self.parts.doubling.routing.divided(batch) if parted else (batch,):
                 if held.replay_filter.replays(batch.channel, one.channel, at):
                     yield one

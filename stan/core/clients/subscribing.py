@@ -13,7 +13,7 @@ from stan.core.context import META_GROUP, BrokerContext, shown, text
 from stan.core.leader.cursors import LiveMember
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
-from stan.core.publishing.ephemeral import EphemeralChannels, is_ephemeral
+from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.state.group import GroupResult, Subscription
@@ -154,7 +154,7 @@ class Subscribing:
         if request.queue_group and b":" in request.durable_name:
             self._refuse(reply, errors.DURABLE_NAME_COLON)
             return
-        if not is_ephemeral(channel):
+        if not channel.info.is_ephemeral:
             self._subscribe(request, reply, channel, "")
         elif request.durable_name:
             self._refuse(reply, errors.EPHEMERAL_IS_NO.format(go_quote(text(request.subject)), "durables"))
@@ -191,7 +191,7 @@ class Subscribing:
             nuid=self.context.nuid,
             reply=reply if self.context.clustered else b"",
             ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
-            replica=b"" if is_ephemeral(channel) else self.serving.wish(request),
+            replica=b"" if channel.info.is_ephemeral else self.serving.wish(request),
         )
         done = partial(self._subscribed, request, reply, channel, start)
         self.context.change_group(channel.info.group, done, subscribe=subscribe)

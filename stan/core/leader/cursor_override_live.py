@@ -1,4 +1,5 @@
-"""Operators' changes to a cursor in the leader's live view, which follows them once they are committed.
+"""Operators' changes to a cursor in the leader's live view, which follows them once they are committed; and a new epoch of an
+ephemeral channel, which empties it.
 
 Between proposal and commit the leader continues with the cursor as it was. Deliveries made meanwhile and not yet reported are
 reported with the previous epoch, so that a repeat of them is flagged, whichever leader sends it.

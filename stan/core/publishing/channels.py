@@ -13,6 +13,7 @@ from stan.core.context import BrokerContext, nobody_waits, text
 from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.publishing.tiers import Tiers
+from stan.core.state.ephemeral import Epoch
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import (
@@ -344,7 +345,7 @@ class LiveChannels:
         self.by_name[info.name] = self.by_uid[info.uid] = channel
         if channel.limits.age_ns:
             self.aging.add(info.uid)
-        if info.commit == EPHEMERAL:
+        if info.is_ephemeral:
             context.group_of(info).dispatch.reports.unrecorded.add(info.uid)
         self.watch_idle(channel)
         return channel
@@ -424,7 +425,7 @@ class LiveChannels:
         known = self.context.group_of(info).machine.channel(info.uid).first_sequence
         if channel.reservation is not None or channel.restoring or first <= max(index.first_sequence, known, 1):
             return
-        if info.commit == EPHEMERAL:
+        if info.is_ephemeral:
             self.stores.trim(info.uid, first)
             return
         trim = pb.Trim(first_sequences=[info.uid, first])
@@ -488,7 +489,7 @@ class LiveChannels:
         if info.name in self.context.meta.channels.parted.by_part:
             configured = replace(configured, inactivity_ns=0)
         found = self.context.group_of(info).machine.limit_overrides.in_force(info.uid, configured)
-        if info.commit == EPHEMERAL:  # no policy about stored messages is in force
+        if info.is_ephemeral:  # no policy about stored messages is in force
             self._note_schema(info, self.context.policies.of(info.name, b"").schema, b"")
             return found
         policy = self.context.policies.of(info.name, b"")
@@ -670,6 +671,12 @@ class LiveChannels:
         self.schemas.pop(channel.info.uid, None)
         self.compressed.discard(channel.info.uid)
         self._forget_messages(channel.info.uid)
+
+    def keep_messages(self, channel: LiveChannel, epoch: Epoch) -> None:
+        """This node has begun an epoch of an ephemeral channel: from now on its messages are here."""
+        self.stores.begin(channel.info.uid, epoch)
+        self.context.written = self.stores  # not before: most nodes never have such a channel
+        channel.next_sequence = epoch.first
 
     def _forget_messages(self, uid: ChannelUid) -> None:
         """This node does not lead an ephemeral channel any more, or it is gone."""

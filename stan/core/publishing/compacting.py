@@ -17,7 +17,6 @@ from stan.core.base.ready import Index
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.publishing.channels import LiveChannels
 from stan.core.state.compactions import Compactions
-from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, GroupId, Nanos, WallNanos
 
@@ -67,7 +66,7 @@ class Compacting:
             if info.group != number or channel.deleting or channel.restoring:
                 continue
             policy = self.context.policies.of(info.name, b"")
-            if not policy.compact or policy.delay or info.commit == EPHEMERAL:
+            if not policy.compact or policy.delay or info.is_ephemeral:
                 continue
             index, before = self.context.indexes(number, info.uid), known.of(info.uid)
             until = self._older_than(index, policy.min_age)

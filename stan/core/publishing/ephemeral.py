@@ -22,7 +22,6 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.core.state.group import GroupResult
 from stan.errors import go_quote
-from stan.policies import EPHEMERAL
 from stan.protocol.ack_levels import AckLevel
 from stan.protocol.frames import Publishes
 from stan.protocol.kernel import server as kernel
@@ -98,9 +97,7 @@ class EphemeralChannels:
             error = result.error
         if not error and self.channels.by_uid.get(info.uid) is channel:
             epoch = context.groups[info.group].machine.epoch_of(info.uid)
-            self.channels.stores.begin(info.uid, epoch)
-            context.written = self.channels.stores
-            channel.next_sequence = epoch.first
+            self.channels.keep_messages(channel, epoch)
             if epoch.number > 1:
                 name = go_quote(text(info.name))
                 context.note("INF", f"Ephemeral channel {name} is empty: this node leads it now (epoch {epoch.number})")
@@ -186,8 +183,3 @@ class EphemeralChannels:
                 f"Ephemeral channels of this node have more than {limits.EPHEMERAL_BYTES_MAX} bytes together: "
                 f"the oldest messages of {go_quote(text(channel.info.name))} are dropped",
             )
-
-
-def is_ephemeral(channel: LiveChannel) -> bool:
-    """True if the messages of the channel are in this node's memory alone."""
-    return channel.info.commit == EPHEMERAL

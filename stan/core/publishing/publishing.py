@@ -23,7 +23,7 @@ from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
 from stan.core.publishing.compressing import Compressing, apart, frame_of
 from stan.core.publishing.deferrals import Deferrals, deferred_change
-from stan.core.publishing.ephemeral import BODIES_OF, COUNT_OF, EphemeralChannels, is_ephemeral
+from stan.core.publishing.ephemeral import BODIES_OF, COUNT_OF, EphemeralChannels
 from stan.core.publishing.expiry_rows import (
     EXPIRY_BYTES,
     TAG,
@@ -254,7 +254,7 @@ class Publishing:
     def _refuses_emptied(self, batch: Publishes) -> bool:
         """Refuse publishes to an ephemeral channel that its last leader may have taken; False if it is another channel."""
         channel = self.channels.by_name.get(batch.channel)
-        if channel is None or not is_ephemeral(channel):
+        if channel is None or not channel.info.is_ephemeral:
             return False
         self._refuse(batch.acks, errors.EPHEMERAL_EMPTIED, batch.channel)
         return True
@@ -265,7 +265,7 @@ class Publishing:
             if fitting is None:
                 return
             batch = fitting
-        if batch.times is not NO_TIMES and is_ephemeral(channel):
+        if batch.times is not NO_TIMES and channel.info.is_ephemeral:
             error = errors.EPHEMERAL_IS_NO.format(errors.go_quote(text(batch.channel)), TIMES)
             self._refuse(batch.acks, error, batch.channel)
         elif batch.times.dues:
@@ -423,7 +423,7 @@ class Publishing:
         """Queue *rows* for a channel that this node leads; `rows.on_done` is called with the outcome."""
         error = "" if rows.priority else self.channels.delay_refusal(channel, rows.count)
         info, ttls = channel.info, self.channels.ttls
-        if is_ephemeral(channel):
+        if channel.info.is_ephemeral:
             what = TIMES if TAG in rows.bodies else REFERENCES if rows.change or rows.priority or rows.expiring else ""
             error = errors.EPHEMERAL_IS_NO.format(errors.go_quote(text(info.name)), what) if what else ""
         # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
@@ -558,7 +558,7 @@ class Publishing:
             if channel.deleting:
                 self._give_up(waiting, errors.CHANNEL_DELETING)
                 continue
-            if is_ephemeral(channel):
+            if channel.info.is_ephemeral:
                 self._keep_in_memory(channel, waiting)
                 continue
             framed = self.compressing.framed

@@ -78,7 +78,7 @@ class RequestRouter:
         named = asked.kind.channels(request) if asked.kind.channels is not None else []
         for channel in named:
             info = context.meta.channels.get(channel)
-            if (info.commit if info is not None else context.wanted_commit(channel)) == EPHEMERAL:
+            if info.is_ephemeral if info is not None else context.wanted_commit(channel) == EPHEMERAL:
                 return channel
         return b""
 

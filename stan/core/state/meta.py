@@ -70,6 +70,11 @@ class ChannelInfo:
     left: tuple[GroupId, ...] = ()  # groups that it was moved from
     commit: int = SYNCED  # EPHEMERAL: its messages are its leader's; else its acks mean what those of its group do
 
+    @property
+    def is_ephemeral(self) -> bool:
+        """True if its messages are in the memory of its group's leader alone."""
+        return self.commit == EPHEMERAL
+
 
 class MovedChannels(NamedTuple):
     """Channels whose move between groups has begun, or ended."""
@@ -223,7 +228,7 @@ class MetaMachine:
 
     def commit_of_channel(self, info: ChannelInfo) -> int:
         """What an ack of a publish to a channel means: SYNCED, REPLICATED or EPHEMERAL."""
-        return EPHEMERAL if info.commit == EPHEMERAL else self.commit_of(info.group)
+        return EPHEMERAL if info.is_ephemeral else self.commit_of(info.group)
 
     def home(self, channel: bytes, commit: int, opened: int) -> GroupId:
         """See `pool.home`."""

@@ -7,13 +7,12 @@ from stan.monitor.dashboard.formatting import key_of, millis
 from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.node_history import Throughput
 from stan.monitor.page_format import shown
+from stan.policies import COMMITS
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
 Json = dict[str, Any]
 _LIMITS = ("max_msgs", "max_bytes", "max_subs", "max_age", "max_inactivity")
-COMMITS = ("synced", "replicated", "ephemeral")
-"""What an ack of a publish means, by the number in a ChannelStatus."""
 COMPACTS = ("none", "newest", "oldest")
 """Which message of a key stays, by the number in a ChannelStatus."""
 _NANOS = {"max_age", "max_inactivity"}
