@@ -26,7 +26,7 @@ from stan.protocol.ack_levels import AckLevel
 from stan.protocol.frames import Publishes
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, Sequence, WallNanos
+from stan.types import ChannelUid, Nanos, Sequence, WallNanos
 
 BODIES_OF, COUNT_OF = attrgetter("bodies"), attrgetter("count")
 MORE_BEFORE: Final = 1 << BLOCK_BITS - 1
@@ -42,6 +42,7 @@ class _Asked:
 
     epochs: dict[ChannelUid, list[Opened]] = field(default_factory=dict)  # and who waits for them
     more: dict[ChannelUid, list[Opened]] = field(default_factory=dict)  # the same
+    unsealed: set[ChannelUid] = field(default_factory=set)  # channels whose messages wait for one of these
 
 
 class EphemeralChannels:
@@ -68,14 +69,25 @@ class EphemeralChannels:
             asked[uid] = [opened]
             self._begin(channel)
 
+    def waits(self, channel: LiveChannel) -> bool:
+        """True if its messages wait for an epoch, or for more sequences: `wait` was called, and has not called back."""
+        return channel.info.uid in self._of(channel).unsealed
+
     def wait(self, channel: LiveChannel, opened: Opened) -> None:
-        """Call *opened* once the channel has an epoch, or more sequences in it."""
-        store = self.channels.stores.by_uid.get(channel.info.uid)
+        """Its messages wait: call *opened* once the channel has an epoch, or more sequences in it."""
+        asked, uid = self._of(channel), channel.info.uid
+        asked.unsealed.add(uid)
+
+        def goes_on(error: str) -> None:
+            asked.unsealed.discard(uid)
+            opened(error)
+
+        store = self.channels.stores.by_uid.get(uid)
         if store is None:
-            self.open(channel, opened)
+            self.open(channel, goes_on)
         else:
             self._need_more(channel, store)
-            self._of(channel).more[channel.info.uid].append(opened)
+            asked.more[uid].append(goes_on)
 
     def _begin(self, channel: LiveChannel) -> None:
         epoch = pb.EphemeralEpoch(uid=channel.info.uid, at=self.context.clock.wall)
@@ -83,11 +95,16 @@ class EphemeralChannels:
         self.context.change_group(channel.info.group, done, in_doubt, ephemeral_epoch=epoch)
 
     def _in_doubt(self, channel: LiveChannel) -> None:
-        """Nobody knows whether the epoch begins: if this node leads on, another one does."""
-        self.context.timers.at(
-            self.context.clock.now + limits.FORWARD_INTERVAL,
-            lambda _now: self._begin(channel) if channel.info.uid in self._of(channel).epochs else None,
-        )
+        """Nobody knows whether the epoch begins: if this node leads the channel on, another one does."""
+        uid = channel.info.uid
+
+        def again(_now: Nanos) -> None:
+            if self.channels.by_uid.get(uid) is not channel:  # it has left, and whoever waits with it
+                self._of(channel).epochs.pop(uid, None)
+            elif uid in self._of(channel).epochs:
+                self._begin(channel)
+
+        self.context.timers.at(Nanos(self.context.clock.now + limits.FORWARD_INTERVAL), again)
 
     def _begun(self, channel: LiveChannel, result: object, error: str) -> None:
         """The entry was applied, or is not written."""

@@ -552,13 +552,16 @@ class Publishing:
         proposals: list[Proposal] = []
         entry = Sealed(group)
         for channel in self.waiting.pop(group).values():
+            ephemeral = channel.info.is_ephemeral
+            if ephemeral and self.ephemeral.waits(channel) and not channel.deleting:
+                continue  # `_goes_on` comes back to it
             # While the channel is reserved, only rows with priority are sealed.
             waiting = channel.unsealed.take(others=channel.reservation is None or channel.deleting)
             self.unsealed[group] -= sum(map(len, map(BODIES_OF, waiting)))
             if channel.deleting:
                 self._give_up(waiting, errors.CHANNEL_DELETING)
                 continue
-            if channel.info.is_ephemeral:
+            if ephemeral:
                 self._keep_in_memory(channel, waiting)
                 continue
             framed = self.compressing.framed

@@ -250,6 +250,44 @@ def test_nothing_is_sealed_before_the_epoch_is_in_the_log(node):
     assert node.pub_acks() == [""]
 
 
+def test_what_waits_for_an_epoch_waits_once_and_in_order(node):
+    node.feed_meta(create_channels=pb.CreateChannels(channels=[pb.Channel(name=b"e", group=1, commit=EPHEMERAL)]))
+    node.subscribe("e", "in")
+    node.follow(1)
+    node.lead(1)
+    node.hold = True
+    for number in range(5):
+        assert node.publish("e", b"%d" % number, conn_id="") == []
+    channel = node.broker.parts.channels.by_name[b"e"]
+    assert len(node.broker.parts.publishing.ephemeral._of(channel).epochs[channel.info.uid]) == 1
+    node.hold = False
+    node.commit()
+    node.turn()
+    assert node.pub_acks() == [""] * 5
+    assert [sequence % BLOCK for sequence, _ in node.received("in")] == [1, 2, 3, 4, 5]
+
+
+def test_an_epoch_that_nobody_knows_of_is_asked_for_again_unless_the_channel_has_left(node):
+    assert node.publish("e", b"1", conn_id="") == [""]
+    node.follow(1)
+    node.lead(1)
+    node.hear()
+    parts = node.broker.parts
+    channel = parts.channels.by_name[b"e"]
+    asked = parts.publishing.ephemeral._of(channel)
+    heard = []
+    asked.epochs[channel.info.uid] = [heard.append]
+    parts.publishing.ephemeral._in_doubt(channel)
+    node.pass_time(2)
+    assert heard == [""]
+    asked.epochs[channel.info.uid] = [heard.append]
+    parts.publishing.ephemeral._in_doubt(channel)
+    parts.channels.leave(channel.info)
+    before = len(node.logs[1])
+    node.pass_time(2)
+    assert (heard, asked.epochs, len(node.logs[1])) == ([""], {}, before)
+
+
 def test_the_next_leadership_is_empty_and_tells_late_publishers(node):
     node.subscribe("e", "in")
     assert node.publish("e", b"1", conn_id="") == [""]
