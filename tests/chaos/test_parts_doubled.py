@@ -4,7 +4,6 @@ they are stored and where they are delivered.
 """
 
 import asyncio
-import contextlib
 import time
 from collections import defaultdict
 
@@ -13,6 +12,7 @@ import stan_client
 from stan_client.reading.direct import Direct
 
 from stan.protocol.parted import part_of
+from tests.chaos.parts import PATIENCE_S, double, part_then, status, until
 from tests.chaos.replicas import disagreements
 from tests.chaos.seeds import chaos_dice
 from tests.kit.cluster import StanCluster
@@ -27,7 +27,6 @@ ACKS = 60
 DOWN_S = (0.0, 1.5)
 INTO_THE_DOUBLING_S = (0.0, 1.6)
 ACK_TIMEOUT_S = 6
-PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -74,35 +73,6 @@ class Publishers:
         await until(lambda: self.count >= wanted)
 
 
-async def until(met):
-    """Wait until *met* returns True."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not met():  # noqa: ASYNC110 - several things end the wait
-            await asyncio.sleep(0.02)
-
-
-async def status(direct):
-    """Of the channel, from whoever leads the metadata now."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            with contextlib.suppress(stan_client.StanClientError):
-                (found,) = await direct.admin.parts(CHANNEL)
-                return found
-
-
-async def double(direct, parts):
-    """Ask for twice as many as *parts*, as often as it takes."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            found = await status(direct)
-            if found.parts > parts:
-                return found
-            if not found.doubling:
-                with contextlib.suppress(stan_client.StanClientError):
-                    await direct.admin.double_parts(CHANNEL, parts)
-            await asyncio.sleep(0.05)
-
-
 async def kill(cluster, dice, group):
     """SIGKILL of the node that leads a group, and a new process a little later."""
     await asyncio.sleep(dice.uniform(*INTO_THE_DOUBLING_S))
@@ -110,12 +80,6 @@ async def kill(cluster, dice, group):
     await asyncio.to_thread(cluster.kill9, name)
     await asyncio.sleep(dice.uniform(*DOWN_S))
     await asyncio.to_thread(cluster.start, name)
-
-
-def part_then(found, number, sequence):
-    """Of how many parts a message was divided that is in a part at some sequence."""
-    ends = (split for split in found.splits if number < split.parts)
-    return next((split.parts for split in ends if sequence <= split.last[number]), found.parts)
 
 
 async def stored(direct, found):
@@ -158,14 +122,14 @@ async def test_parts_are_doubled_twice_under_load_while_leaders_are_killed(clust
                 tasks.create_task(publishers.publish(f"old{number}"))
             for parts in (PARTS, 2 * PARTS):
                 await publishers.flow()
-                doubling = tasks.create_task(double(direct, parts))
+                doubling = tasks.create_task(double(direct, CHANNEL, parts))
                 for group in (dice.choice(sorted(where.values())), 0):
                     await kill(cluster, dice, group)
                     await publishers.flow()
                 await doubling
             await publishers.flow()
             publishers.going = False
-        found = await status(direct)
+        found = await status(direct, CHANNEL)
         assert [(split.parts, len(split.last)) for split in found.splits] == [(2, 2), (4, 4)], "each is closed once"
         by_name = await stored(direct, found)
         print(

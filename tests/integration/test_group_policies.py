@@ -4,14 +4,14 @@ import asyncio
 import os
 import random
 import time
-from collections import defaultdict
 
 import pytest
 import stan_client
-from nats.aio.client import Client as NatsClient
 
 from tests.integration.test_config_file import FromFile
 from tests.kit.fake_broker import eventually
+from tests.kit.key_order import KeyedWork
+from tests.kit.killable_client import KillableClient
 
 FILE = """
 listen: "127.0.0.1:{port}"
@@ -44,27 +44,13 @@ def server(tmp_path):
         yield server
 
 
-class Member:
-    """A client in a queue group that can be killed: its connection to NATS ends without a word."""
+class Member(KillableClient):
+    """A client in a queue group that can be killed."""
 
-    def __init__(self, server, number):
-        self.server, self.name = server, f"member{number}"
-
-    async def join(self, channel, callback, **options):
-        self.nats = NatsClient()
-        await self.nats.connect(self.server.url, allow_reconnect=False)
-        self.client = await stan_client.connect("groups", self.name, nats=self.nats)
-        await self.client.subscribe(
-            channel, callback, queue="q", durable="d", start=EVERYTHING, manual_acks=True, **options
-        )
+    async def join(self, server, channel, callback, **options):
+        client = await self.connect(server.url, "groups")
+        await client.subscribe(channel, callback, queue="q", durable="d", start=EVERYTHING, manual_acks=True, **options)
         return self
-
-    def kill(self):
-        self.nats._transport.close()  # no UNSUB, no close request: as if the process were gone
-
-    async def end(self):
-        await self.client.close()
-        await self.nats.close()
 
 
 async def test_another_member_takes_over_each_time_the_active_one_is_killed(server):
@@ -87,7 +73,11 @@ async def test_another_member_takes_over_each_time_the_active_one_is_killed(serv
                 await publisher.publish("failover.a", b"x")
                 await asyncio.sleep(0.005)
 
-    members = [await Member(server, n).join("failover.a", heard(f"member{n}"), ack_wait_s=1) for n in range(3)]
+    async def member(number):
+        name = f"member{number}"
+        return await Member(name).join(server, "failover.a", heard(name), ack_wait_s=1)
+
+    members = [await member(number) for number in range(3)]
     publishing = asyncio.create_task(publish())
     gaps = []
     try:
@@ -98,7 +88,7 @@ async def test_another_member_takes_over_each_time_the_active_one_is_killed(serv
                 await asyncio.wait_for(came.wait(), GONE_S + BUSY_S)
             active.kill()
             killed_at = time.monotonic()
-            members.append(await Member(server, number).join("failover.a", heard(f"member{number}"), ack_wait_s=1))
+            members.append(await member(number))
             while firsts[-1][1] == active.name:
                 came.clear()
                 await asyncio.wait_for(came.wait(), GONE_S + BUSY_S)
@@ -106,8 +96,8 @@ async def test_another_member_takes_over_each_time_the_active_one_is_killed(serv
     finally:
         publishing.cancel()
         await asyncio.gather(publishing, return_exceptions=True)
-        for member in members:
-            await member.end()
+        for left in members:
+            await left.end()
     order = [name for at, name, _ in firsts]
     changes = [name for at, name in enumerate(order) if at == 0 or order[at - 1] != name]
     assert changes == [f"member{n}" for n in range(len(changes))], "each was active once, in the order of joining"
@@ -121,51 +111,12 @@ async def test_order_by_key_outlives_members_and_failures(server, seconds):
     """10,000 keys, 8 members, one dies each second, one delivery in twenty fails."""
     draw = random.Random(7)
     keys = [b"key %d" % n for n in range(10_000)]
-    newest: dict[bytes, int] = defaultdict(int)
-    acked: set[int] = set()
-    seen: set[int] = set()
-    behind: dict[bytes, list[int]] = defaultdict(list)  # by key: came and not acked
-    wrong: list[str] = []
-    holders: dict[bytes, tuple[str, int]] = {}
-
-    def heard(member):
-        def callback(message):
-            sequence, key = message.sequence, message.key
-            if sequence not in seen:
-                if behind[key] or sequence < newest[key]:
-                    wrong.append(f"{sequence} of {key!r} came before {behind[key]} was acked, or after {newest[key]}")
-                newest[key] = max(newest[key], sequence)
-                seen.add(sequence)
-                behind[key].append(sequence)
-            holder = holders.get(key)
-            if holder is not None and holder[1] != sequence and holder[0] in alive and holder[0] != member:
-                wrong.append(f"{sequence} of {key!r} came to {member} while {holder} is at work")
-            holders[key] = (member, sequence)
-            if draw.random() < 0.05:
-                holders.pop(key)
-                message.nak()
-                return
-            asyncio.get_running_loop().call_later(draw.random() / 50, done, member, message, key)
-
-        return callback
-
-    def done(member, message, key):
-        if member not in alive:
-            return
-        if holders.get(key) == (member, message.sequence):
-            del holders[key]
-        acked.add(message.sequence)
-        if message.sequence in behind[key]:
-            behind[key].remove(message.sequence)
-        message.ack()
-
-    alive: set[str] = set()
+    work = KeyedWork(draw, asyncio.get_running_loop().call_later, lambda message: message.sequence)
     members: list[Member] = []
 
     async def add(number):
-        member = Member(server, number)
-        alive.add(member.name)
-        members.append(await member.join("keyed.a", heard(member.name), ack_wait_s=2, max_in_flight=100))
+        member = Member(f"member{number}")
+        members.append(await member.join(server, "keyed.a", work.joins(member.name), ack_wait_s=2, max_in_flight=100))
 
     published = 0
     async with await stan_client.connect("groups", "publisher", servers=server.url) as publisher:
@@ -180,12 +131,13 @@ async def test_order_by_key_outlives_members_and_failures(server, seconds):
             if time.monotonic() > next_kill:
                 next_kill += 1
                 victim = members.pop(draw.randrange(len(members)))
-                alive.discard(victim.name)
+                work.dies(victim.name)
                 victim.kill()
                 await add(number)
                 number += 1
-        await eventually(lambda: len(acked) == published, 60)
+        await eventually(lambda: len(work.acked) == published, 60)
     for member in members:
         await member.end()
+    wrong = list(work.complaints())
     assert not wrong, f"{len(wrong)}: {wrong[:5]}"
     assert number - 8 >= seconds // 2, "members died"
