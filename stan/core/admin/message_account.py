@@ -73,6 +73,12 @@ class Account:
     def _owe(self, cause: Cause) -> None:
         self.place.holder, self.place.owed = 0, cause + 1
 
+    def _told(self, cause: int) -> Cause:
+        """The cause that a progress entry tells. A leader does not know that of what the leader before it owed: an earlier entry
+        has told it."""
+        known = Cause(cause) if cause in WORDS else Cause.OWED
+        return Cause(self.place.owed - 1) if known is Cause.OWED and self.place.owed else known
+
     def _settle(self, what: str) -> None:
         if not self.place.settled:
             self._note(what)
@@ -94,7 +100,7 @@ class Account:
             if held.subscription_id:
                 place.holder, place.owed = held.subscription_id, 0
                 continue
-            self._owe(Cause(held.cause) if held.cause in WORDS else Cause.OWED)
+            self._owe(self._told(held.cause))
             if held.exhausted and not self._was("exhausted"):
                 self._note("exhausted")
         if self._has(progress.acked):
@@ -102,9 +108,7 @@ class Account:
             self._settle("removed" if gone else "rejected" if rejected else "acked")
 
     def _sent(self, sent: pb.Sent, at: int) -> None:
-        place, cause = self.place, Cause(sent.cause) if sent.cause in WORDS else Cause.OWED
-        if cause is Cause.OWED and place.owed:
-            cause = Cause(place.owed - 1)
+        place, cause = self.place, self._told(sent.cause)
         if cause is Cause.NEW and sent.count:  # a first delivery did not leave, and the next leader cannot know that
             cause = Cause.NOT_SENT
         step = admin.ExplainStep(

@@ -225,17 +225,28 @@ def test_what_never_left_is_not_recorded_as_sent(harness):
 
 def test_a_first_delivery_that_never_left_is_told_by_the_next_leader(harness):
     harness.subscribe("foo", wait=30, **DUR)
-    cursor, told = the_cursor(harness), []
     held = pb.Held(runs=[1, 1], cause=Cause.NEW)
     sent = pb.Sent(subscription_id=1, client_id=b"me", cause=Cause.OWED, count=1, runs=[1, 1])
-    for entry in (pb.Progress(held=[held]), pb.Progress(sent=[sent])):
-        entry.cursor_id = cursor.cursor_id
-        told.append(pb.GroupChange(progress=[entry], at=5))
-    made = Account(cursor, 1)
-    for index, one in enumerate(told, 1):
-        made.take(index, 1, one)
+    assert told_by(harness, pb.Progress(held=[held]), pb.Progress(sent=[sent])) == [("not sent", 1)]
 
-    assert [(step.cause, step.count) for step in made.steps] == [("not sent", 1)]
+
+def test_a_leader_that_owes_what_the_one_before_it_owed_leaves_the_cause_as_it_was(harness):
+    """What it sent did not leave: it owes the message itself then, and knows no cause for that."""
+    harness.subscribe("foo", wait=30, **DUR)
+    first = pb.Held(runs=[1, 1], cause=Cause.LEADER_CHANGED)
+    again = pb.Held(runs=[1, 1], cause=Cause.OWED)
+    sent = pb.Sent(subscription_id=1, client_id=b"me", cause=Cause.OWED, count=1, runs=[1, 1])
+    entries = pb.Progress(held=[first]), pb.Progress(held=[again]), pb.Progress(sent=[sent])
+    assert told_by(harness, *entries) == [("leader changed", 1)]
+
+
+def told_by(harness, *entries):
+    """Causes and counts of the deliveries of message 1 that progress entries tell of."""
+    made = Account(the_cursor(harness), 1)
+    for index, entry in enumerate(entries, 1):
+        entry.cursor_id = made.cursor.cursor_id
+        made.take(index, 1, pb.GroupChange(progress=[entry], at=5))
+    return [(step.cause, step.count) for step in made.steps]
 
 
 def test_lost_progress_is_reported_again(harness):
