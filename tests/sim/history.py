@@ -29,6 +29,8 @@ ON_THE_WAY = 3 * DELAY_MAX
 earlier at most."""
 HOLDING = ("delayed", "clogged")
 """Causes of which a link keeps what was sent, and hands it over later."""
+NO_NATS = "NATS away"
+"""The cause of ack waits that stand still."""
 KEPT_AFTER = 600 * MILLISECOND
 """An ack is in the log of a majority by then, if somebody led its group, and unless a fault came between."""
 IDLE = 1000 * MILLISECOND
@@ -216,6 +218,11 @@ class History:
         """Whether a link kept what came at *until*, and let it go when what has *arrived* was on its way, or later."""
         first = bisect_left(self.causes, (arrived - ON_THE_WAY,))
         return any(c.at <= until and c.what.endswith(HOLDING) for c in self.causes[first:])
+
+    def without_nats(self, since, until):
+        """For how long the broker had no NATS, all in all, of the times that show in [since, until]."""
+        first = bisect_left(self.causes, (since,))
+        return sum(c.until - c.at for c in self.causes[first:] if c.what == NO_NATS and c.at <= until)
 
     def operated(self, consumer, since, until):
         """Whether an operator's change of a position may have shown somewhere in [since, until]; what was sent before it may have
@@ -596,7 +603,8 @@ def check_first_order(history):
     """C4, G2: first deliveries to a position that one member holds come in increasing order, without a gap in times of peace.
 
     What an old leader has sent may arrive after what its successor has sent, if the old one's link held it back. What a fault has
-    swallowed comes again when its ack wait is over, and what is new may go ahead of it until then."""
+    swallowed comes again when its ack wait is over, and what is new may go ahead of it until then: that is after another ack wait
+    if its client has failed a heartbeat, and ack waits stand still while the broker has no NATS."""
     highest, before, seen = defaultdict(int), {}, set()
     for d in history.deliveries:
         consumer = d.sub.consumer
@@ -613,8 +621,11 @@ def check_first_order(history):
         jumps = jumps and not all(
             history.gone(d.sub.channel, between, d.at) for between in range(highest[consumer] + 1, d.sequence)
         )
-        if jumps and not history.explained(before[consumer] - d.sub.ack_wait - SLACK, d.at, (d.sub.member,)):
-            yield f"{consumer}: {d.sequence} follows {highest[consumer]}"
+        if jumps:
+            swallowed = before[consumer] - 2 * d.sub.ack_wait - SLACK
+            swallowed -= history.without_nats(swallowed, d.at)
+            if not history.explained(swallowed, d.at, (d.sub.member,)):
+                yield f"{consumer}: {d.sequence} follows {highest[consumer]}"
         highest[consumer] = max(highest[consumer], d.sequence)
         before[consumer] = d.at
 

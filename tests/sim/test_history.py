@@ -671,13 +671,21 @@ def test_what_a_link_has_let_go_of_is_still_on_its_way_when_the_fault_is_over(le
     assert {name for name, texts in seen(story.history).items() if texts} == names
 
 
-@pytest.mark.parametrize(("ended_before", "complaints"), [(SECOND, 0), (2 * SECOND, 1)])
-def test_what_is_new_may_go_ahead_of_what_a_fault_has_swallowed_until_its_ack_wait_is_over(ended_before, complaints):
+@pytest.mark.parametrize(
+    ("ended_before", "without_nats", "complaints"),
+    [(SECOND, 0, 0), (2 * SECOND, 0, 0), (3 * SECOND, 0, 1), (3 * SECOND, SECOND, 0), (4 * SECOND, SECOND, 1)],
+)
+def test_what_is_new_may_go_ahead_of_what_a_fault_has_swallowed_until_its_ack_wait_is_over(
+    ended_before, without_nats, complaints
+):
+    """That may be another one if its client fails a heartbeat, and stands still without NATS."""
     story = Story()
     for number in (11, 12):
         story.drop(Delivered, story.durable, number)
         story.drop(Acked, story.durable, number)
     story.history.cause(story.at, story.at + MILLISECOND, "cut off", "dur")
+    if without_nats:
+        story.history.cause(story.at, story.at + without_nats, checks.NO_NATS)
     story.deliver(story.durable, 11, count=1, at=story.tick(ended_before))
     story.ack(story.durable, 11)
     story._message(13, "w-13")

@@ -7,13 +7,11 @@ import pytest
 
 from stan.core.leader.key_order import KeyOrder
 from tests.sim.history import Failed
-from tests.sim.part_churn_worlds import KEYS, ClusterPartChurn, PartReader
+from tests.sim.part_churn_worlds import FEW, KEYS, ClusterPartChurn, PartReader
 
 SEEDS = int(os.environ.get("STAN_PART_CHURN_SEEDS", "3"))
 BUSY = (1, 2, 5, 6, 8)
 """The first seeds of runs in which members come, go and fail often enough."""
-FEW = 600
-"""Keys of runs that shall take a few seconds."""
 
 
 def world_of(seed, keys):

@@ -22,7 +22,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import Solo
 from stan.types import MILLISECOND, SECOND
 from tests.sim.database import SimDatabase
-from tests.sim.history import Reset, complaints
+from tests.sim.history import NO_NATS, Reset, complaints
 from tests.sim.loop import SimRuntime, disk, run_now
 from tests.sim.nats import NodePort
 from tests.sim.scene import Scene
@@ -228,7 +228,7 @@ class World(Scene):
         link = self.node.link if self.node else None
         if link is not None and link.cut():
             length = self.random.randint(20, 2000) * MILLISECOND
-            self.history.cause(self.loop.now, self.loop.now + length, "NATS away")
+            self.history.cause(self.loop.now, self.loop.now + length, NO_NATS)
             self.loop.after(length, self._nats_back, link)
 
     def _nats_back(self, link):
