@@ -12,6 +12,7 @@ from tests.sim.move_world import Moved
 PAUSE = 100 * MILLISECOND
 NEW_MAX = 3
 """Most groups that a growth brings."""
+WRITERS_PACE = 500 * MILLISECOND
 OLD = 3
 """Channels besides the usual ones from the beginning: some of them move."""
 GROWN = "the pool grows: "
@@ -124,7 +125,7 @@ class Growing(Moved):
         at = self._writers = self._writers + 1
         durable = self.subscriber(self, f"dur-new{at}", name, f"durable-new{at}", in_flight=4)
         self.history.must_finish[durable.position] = name
-        for client in (durable, self.publisher(self, f"writer-new{at}", (name,), 100 * MILLISECOND)):
+        for client in (durable, self.publisher(self, f"writer-new{at}", (name,), WRITERS_PACE)):
             self.add(client)
             self.loop.after(self.random.randint(0, 300) * MILLISECOND, client.start)
 
