@@ -126,9 +126,9 @@ class Account:
 
     def _is_known(self, step: admin.ExplainStep) -> bool:
         """True if an earlier entry has told of this delivery. Behind an operator's change a delivery is another one, however soon
-        it comes."""
+        it comes, and so it is if it was sent after its member had left: a durable may be back within a millisecond."""
         for known in reversed(self.steps):
-            if known.what in ("moved", "sent again"):
+            if known.what in ("moved", "sent again") or (known.what == "left" and step.at > known.at):
                 return False
             if known.index and _is_same(step, known):
                 return True

@@ -240,13 +240,36 @@ def test_a_leader_that_owes_what_the_one_before_it_owed_leaves_the_cause_as_it_w
     assert told_by(harness, *entries) == [("leader changed", 1)]
 
 
+def test_a_durable_that_is_back_at_once_gets_its_message_again(harness):
+    """Both deliveries are told, though they are alike and less than a millisecond apart."""
+    harness.subscribe("foo", wait=30, **DUR)
+    sent = pb.Sent(subscription_id=1, client_id=b"me", cause=Cause.RESUMED, count=1, runs=[1, 1])
+    leave = pb.GroupChange(leave=pb.Leave(subscription_id=1), at=SECOND + 200_000)
+    first, again = told(harness, sent, SECOND), told(harness, sent, SECOND + 400_000)
+    assert deliveries(harness, first, leave, again) == [("resumed", 1), ("resumed", 1)]
+    assert deliveries(harness, first, leave, first) == [("resumed", 1)], "the same one, told once more"
+
+
 def told_by(harness, *entries):
     """Causes and counts of the deliveries of message 1 that progress entries tell of."""
+    for entry in entries:
+        entry.cursor_id = the_cursor(harness).cursor_id
+    return deliveries(harness, *(pb.GroupChange(progress=[entry], at=5) for entry in entries))
+
+
+def told(harness, sent, at):
+    """A change whose progress entry tells of a delivery and its holder."""
+    held = pb.Held(subscription_id=sent.subscription_id, runs=sent.runs)
+    entry = pb.Progress(cursor_id=the_cursor(harness).cursor_id, sent=[sent], held=[held])
+    return pb.GroupChange(progress=[entry], at=at)
+
+
+def deliveries(harness, *entries):
+    """Causes and counts of the deliveries of message 1 that changes tell of."""
     made = Account(the_cursor(harness), 1)
     for index, entry in enumerate(entries, 1):
-        entry.cursor_id = made.cursor.cursor_id
-        made.take(index, 1, pb.GroupChange(progress=[entry], at=5))
-    return [(step.cause, step.count) for step in made.steps]
+        made.take(index, 1, entry)
+    return [(step.cause, step.count) for step in made.steps if step.what == "delivered"]
 
 
 def test_lost_progress_is_reported_again(harness):
