@@ -15,7 +15,9 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
+from stan.patterns import matches
 from stan.policies import POLICY_OPTIONS, PolicyRule, options_of
+from stan.protocol.channels import whole_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import counted
 
@@ -159,6 +161,28 @@ async def _of(direct: stan_client.Direct, pattern: str, durable: str) -> pb.Deli
 
 async def _before(direct: stan_client.Direct, pattern: str, durable: str) -> str:
     before = await _of(direct, pattern, durable)
-    covered = sum(1 for _ in await direct.admin.channels(pattern))
     place = f" In place of: {format_policy(before)}." if before is not None else ""
-    return f"{place} The pattern covers {counted(covered, 'channel')} now."
+    return place + covered(
+        pattern,
+        [text_of(channel.name) for channel in await direct.admin.channels(pattern)],
+        [text_of(whole.channel) for whole in await direct.admin.parts()],
+    )
+
+
+def covered(pattern: str, names: list[str], with_parts: list[str]) -> str:
+    """How many channels a policy holds for. *names*: those that the pattern matches; *with_parts*: all channels that have parts,
+    which have their policies as a whole."""
+    wholes = [part_of(name) for name in names]
+    own = sum(whole not in with_parts for whole in wholes) + sum(matches(pattern, whole) for whole in with_parts)
+    told = f" The pattern covers {counted(own, 'channel')} now."
+    astray = sorted({whole for whole in wholes if whole in with_parts and not matches(pattern, whole)})
+    if astray:
+        told += (
+            f" It does not hold for the parts of {', '.join(astray)}: they have the policy of their channel as a whole."
+        )
+    return told
+
+
+def part_of(name: str) -> str:
+    """The channel of which *name* is a part, if it is called like one; else *name*."""
+    return text_of(whole_of(name.encode("utf-8", "surrogateescape")))
