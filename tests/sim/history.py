@@ -948,6 +948,12 @@ def recorded_repeats(history):
     return found
 
 
+def latest(record):
+    """When a message came at the latest of which a record tells that it was sent, unless a fault held it back."""
+    _, until, *_, off = record
+    return until + off + ON_THE_WAY + CROSSING
+
+
 def check_causes(history):
     """C19: each repeat has exactly one cause in the log, and it is the true one. Unless its leader fails before it can tell: then
     the next one says that it may have been sent."""
@@ -975,12 +981,11 @@ def check_causes(history):
                 if not fell and not history.explained_after(event.at, told_by, ()):
                     yield f"{consumer}: {event.sequence} came to {event.sub.member}, count {event.count}: no cause is recorded"
                 continue
-            record = max(matching, key=lambda one: (one[0] <= event.at, one))  # clocks may be off, but seldom are
+            # Clocks may be off, but seldom are; and what came long after one record is told by another one.
+            record = max(matching, key=lambda one: (event.at <= latest(one), one[0] <= event.at, one))
             open_records.remove(record)
             at, until, group, cursor_id, off = record
-            if event.at > until + off + ON_THE_WAY + CROSSING and not history.explained(
-                until, event.at, (event.sub.member,)
-            ):
+            if event.at > latest(record) and not history.explained(until, event.at, (event.sub.member,)):
                 yield f"{consumer}: {event.sequence} came {(event.at - until) / 1e9:.3f}s after what is recorded"
             steps = [step for step in account(group, cursor_id, event.sequence) if step[0] == "delivered"]
             mine = [

@@ -18,8 +18,9 @@ from stan.protocol.proto import entries_pb2 as pb
 
 MICROSECOND: Final = 1000
 SAME_DELIVERY: Final = 1_000_000
-"""Two records of a delivery to one member with the same cause and count whose times differ by less, in ns, are of one delivery: a
-leader that does not know whether an entry was written tells of it once more."""
+"""Two records by one leader of a delivery to one member with the same cause and count whose times differ by less, in ns, are of
+one delivery: a leader that does not know whether an entry was written tells of it once more. Another leader has another clock,
+and knows nothing of what the one before it has sent."""
 WORDS: Final = {cause: cause.name.lower().replace("_", " ") for cause in Cause}
 """The causes in words, as answers tell them."""
 
@@ -48,10 +49,12 @@ class Account:
         self.sequence = sequence
         self.place = admin.ExplainPlace() if place is None else place
         self.steps: list[admin.ExplainStep] = []
+        self._leader = ("", 0)  # node and term of who has written the newest entry
 
     def take(self, index: int, term: int, change: pb.GroupChange) -> None:
         """The next committed change: the entry at *index* has it."""
         before = len(self.steps)
+        self._leader = change.node.decode("utf-8", "replace"), term
         for progress in change.progress:
             if progress.cursor_id == self.cursor.cursor_id:
                 self._progress(progress, change.at)
@@ -61,7 +64,7 @@ class Account:
             if handle is not None:
                 handle(getattr(change, name), index)
         for step in self.steps[before:]:
-            step.node, step.term, step.index = change.node.decode("utf-8", "replace"), term, index
+            (step.node, step.term), step.index = self._leader, index
             step.at = step.at or change.at
 
     def _note(self, what: str, **more: object) -> None:
@@ -130,7 +133,7 @@ class Account:
         for known in reversed(self.steps):
             if known.what in ("moved", "sent again") or (known.what == "left" and step.at > known.at):
                 return False
-            if known.index and _is_same(step, known):
+            if known.index and (known.node, known.term) == self._leader and _is_same(step, known):
                 return True
         return False
 

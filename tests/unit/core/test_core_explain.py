@@ -250,6 +250,18 @@ def test_a_durable_that_is_back_at_once_gets_its_message_again(harness):
     assert deliveries(harness, first, leave, first) == [("resumed", 1)], "the same one, told once more"
 
 
+@pytest.mark.parametrize(("node", "term"), [(b"n2", 7), (b"n1", 8)])
+def test_what_the_next_leader_sends_is_another_delivery_whatever_its_clock_says(harness, node, term):
+    harness.subscribe("foo", wait=30, **DUR)
+    sent = pb.Sent(subscription_id=1, client_id=b"me", cause=Cause.ACK_WAIT_OVER, count=1, runs=[1, 1])
+    made = Account(the_cursor(harness), 1)
+    for index, (who, when) in enumerate([(b"n1", 7), (b"n1", 7), (node, term)], 1):
+        change = told(harness, sent, SECOND)
+        change.node = who
+        made.take(index, when, change)
+    assert [(step.node, step.term) for step in made.steps] == [("n1", 7), (node.decode(), term)]
+
+
 def told_by(harness, *entries):
     """Causes and counts of the deliveries of message 1 that progress entries tell of."""
     for entry in entries:
