@@ -80,8 +80,9 @@ class Subscribing:
 
     def refuse_overtaken(self, frames: Iterable[Frame]) -> list[Frame]:
         """Refuse those of the replayed *frames*, in order of arrival, that ask for a durable for which the same client has asked
-        once more since: one subscription has a durable, and the client has given up waiting for the others. What the previous
-        leader has executed is not refused. Returns the refused ones."""
+        once more since: one subscription has a durable, and the client has given up waiting for the others. So it is if the
+        previous leader has executed the newest one, which may have ended since; what it has executed is not refused. Returns the
+        refused ones."""
         subject, newest = self.context.nats.subjects.sub.encode(), dict[tuple[bytes, ...], Frame]()
         overtaken: list[Frame] = []
         for frame in frames:
@@ -91,12 +92,13 @@ class Subscribing:
                 request = decode(wire.SubscriptionRequest, frame.payload)
                 group = self.context.groups.get(self.context.group_number(request.subject))
                 made = group is not None and group.joined.get((request.client_id, request.inbox))
-                if not request.durable_name or request.queue_group or made or not self._is_mine(request.subject):
+                if not request.durable_name or request.queue_group or not self._is_mine(request.subject):
                     continue
                 name = self.context.user_of(frame.reply), request.client_id, request.subject, request.durable_name
                 if name in newest:
-                    overtaken.append(newest[name])
-                newest[name] = frame
+                    overtaken.append(newest.pop(name))
+                if not made:
+                    newest[name] = frame
         for frame in overtaken:
             self._refuse(frame.reply, errors.DUPLICATE_DURABLE)
         return overtaken

@@ -595,6 +595,25 @@ def test_a_durable_that_the_log_has_is_not_taken_by_a_later_request(node):
     assert node.answer("r2", wire.SubscriptionResponse).error.decode() == DUPLICATE_DURABLE
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_request_for_a_durable_that_the_last_leader_has_not_heard_does_not_outlive_the_next_one(node, ends):
+    """The last leader has made what the client has asked for once more: its former request is nobody's any more."""
+    other = successor(node)
+    node.lead()
+    other.hears(subscription(other, "unheard", "r1", "d"))
+    for one in (node, other):
+        one.hears(subscription(one, "newest", "r2", "d"))
+    told(node)
+    ack_inbox = node.answer("r2", wire.SubscriptionResponse).ack_inbox
+    if ends:
+        for one in (node, other):
+            one.hears(unsubscription(one, ack_inbox))
+    succeed(node, other)
+    told(other)
+    assert members(other) == ([] if ends else ["newest"])
+    assert other.answer("r1", wire.SubscriptionResponse).error.decode() == DUPLICATE_DURABLE
+
+
 def test_a_request_that_two_leaders_have_proposed_makes_one_subscription():
     machine = GroupMachine(1)
     request = pb.Subscribe(
