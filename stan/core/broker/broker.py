@@ -147,6 +147,7 @@ class Broker:
         self.parts.clients.refuse_followed(followed)
         followed += self.parts.subscribing.refuse_overtaken(frames)
         heard = [step for step in steps if isinstance(step, Publishes)]
+        self.parts.publishing.held.forget_replayed(group, {batch.channel for batch in heard})
         left = iter(self.parts.publishing.split_replayed(group, heard, since, channels))
         parted = self.context.meta.channels.parted.by_name
         for step in steps:

@@ -7,10 +7,9 @@ together with the publishes.
 
 import contextlib
 from array import array
-from collections import Counter, deque
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Collection
 from functools import partial
-from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 
@@ -34,6 +33,7 @@ from stan.core.publishing.expiry_rows import (
     stamped,
     times_of,
 )
+from stan.core.publishing.held_publishes import HeldBatch, HeldPublishes
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.state.deferred import Deferred
@@ -49,7 +49,7 @@ from stan.protocol.entries import (
     encode_change,
     encode_fingerprints,
 )
-from stan.protocol.frames import NO_TIMES, Frame, Publishes, Sender
+from stan.protocol.frames import NO_TIMES, Frame, Publishes
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import can_be_answered
@@ -83,14 +83,6 @@ class Sealed:
         self.rows: list[tuple[RowBatch, int]] = []  # and their first sequence
 
 
-class HeldBatch(NamedTuple):
-    """Publishes that wait for the metadata."""
-
-    group: GroupId
-    batch: Publishes
-    replayed: bool  # the leader before may have taken them
-
-
 class Publishing:
     """The publish path of the channels that this node leads."""
 
@@ -104,10 +96,7 @@ class Publishing:
         self.compressing = Compressing(context, channels)
         self.read_index = schemas.read_index
         self.waiting: dict[GroupId, dict[ChannelUid, LiveChannel]] = {}  # channels with unsealed messages
-        # Publishes of unknown clients, in order of arrival, until this copy of the metadata is known to be new enough.
-        self.waiting_for_metadata: deque[HeldBatch] = deque()
-        self.waiting_publishers: Counter[Sender] = Counter()  # their senders, whose later publishes wait behind them
-        self.blocked_bytes: Counter[GroupId] = Counter()  # bytes that wait for the metadata or for their channel
+        self.held = HeldPublishes()
         self.unsealed: Counter[GroupId] = Counter()  # bytes of messages that wait in their channels to be sealed
         self.uncommitted: Counter[GroupId] = Counter()  # bytes of sealed messages that are on their way into the log
 
@@ -149,7 +138,7 @@ class Publishing:
     def take(self, batch: Publishes) -> None:
         """Take publishes that are not in the log yet. Those of unknown clients wait until this copy of the metadata is known to
         be as new as the leader's."""
-        client_of, waiting, user = self.context.sender, self.waiting_publishers, batch.user
+        client_of, waiting, user = self.context.sender, self.held.publishers, batch.user
         keep = []
         for client_id, conn_id in batch.publishers:
             sender = (user, client_id, conn_id)
@@ -180,16 +169,15 @@ class Publishing:
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
         group = self.context.group_number(batch.channel)
-        self.waiting_for_metadata.append(HeldBatch(group, batch, self.context.leading.replaying is not None))
-        self.waiting_publishers.update(batch.senders())
-        self.blocked_bytes[group] += len(batch.bodies)
+        self.held.wait_for_metadata(HeldBatch(group, batch, self.context.leading.replaying is not None))
         self.read_index.wait(partial(self._take_waiting_batch, batch), batch.senders())
 
     def _take_waiting_batch(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
-        if not self.waiting_for_metadata or self.waiting_for_metadata[0].batch is not batch:
+        waiting = self.held.for_metadata
+        if not waiting or waiting[0].batch is not batch:
             return  # taken with an earlier batch, or this node no longer leads the group
         known = self.context.sender
-        held = self._let_go()
+        held = self.held.let_go()
         kept, refused = kernel.select(held.batch, [known(sender) is not None for sender in batch.senders()])
         if new:
             self._refuse(refused, errors.INVALID_PUBLISH, batch.channel)
@@ -197,18 +185,12 @@ class Publishing:
             self._refuse_for_now(refused, NO_METADATA)
         if kept is not None:
             self._take_known(kept, new, replayed=held.replayed)
-        while self.waiting_for_metadata:
-            ahead = self.waiting_for_metadata[0].batch
+        while self.held.for_metadata:
+            ahead = self.held.for_metadata[0].batch
             if self._is_objected(ahead) or not all(known(sender) is not None for sender in ahead.senders()):
                 return
-            held = self._let_go()
+            held = self.held.let_go()
             self._take_known(held.batch, replayed=held.replayed)
-
-    def _let_go(self) -> HeldBatch:
-        held = self.waiting_for_metadata.popleft()
-        self.waiting_publishers -= Counter(held.batch.senders())
-        self.blocked_bytes[held.group] -= len(held.batch.bodies)
-        return held
 
     def _is_objected(self, batch: Publishes) -> bool:
         """True if a message of a batch does not fit its schema, as far as this copy of the metadata knows."""
@@ -398,19 +380,14 @@ class Publishing:
         if self.context.clustered and self._is_too_much():
             self._refuse_for_now(batch.acks, TOO_MUCH_WAITING)
             return
-        group = self.context.group_number(batch.channel)
-        self.blocked_bytes[group] += len(batch.bodies)
-        self.channels.open(batch.channel, partial(self._opened, group, batch, replayed))
+        held = HeldBatch(self.context.group_number(batch.channel), batch, replayed)
+        self.channels.open(batch.channel, partial(self._opened, self.held.wait_for_channel(held)))
 
-    def _opened(
-        self,
-        group: GroupId,
-        batch: Publishes,
-        replayed: bool,  # noqa: FBT001 - as `partial` has it
-        channel: LiveChannel | None,
-        error: str,
-    ) -> None:
-        self.blocked_bytes[group] -= len(batch.bodies)
+    def _opened(self, number: int, channel: LiveChannel | None, error: str) -> None:
+        held = self.held.take(number)
+        if held is None:
+            return  # it was heard once more, in a replay
+        _, batch, replayed = held
         if channel is not None:
             if not replayed or not self._refuses_emptied(batch):
                 self._take_into(channel, batch)
@@ -486,7 +463,7 @@ class Publishing:
 
     def _is_too_much(self) -> bool:
         """True if too much waits to take more. Asked in a cluster, and of a reserved channel; else the edge reads less."""
-        waiting = sum(self.unsealed.values()) + sum(self.uncommitted.values()) + sum(self.blocked_bytes.values())
+        waiting = sum(self.unsealed.values()) + sum(self.uncommitted.values()) + sum(self.held.bytes.values())
         return waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str, channel: bytes) -> None:
@@ -691,25 +668,15 @@ class Publishing:
         """This node no longer leads the group: forget its waiting publishes, the next leader has buffered them, too."""
         self.compressing.forget(group)
         self.waiting.pop(group, None)
-        for bytes_of in (self.unsealed, self.uncommitted, self.blocked_bytes):
+        for bytes_of in (self.unsealed, self.uncommitted):
             bytes_of.pop(group, None)
-        self._keep_waiting(lambda number, _batch: number != group)
+        self.held.follow(group)
 
     def forget_held(self, channels: Collection[bytes]) -> None:
         """Publishes to these parts of a channel that wait for the metadata may belong to others now: they are as if they came
         while the parts are doubled."""
-        for group, batch, _ in self.waiting_for_metadata:
-            if batch.channel in channels:
-                self.blocked_bytes[group] -= len(batch.bodies)
-                self._wait_for_parts(batch.acks)
-        self._keep_waiting(lambda _number, batch: batch.channel not in channels)
-
-    def _keep_waiting(self, stays: Callable[[GroupId, Publishes], bool]) -> None:
-        kept = (held for held in self.waiting_for_metadata if stays(held.group, held.batch))
-        self.waiting_for_metadata = deque(kept)
-        self.waiting_publishers = Counter(
-            sender for held in self.waiting_for_metadata for sender in held.batch.senders()
-        )
+        for held in self.held.forget_unknown(channels):
+            self._wait_for_parts(held.batch.acks)
 
     # --- outcome ------------------------------------------------------------------------------------------------------
 

@@ -741,7 +741,7 @@ def test_what_waits_for_the_metadata_over_a_doubling_is_stored_where_it_belongs_
     assert node.pub_acks() == [""]
     assert node.stored("orders.~0") == []
     assert node.stored("orders.~4") == [b"1"]
-    assert not node.broker.parts.publishing.waiting_publishers
+    assert not node.broker.parts.publishing.held.publishers
 
 
 def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(node) -> None:

@@ -86,6 +86,24 @@ def test_a_channel_that_belongs_to_another_is_with_that_one_although_its_name_is
     assert node.broker.context.meta.channels[b"foo.dlq"].group == HOME
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["waits for its channel", "waits for the metadata"])
+def test_what_waits_while_its_channel_is_pinned_is_stored_once(node, known) -> None:
+    """The node leads the group of the channel's name, and then that of the pin, too, and hears once more what came before."""
+    node.lead(HOME)
+    node.publish("foo", b"x", client_id="me" if known else "later")
+    node.feed_meta(pin_channel=pb.Pin(channel=b"foo", group=THERE))
+    node.lead(THERE)
+    if not known:
+        node.feed_client("later")
+    for _ in range(2):
+        node.turn()
+        node.meta_says(len(node.logs[0]))
+    node.feed_channel("foo", THERE)
+    node.turn()
+    assert node.broker.parts.channels.by_name[b"foo"].next_sequence == 2
+    assert not any(node.broker.parts.publishing.held.bytes.values())
+
+
 def test_what_belongs_to_a_pinned_channel_follows_it_before_that_is_made(node) -> None:
     node.feed_meta(set_policy=pb.Policy(pattern=b"foo", max_deliver=1, dead_letter=b".dlq"))
     node.feed_meta(pin_channel=pb.Pin(channel=b"foo", group=THERE))
