@@ -42,6 +42,7 @@ class CommittedEntries:
             self.context.placement_changed()
         self.parts.doubling.before(applied.parted)
         for info in applied.created:
+            self.parts.publishing.registered(info.name, info.group)
             self.parts.channels.registered(info)
             self.parts.long_poll.registered(info)
             group = self.context.groups.get(info.group)

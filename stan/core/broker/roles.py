@@ -23,6 +23,7 @@ class GroupRoles:
             self.parts.channels.unregistered(gone, whole_of(gone.name))
         self.parts.moves.meta_reset()
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
+            self.parts.publishing.registered(info.name, info.group)
             self.parts.channels.registered(info)
         self.parts.doubling.reset()
         for led, _ in self.context.leading.led:

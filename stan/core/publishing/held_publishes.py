@@ -67,6 +67,15 @@ class HeldPublishes:
         before they were pinned for instance, are among them."""
         self._forget(lambda held: held.group != group and held.batch.channel in channels, channels=True)
 
+    def forget_foreign(self, channel: bytes, group: GroupId) -> bool:
+        """A channel turns out to be in *group*. If some of what waits for it was heard as for another group, all of it is
+        forgotten; returns whether it was."""
+        here = [held for held in (*self.for_metadata, *self._for_channel.values()) if held.batch.channel == channel]
+        foreign = any(held.group != group for held in here)
+        if foreign:
+            self._forget(lambda held: held.batch.channel == channel, channels=True)
+        return foreign
+
     def forget_unknown(self, channels: Collection[bytes]) -> list[HeldBatch]:
         """Forget publishes to *channels* that wait for the metadata; returns them."""
         return self._forget(lambda held: held.batch.channel in channels, channels=False)

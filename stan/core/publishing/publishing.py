@@ -16,7 +16,7 @@ from google.protobuf.message import DecodeError
 from stan import errors, level, limits
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split
-from stan.core.base.ready import Proposal, ReadResult
+from stan.core.base.ready import Proposal, ReadResult, Replay
 from stan.core.context import META_GROUP, BrokerContext, InDoubt, nobody_waits, text
 from stan.core.leader.publish_replay import SplitBatch, encode
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels, Reservation
@@ -671,6 +671,13 @@ class Publishing:
         for bytes_of in (self.unsealed, self.uncommitted):
             bytes_of.pop(group, None)
         self.held.follow(group)
+
+    def registered(self, name: bytes, group: GroupId) -> None:
+        """A channel was added to the registry, as this copy of the metadata learns now. What waits for it, and was heard as for
+        another group, may be in its log already, if another node has made it: it is heard once more, beside what the log has."""
+        context = self.context
+        if context.clustered and context.leads(group) and self.held.forget_foreign(name, group):
+            context.outgoing.replays.append(Replay(group, frozenset((name,))))
 
     def forget_held(self, channels: Collection[bytes]) -> None:
         """Publishes to these parts of a channel that wait for the metadata may belong to others now: they are as if they came

@@ -104,6 +104,32 @@ def test_what_waits_while_its_channel_is_pinned_is_stored_once(node, known) -> N
     assert not any(node.broker.parts.publishing.held.bytes.values())
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["waits for its channel", "waits for the metadata"])
+@pytest.mark.parametrize("stored", [1, 0], ids=["in the log", "in no log"])
+def test_what_waits_for_a_channel_that_is_elsewhere_is_not_stored_twice(node, known, stored) -> None:
+    """The node leads the group of the channel, whose log has what was published, and knows nothing of the channel yet."""
+    name = "me" if known else "later"
+    other = Node(config=MANY)
+    other.now, other.wall = node.now, node.wall
+    other.feed_client(name)
+    other.feed_channel("foo", THERE)
+    other.lead(THERE)
+    other.publish("foo", *([b"x"] * stored), client_id=name)
+    for _, kind, body in other.logs[THERE]:
+        node.feed(THERE, kind, body)
+    node.lead(HOME, THERE)
+    node.publish("foo", b"x", b"y", client_id=name)
+    if not known:
+        node.feed_client("later")
+    node.feed_channel("foo", THERE)
+    for _ in range(2):
+        node.turn()
+        node.meta_says(len(node.logs[0]))
+    assert node.broker.parts.channels.by_name[b"foo"].next_sequence == 3
+    assert node.pub_acks() == ["", ""]
+    assert not any(node.broker.parts.publishing.held.bytes.values())
+
+
 def test_what_belongs_to_a_pinned_channel_follows_it_before_that_is_made(node) -> None:
     node.feed_meta(set_policy=pb.Policy(pattern=b"foo", max_deliver=1, dead_letter=b".dlq"))
     node.feed_meta(pin_channel=pb.Pin(channel=b"foo", group=THERE))
