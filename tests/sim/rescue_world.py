@@ -238,13 +238,18 @@ class RescueWorld(ClusterWorld):
                 self.history.must_finish[client.position] = client.channel
 
     def _come_back(self):
-        """The lost nodes, as they were. One whose disk had just been replaced would be a new node."""
+        """The lost nodes, as they were. One whose disk had just been replaced would be a new node. All survivors are there: else
+        nobody could tell the lost nodes, which may be a majority among themselves, that there was a rescue."""
+        self.aimed = dict.fromkeys(self.aimed, 0)
         self.back = [node for node in self.lost if self.random.random() < 0.8 and not node.replaced]
         for node in self.back:
             self.trace(f"{node} comes back")
             self.loop.after(self.random.choice((0, 10, 900)) * MILLISECOND, self._boot, node)
 
     def _boot(self, node):
+        if not all(survivor.running for survivor in self.survivors):
+            self.loop.after(100 * MILLISECOND, self._boot, node)
+            return
         node.kept_down = False
         node.boot()
         node.kept_down = True  # it is not started again
