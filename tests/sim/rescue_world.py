@@ -191,6 +191,7 @@ class RescueWorld(ClusterWorld):
         """The survivors start; other clients come. What the copies that go on hold is the history from here on."""
         old, self.history = self.history, History()
         history = self.history
+        self.channel_of.clear()  # of channels that no survivor knows; others of their numbers may be made
         history.tells_causes = False  # positions are older than what was sent
         history.limits, history.group_of = old.limits, old.group_of
         self.rescued_at = self.loop.now
