@@ -87,6 +87,7 @@ class SimulatedNode:
         self.boots = 0  # of its machine
         self.kept_down = False
         self.replaced = False  # its disk is a new one
+        self.has_listened = False  # it was a whole member once
         self.labels = NO_LABELS
         self.port = self.cluster_node = self.runtime = self.tasks = None
         self.loading = False  # nothing of it but files yet
@@ -351,6 +352,7 @@ class SimulatedNode:
 
     def _listening(self):
         world = self.world
+        self.has_listened = True
         world.trace(f"{self.name} listens")
         world.history.cause(self.booted_at, world.loop.now, f"{self.name} does not hear clients yet")
 

@@ -239,10 +239,12 @@ class RescueWorld(ClusterWorld):
                 self.history.must_finish[client.position] = client.channel
 
     def _come_back(self):
-        """The lost nodes, as they were. One whose disk had just been replaced would be a new node. All survivors are there: else
-        nobody could tell the lost nodes, which may be a majority among themselves, that there was a rescue."""
+        """The lost nodes, as they were. One whose disk had just been replaced, or that had not joined yet, would be a new node.
+        All survivors are there: else nobody could tell the lost nodes, which may be a majority, that there was a rescue."""
         self.aimed = dict.fromkeys(self.aimed, 0)
-        self.back = [node for node in self.lost if self.random.random() < 0.8 and not node.replaced]
+        self.back = [
+            node for node in self.lost if self.random.random() < 0.8 and node.has_listened and not node.replaced
+        ]
         for node in self.back:
             self.trace(f"{node} comes back")
             self.loop.after(self.random.choice((0, 10, 900)) * MILLISECOND, self._boot, node)
