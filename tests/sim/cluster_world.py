@@ -103,6 +103,7 @@ class ClusterWorld(Scene):
         self._stay_calm(quiet_at + limits.REPLAY_AGE_MAX + SECOND)  # a new leader may find more
         self._expect_progress()
         self.read_all()
+        self.run_for(1)  # until what was sent to the readers is told
         self._expect(10, self._replicas_equal, lambda: dict(self.history.replicas))
         self._compare_logs()
         for channel, read in self.history.final.items():
