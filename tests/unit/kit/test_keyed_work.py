@@ -1,4 +1,4 @@
-"""What KeyedWork complains of, and what it lets pass."""
+"""What `tests.kit.key_order` complains of, and what it lets pass."""
 
 import random
 from types import SimpleNamespace
