@@ -26,10 +26,6 @@ from tests.sim.history import Reset, complaints
 from tests.sim.scene import CHANNELS, Scene
 
 LENGTHS = (20, 200, 700, 2500)  # of faults, in ms
-CALM = 8 * SECOND
-"""Most runs end when all is healed and nobody has begun to lead for so long: by then leaderships are balanced ..."""
-LONG_CALM_SHARE = 0.2
-"""... and some go on for as long as a new leader may find more of what was said before: most of a run's time goes into that."""
 
 
 class ClusterWorld(Scene):
@@ -100,7 +96,7 @@ class ClusterWorld(Scene):
             left_out.kept_down = False
             left_out.boot()
             self._expect_progress()
-        self._stay_calm(quiet_at + limits.REPLAY_AGE_MAX + SECOND)  # a new leader may find more
+        self.loop.run_until(max(self.loop.now, quiet_at + limits.REPLAY_AGE_MAX + SECOND))  # a new leader may find more
         self._expect_progress()
         self.read_all()
         self.run_for(1)  # until what was sent to the readers is told
@@ -117,14 +113,6 @@ class ClusterWorld(Scene):
             node.crash(power=False, length=SECOND)
             node.database.close()
         return found
-
-    def _stay_calm(self, end):
-        """Until *end* at most."""
-        long, leaders, led_at = self.random.random() < LONG_CALM_SHARE, 0, self.loop.now
-        while self.loop.now < end and (long or self.loop.now < led_at + CALM):
-            if leaders != len(self.history.leaders):
-                leaders, led_at = len(self.history.leaders), self.loop.now
-            self.loop.run_until(min(end, self.loop.now + SECOND // 4))
 
     def complaints(self):
         """What the history says against the broker."""
