@@ -3,7 +3,6 @@ many parts a message was divided."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 
 import stan_client
 from stan_client.reading.direct import Direct
@@ -11,13 +10,6 @@ from stan_client.reading.direct import Direct
 from stan.protocol.proto import admin_pb2 as admin
 
 PATIENCE_S = 120.0
-
-
-async def until(met: Callable[[], object]) -> None:
-    """Wait until *met* returns True."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not met():  # noqa: ASYNC110 - several things end the wait
-            await asyncio.sleep(0.02)
 
 
 async def status(direct: Direct, channel: str) -> admin.PartedStatus:

@@ -12,11 +12,13 @@ import pytest
 import stan_client
 from stan_client.reading.direct import Direct
 
+from stan.protocol.channels import whole_and_part
 from stan.protocol.proto import admin_pb2 as admin
-from tests.chaos.parts import PATIENCE_S, double, part_then, until
+from tests.chaos.parts import PATIENCE_S, double, part_then
 from tests.chaos.replicas import disagreements
 from tests.chaos.seeds import chaos_dice
 from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.key_order import KeyedWork
 from tests.kit.killable_client import KillableClient
 from tests.kit.server import NatsServer
@@ -125,13 +127,14 @@ async def test_order_by_key_outlives_members_a_doubling_and_a_leader(cluster) ->
                     await asyncio.to_thread(cluster.start, name)
         found = await doubling
         everything = await stored(direct, found.parts)
-        await until(lambda: members.work.acked >= everything)
+        await eventually(lambda: members.work.acked >= everything, PATIENCE_S)
         await members.end()
 
     def divided(place):
         """Of how many parts a message was divided, and its sequence."""
         channel, sequence = place
-        return part_then(found, int(channel.rpartition("~")[2]), sequence), sequence
+        _, number = whole_and_part(channel.encode())
+        return part_then(found, number, sequence), sequence
 
     wrong = list(members.work.complaints(divided))
     assert not wrong, f"{len(wrong)}: {wrong[:5]}"

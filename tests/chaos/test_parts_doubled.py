@@ -12,10 +12,11 @@ import stan_client
 from stan_client.reading.direct import Direct
 
 from stan.protocol.parted import part_of
-from tests.chaos.parts import PATIENCE_S, double, part_then, status, until
+from tests.chaos.parts import PATIENCE_S, double, part_then, status
 from tests.chaos.replicas import disagreements
 from tests.chaos.seeds import chaos_dice
 from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.server import NatsServer
 
 CHANNEL = "orders"
@@ -70,7 +71,7 @@ class Publishers:
 
     async def flow(self, more=ACKS):
         wanted = self.count + more
-        await until(lambda: self.count >= wanted)
+        await eventually(lambda: self.count >= wanted, PATIENCE_S)
 
 
 async def kill(cluster, dice, group):
@@ -140,6 +141,8 @@ async def test_parts_are_doubled_twice_under_load_while_leaders_are_killed(clust
             log = first_times(number for _, _, number, _ in by_name[name])
             assert numbers <= set(log), f"{name}: nothing that was acknowledged is lost"
             assert log == sorted(log), f"{name}: in order where it is stored"
-        await until(lambda: all(set(delivered[name]) >= numbers for name, numbers in publishers.acked.items()))
+        await eventually(
+            lambda: all(set(delivered[name]) >= numbers for name, numbers in publishers.acked.items()), PATIENCE_S
+        )
         for name, numbers in delivered.items():
             assert first_times(numbers) == sorted(set(numbers)), f"{name}: in order where it is delivered"

@@ -5,6 +5,7 @@ from typing import Annotated
 import stan_client
 import typer
 from stan_client.requests.admin import PolicyList
+from stan_client.requests.requests import raw
 from stan_client.transport.session import text_of
 
 from stan.cli.commands.policies import format_option, format_policy
@@ -172,7 +173,7 @@ async def _before(direct: stan_client.Direct, pattern: str, durable: str) -> str
 def covered(pattern: str, names: list[str], with_parts: list[str]) -> str:
     """How many channels a policy holds for. *names*: those that the pattern matches; *with_parts*: all channels that have parts,
     which have their policies as a whole."""
-    wholes = [part_of(name) for name in names]
+    wholes = [text_of(whole_of(raw(name))) for name in names]
     own = sum(whole not in with_parts for whole in wholes) + sum(matches(pattern, whole) for whole in with_parts)
     told = f" The pattern covers {counted(own, 'channel')} now."
     astray = sorted({whole for whole in wholes if whole in with_parts and not matches(pattern, whole)})
@@ -181,8 +182,3 @@ def covered(pattern: str, names: list[str], with_parts: list[str]) -> str:
             f" It does not hold for the parts of {', '.join(astray)}: they have the policy of their channel as a whole."
         )
     return told
-
-
-def part_of(name: str) -> str:
-    """The channel of which *name* is a part, if it is called like one; else *name*."""
-    return text_of(whole_of(name.encode("utf-8", "surrogateescape")))
