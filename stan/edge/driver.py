@@ -341,7 +341,10 @@ class Driver:
         self.faults.within(fetch.group, self._look_up, fetch, attempt)
 
     def _look_up(self, fetch: Fetch, attempt: int) -> None:
-        log = self.groups[fetch.group].log
+        group = self.groups.get(fetch.group)
+        if group is None:
+            return  # it has left this node, and nobody waits for the answer
+        log = group.log
         refs = refs_of_runs(log.channel(fetch.uid), fetch.runs, fetch.bytes_max)
         batches = from_memory(log, refs)
         if batches is not None:

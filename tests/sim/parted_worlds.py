@@ -6,6 +6,7 @@ from functools import partial
 from random import Random
 from zlib import crc32
 
+from stan import limits
 from stan.core.context import nobody_waits
 from stan.protocol.channels import part_name
 from stan.protocol.parted import part_of
@@ -25,6 +26,7 @@ ANSWERED_WITHIN = 4 * SECOND
 """While no node fails: a doubling takes a little more than one second."""
 REACH_OF_FAULTS = 8 * SECOND
 """How long a fault may show: a doubling that it has delayed, a leader that knows what is stored for too short a time."""
+LEADS = re.compile(r"leads group \d+$")
 PEACEFUL = re.compile(r"(leads group \d+|hands group \d+ over)$")
 DEAF = "does not hear clients yet"
 LEARNS_LATE = 300 * MILLISECOND
@@ -213,13 +215,15 @@ class Doubled(Parted):
 
     def _was_faulty(self, asked, client_id):
         """Whether something failed around a time, or a node got its state as a whole, so that it does not know what came before;
-        leaders may change without that."""
-        return any(asked <= at <= asked + ANSWERED_WITHIN for at in self.transfers) or any(
-            cause.until >= asked - (0 if cause.what.endswith(DEAF) else REACH_OF_FAULTS)
-            for cause in self.history.causes
-            if cause.at <= asked + ANSWERED_WITHIN
-            and cause.client in ("", client_id)
-            and not PEACEFUL.search(cause.what)
+        leaders may change without that, but one that has started a moment ago does not know either."""
+        end = asked + ANSWERED_WITHIN
+        causes = [one for one in self.history.causes if one.at <= end and one.client in ("", client_id)]
+        led_anew = any(one.at >= asked and LEADS.search(one.what) for one in causes)
+        begins = limits.MOVE_KNOWN_MARGIN if led_anew else 0
+        return any(asked <= at <= end for at in self.transfers) or any(
+            cause.until >= asked - (begins if cause.what.endswith(DEAF) else REACH_OF_FAULTS)
+            for cause in causes
+            if not PEACEFUL.search(cause.what)
         )
 
     def _check_keys(self):

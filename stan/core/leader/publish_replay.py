@@ -10,7 +10,7 @@ order. Pure.
 from array import array
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -69,8 +69,8 @@ class ReplayFilter:
     named: dict[bytes, Nanos] = field(default_factory=dict)
     """New parts of channels -> since when they are known here: what was published to them by name before was refused."""
     answered: dict[bytes, Nanos] = field(default_factory=dict)
-    """Parts that were closed for a while -> the time before which nothing was left unanswered for that: it is not replayed, as a
-    later message of its publisher may be in the log that would be another part's now."""
+    """Parts that were closed for a while -> the time before which nothing is replayed: it had its answer, and a later message of
+    its publisher may be in the log that would be another part's now."""
     divided: dict[bytes, Nanos] = field(default_factory=dict)
     """Parts of channels -> when the parts were doubled: of the publishes that were stored before nobody can tell to which of two
     parts they would belong now, and so in which of them the publisher's newest one should have been heard."""
@@ -150,6 +150,13 @@ class ReplayFilter:
             mark.channel = channel + LATER if mark.channel.endswith(LATER) else channel
         if told.batches:
             self.apply(told.SerializeToString(), now, since, old=False)
+
+    def divide(self, channel: bytes, now: Nanos) -> None:
+        """The parts of a channel have been doubled, *channel* is one of them. Whose newest message has not arrived here as one of
+        it may have been heard as another part's: nothing waits for that."""
+        self.divided[channel] = now
+        for publisher in [publisher for publisher in self.lagging if publisher[0] in lines_of((channel,))]:
+            self.lagging[publisher] = replace(self.lagging[publisher], until=now)
 
     def forget_old(self, now: Nanos) -> None:
         """Forget what is told of times of which nothing is replayed any more."""

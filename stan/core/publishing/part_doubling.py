@@ -46,7 +46,7 @@ class _Doubling:
     """One doubling, as this node has seen it."""
 
     number: int
-    since: Nanos  # when it began here, or earlier: nobody has left anything unanswered before
+    since: Nanos  # what came before is not replayed, see `ReplayFilter.answered`
     told: dict[int, _Told] = field(default_factory=dict)  # by part
 
 
@@ -83,7 +83,7 @@ class PartDoubling:
         if divided:
             self.publishing.forget_held(whole.names())  # divided by what this copy of the metadata knew before
         if row.doubling and (seen is None or seen.number != row.doubling):
-            since = Nanos(self.context.clock.now - limits.FINGERPRINT_PATIENCE)
+            since = Nanos(self.context.clock.now - limits.MOVE_KNOWN_MIN)
             self._under_way[name] = _Doubling(row.doubling, since)
         elif divided and row.splits:
             self._divide(whole, row.splits[-1].parts, seen)
@@ -125,7 +125,7 @@ class PartDoubling:
                 continue
             known = group.replay_filter
             known.forget_old(now)
-            known.divided[name] = now
+            known.divide(name, now)
             known.answered[name] = now if seen is None else seen.since
             if number < before:
                 continue

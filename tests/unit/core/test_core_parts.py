@@ -744,6 +744,53 @@ def test_what_waits_for_the_metadata_over_a_doubling_is_stored_where_it_belongs_
     assert not node.broker.parts.publishing.held.publishers
 
 
+def test_what_has_waited_for_the_metadata_since_long_before_a_doubling_is_taken_afterwards(node) -> None:
+    """This node had not heard of the client for seconds when it heard of the doubling."""
+    stays, goes = keys_of(0, 0) + keys_of(0, 4)
+    node.lead(1)
+    node.hears(keyed(stays, b"1"), keyed(goes, b"1"))
+    node.pass_time(3)
+    begin_doubling(node)
+    node.feed_client(stays.decode())
+    node.feed_client(goes.decode())
+    end_doubling(node)
+    while node.meta_says(node.broker.context.meta.applied):
+        node.turn()
+    assert node.pub_acks() == ["", ""]
+    assert [node.stored(f"orders.~{part}") for part in (0, 4)] == [[b"1"], [b"1"]]
+
+
+def test_who_led_before_the_metadata_came_as_a_whole_takes_what_comes_to_new_parts(node) -> None:
+    """The leader before has stored a message of its publisher in a new part; this node heard it as the old part's, and took all
+    that followed for what that leader had refused."""
+    (goes,) = keys_of(0, 4)
+    node.feed_client(goes.decode())
+    stored = keyed(goes, b"1")
+    node.hears(stored)
+    other = Node(config=MANY)
+    other.feed_client()
+    other.feed_client(goes.decode())
+    other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
+    other.lead(2)
+    begin_doubling(other, (2, 2, 3, 1))
+    end_doubling(other)
+    other.hears(stored)
+    assert other.pub_acks() == [""]
+    node.pass_time(3)
+    for _, kind, body in other.logs[2]:
+        node.feed(2, kind, body)
+    node.lead(2)
+    snapshot = pb.Snapshot()
+    other.broker.snapshot(0, snapshot)
+    node.broker.reset(0)
+    node.broker.restore(0, snapshot, anew=True)
+    node.broker.roles.was_reset(0)
+    node.turn()
+    node.hears(keyed(goes, b"2"))
+    assert node.pub_acks()[-1:] == [""]
+    assert node.stored("orders.~4", 2) == [b"1", b"2"]
+
+
 def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(node) -> None:
     """This copy of the metadata is behind, and does not know the client either, or is about to make a channel of that name."""
     wrong = next(key for key in KEYS if part_of(key, 2) == 1)
