@@ -19,7 +19,9 @@ class ReplicaPushWorld(ClusterWorld):
 
     def __init__(self, seed, *, calm=False):
         super().__init__(seed, calm=calm)
-        self.given = set()  # (group, subscription, since) of subscriptions that another node has served
+        self.given = {}  # (group, subscription, since) of subscriptions that another node has served -> since when
+        self.begun = set()  # those of `given` of which that node knows
+        self.served = set()  # (group, subscription) of those that another node serves now
         self.taken_back = 0
         if self.random.random() < 0.6:
             self.nodes["r0"] = SimulatedNode(self, "r0", self.random.randrange(self.servers))
@@ -38,14 +40,24 @@ class ReplicaPushWorld(ClusterWorld):
     def note(self, node, level, text):
         """What was taken back from a node may have been sent further than it has told, and nobody has heard the acks since."""
         super().note(node, level, text)
-        if taken := TAKEN_BACK.fullmatch(text):
+        if TAKEN_BACK.fullmatch(text):
             self.taken_back += 1
-            self.history.taken_back[int(taken[1])].append(self.loop.now)
             silent = limits.SERVING_TAKEN_BACK + 2 * limits.SERVING_REPORT_INTERVAL
             self.history.cause(self.loop.now - silent, self.loop.now + SECOND, text)
 
     def change_committed(self, broker, group, index, kind, body):
         super().change_committed(broker, group, index, kind, body)
-        for sub in broker.context.groups[group].machine.subscriptions.by_id.values():
+        led, me, now = broker.context.groups[group], broker.context.reports.events.node.encode(), self.loop.now
+        for number, sub in led.machine.subscriptions.by_id.items():
+            given = (group, number, sub.served.since)
             if sub.served.node:
-                self.given.add((group, sub.subscription_id, sub.served.since))
+                self.served.add((group, number))
+                since = self.given.setdefault(given, now)
+                if sub.served.node == me and given not in self.begun:
+                    # An ack that comes while it goes from one node to the other may be heard by neither.
+                    self.begun.add(given)
+                    what = f"group {group}: subscription {number} goes to {me.decode()}"
+                    self.history.cause(since, now, what, sub.client_id.decode())
+            elif led.leads and (group, number) in self.served:
+                self.served.remove((group, number))
+                self.history.taken_back[group].append(now)

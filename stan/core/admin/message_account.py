@@ -7,6 +7,7 @@ cause that an earlier entry tells. Which entries there are, and where they are r
 """
 
 from collections.abc import Iterable
+from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from stan.core.base.causes import Cause
@@ -55,9 +56,10 @@ class Account:
         """The next committed change: the entry at *index* has it."""
         before = len(self.steps)
         self._leader = change.node.decode("utf-8", "replace"), term
-        for progress in change.progress:
-            if progress.cursor_id == self.cursor.cursor_id:
-                self._progress(progress, change.at)
+        for progress, since in zip_longest(change.progress, change.served_since):
+            if progress is not None and progress.cursor_id == self.cursor.cursor_id:
+                taken = since is None or not self.place.known_server or since == self.place.served_since
+                self._progress(progress, change.at, taken=taken)
         name = change.WhichOneof("change")
         if name is not None:
             handle = getattr(self, f"_{name}", None)
@@ -85,16 +87,17 @@ class Account:
     def _settle(self, what: str) -> None:
         if not self.place.settled:
             self._note(what)
-        self.place.holder, self.place.owed, self.place.settled = 0, 0, True
+        self.place.holder, self.place.settled = 0, True  # why it was owed is kept: a replica may be sending it just now
 
     # --- progress -----------------------------------------------------------------------------------------------------
 
-    def _progress(self, progress: pb.Progress, at: int) -> None:
+    def _progress(self, progress: pb.Progress, at: int, *, taken: bool) -> None:
+        """*taken*: it is the leader's, or that of a node which serves the subscription still."""
         place = self.place
         for sent in progress.sent:
             if self._has(sent.runs):
-                self._sent(sent, at)
-        if place.known_epoch and progress.epoch != place.epoch:
+                self._sent(sent, at, taken=taken)
+        if not taken or (place.known_epoch and progress.epoch != place.epoch):
             return  # the leader did not know of the operator's change yet
         for held in progress.held:
             if not self._has(held.runs):
@@ -110,7 +113,7 @@ class Account:
             gone, rejected = self._has(progress.removed), self._has(progress.rejected)
             self._settle("removed" if gone else "rejected" if rejected else "acked")
 
-    def _sent(self, sent: pb.Sent, at: int) -> None:
+    def _sent(self, sent: pb.Sent, at: int, *, taken: bool) -> None:
         place, cause = self.place, self._told(sent.cause)
         if cause is Cause.NEW and sent.count:  # a first delivery did not leave, and the next leader cannot know that
             cause = Cause.NOT_SENT
@@ -125,7 +128,8 @@ class Account:
         )
         if not self._is_known(step):
             self.steps.append(step)
-            place.holder, place.owed, place.settled = sent.subscription_id, 0, False
+            if taken:
+                place.holder, place.owed, place.settled = sent.subscription_id, 0, False
 
     def _is_known(self, step: admin.ExplainStep) -> bool:
         """True if an earlier entry has told of this delivery. Behind an operator's change a delivery is another one, however soon
@@ -172,6 +176,10 @@ class Account:
             self._note("left", subscription_id=change.subscription_id)
             self._owe(Cause.MEMBER_GONE if self.cursor.kind.shared else Cause.RESUMED)
 
+    def _serve(self, change: pb.Serve, index: int) -> None:
+        if self.cursor.cursor_id in change.cursor_ids:
+            self.place.served_since, self.place.known_server = index if change.node else 0, True
+
     def _move_cursor(self, change: pb.MoveCursor, index: int) -> None:
         if change.cursor_id != self.cursor.cursor_id:
             return
@@ -189,7 +197,7 @@ class Account:
         self.place.epoch, self.place.known_epoch = index, True
 
     def _send_again(self, change: pb.SendAgain, _index: int) -> None:
-        held = self.place.holder or self.place.owed
+        held = not self.place.settled and (self.place.holder or self.place.owed)
         if change.cursor_id == self.cursor.cursor_id and held and (not change.runs or self._has(change.runs)):
             self._note("sent again")
             self._owe(Cause.MOVED)
@@ -228,7 +236,8 @@ class Account:
 def _is_same(step: admin.ExplainStep, known: admin.ExplainStep) -> bool:
     return (
         known.what == step.what
-        and (known.subscription_id, known.count, known.cause) == (step.subscription_id, step.count, step.cause)
+        and (known.subscription_id, known.count) == (step.subscription_id, step.count)
+        and step.cause in (known.cause, WORDS[Cause.OWED])
         and known.at - SAME_DELIVERY < step.at < known.until + SAME_DELIVERY
     )
 

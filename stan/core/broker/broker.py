@@ -123,8 +123,9 @@ class Broker:
     def start(self, now: Nanos, wall: WallNanos) -> None:
         """Set the clock for the first time and start the timers."""
         self.tick(now, wall)
-        for group in self.context.groups.values():
+        for number, group in self.context.groups.items():
             group.replay_filter.begun(now, empty=not group.loaded)
+            self.parts.serving.node.begin(number)
         self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
         if self.context.clustered:
             self.parts.moves.start()
@@ -311,6 +312,7 @@ class Broker:
         if held is not None:
             if not held.applied:
                 held.begun = index - 1
+                self.parts.serving.node.begin(group)
             held.applied = index
         ticket = proposals.by_index.pop((group, index), None)
         result = self.committed.apply(group, index, kind, body)

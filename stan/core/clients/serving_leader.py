@@ -113,7 +113,7 @@ class ServingLeader:
     def _heard(self, report: ServingReport, reply: bytes, number: GroupId, group: ChannelGroup) -> None:
         context = self.context
         known, node, now = context.kept(number, ServedNodes), report.node.encode(), context.clock.now
-        served = [(cursor, cursor.members[0].served) for cursor in served_by(group, node)]
+        served = [(cursor, cursor.members[0].served) for cursor in group.machine.served_by(node)]
         lost = [cursor for cursor, by in served if by.since <= report.begun or by.instance != report.instance]
         if lost:
             self._take_back(number, group, node, lost, "has started, or loaded its copy, anew")
@@ -249,15 +249,9 @@ class ServingLeader:
         known.proposed.difference_update(cursor_ids)
         if taken_from and result is not None:
             known.taken_back[taken_from] = group.applied
-            if not served_by(group, taken_from):
+            if not group.machine.served_by(taken_from):
                 known.unwanted.discard(taken_from)
                 known.until.pop(taken_from, None)
-
-
-def served_by(group: ChannelGroup, node: bytes) -> list[Cursor]:
-    """The cursors of a group that *node* serves."""
-    machine = group.machine
-    return [machine.cursors[sub.cursor_id] for sub in machine.subscriptions.by_id.values() if sub.served.node == node]
 
 
 def is_progress(body: bytes) -> bool:

@@ -7,7 +7,7 @@ progress entries, this node reports to it. Promises: nothing is sent without a l
 sent; what was given to an earlier life of this node, or before it had loaded its copy, is not served, and the report says so.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -35,10 +35,17 @@ class ServingNode:
         # Progress that may not be in the log: it is told once more, as it is.
         self._again: dict[GroupId, list[pb.GroupChange]] = {}
 
-    def applied(self, number: GroupId, cursors: Iterable[Cursor]) -> None:
+    def begin(self, number: GroupId) -> None:
+        """This node goes on from a copy of a group that it has loaded. What the log says of its earlier life is not served, and
+        the leader hears of that before the lease would be over."""
+        group = self.context.groups[number]
+        if not group.leads and group.machine.served_by(self._me) and self._reporting.get(number) is not group:
+            self._begin_reports(number, group)
+
+    def applied(self, number: GroupId, cursors: Collection[Cursor]) -> None:
         """A Serve entry of a group that another node leads was applied."""
         context = self.context
-        group, clock, me = context.groups[number], context.clock, context.reports.events.node.encode()
+        group, clock, me = context.groups[number], context.clock, self._me
         instance = self.nodes.heard.instance()
         for cursor in cursors:
             group.dispatch.release(cursor.cursor_id)
@@ -50,10 +57,8 @@ class ServingNode:
             if client is not None and client.failing:
                 group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
         context.serving_changed()
-        if group.dispatch.cursors.by_id and self._reporting.get(number) is not group:
-            self._reporting[number] = group
-            self._unanswered[number], self._again[number] = [], []
-            self._look(number, group, clock.now)
+        if self._reporting.get(number) is not group and any(cursor.server == me for cursor in cursors):
+            self._begin_reports(number, group)
 
     def deliver(self, ready: Ready, room: int) -> None:
         """Add deliveries to *ready*, of about *room* bytes."""
@@ -79,15 +84,27 @@ class ServingNode:
 
     # --- reports --------------------------------------------------------------------------------------------------------
 
+    @property
+    def _me(self) -> bytes:
+        return self.context.reports.events.node.encode()
+
+    def _begin_reports(self, number: GroupId, group: ChannelGroup) -> None:
+        self._reporting[number] = group
+        self._unanswered[number], self._again[number] = [], []
+        self._look(number, group, self.context.clock.now)
+
     def _look(self, number: GroupId, group: ChannelGroup, now: Nanos) -> None:
         """Report, and look again later, as long as something is served."""
         if self._reporting.get(number) is not group:
             return
-        if self.context.groups.get(number) is not group or group.leads or not group.dispatch.cursors.by_id:
+        dispatch = group.dispatch
+        serves = dispatch.cursors.by_id or group.machine.served_by(self._me)
+        untold = dispatch.reports.waiting or self._again[number] or self._unanswered[number]  # of what has ended, too
+        if self.context.groups.get(number) is not group or group.leads or not (serves or untold):
             del self._reporting[number]
             return
         self.context.timers.at(now + limits.SERVING_REPORT_INTERVAL, partial(self._look, number, group))
-        stops = group.dispatch.stops
+        stops = dispatch.stops
         if not (self._unanswered[number] or stops.frozen or stops.disconnected):
             self.context.within(number, self._report, number, group)
 

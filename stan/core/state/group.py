@@ -320,6 +320,10 @@ class GroupMachine:
         last = self.last_of_all(uid)
         return None if last is None else last[0]
 
+    def served_by(self, node: bytes) -> list[Cursor]:
+        """The cursors that *node* serves, which may not be the leader."""
+        return [self.cursors[sub.cursor_id] for sub in self.subscriptions.by_id.values() if sub.served.node == node]
+
     def last_of_all(self, uid: ChannelUid) -> tuple[int, bytes] | None:
         """The last sequence that each position of a channel has behind it (see `passed`), and the name of a position that has no
         more behind it; b"" of a subscription without one. None: there are no positions."""

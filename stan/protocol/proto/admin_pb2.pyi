@@ -899,7 +899,7 @@ class ExplainStep(_message.Message):
     def __init__(self, what: _Optional[str] = ..., at: _Optional[int] = ..., until: _Optional[int] = ..., cause: _Optional[str] = ..., client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., count: _Optional[int] = ..., sequence: _Optional[int] = ..., node: _Optional[str] = ..., term: _Optional[int] = ..., index: _Optional[int] = ..., app: _Optional[bytes] = ..., app_version: _Optional[int] = ...) -> None: ...
 
 class ExplainPlace(_message.Message):
-    __slots__ = ("index", "holder", "owed", "epoch", "known_epoch", "settled", "expires")
+    __slots__ = ("index", "holder", "owed", "epoch", "known_epoch", "settled", "expires", "served_since", "known_server")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     OWED_FIELD_NUMBER: _ClassVar[int]
@@ -907,6 +907,8 @@ class ExplainPlace(_message.Message):
     KNOWN_EPOCH_FIELD_NUMBER: _ClassVar[int]
     SETTLED_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    SERVED_SINCE_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_SERVER_FIELD_NUMBER: _ClassVar[int]
     index: int
     holder: int
     owed: int
@@ -914,7 +916,9 @@ class ExplainPlace(_message.Message):
     known_epoch: bool
     settled: bool
     expires: int
-    def __init__(self, index: _Optional[int] = ..., holder: _Optional[int] = ..., owed: _Optional[int] = ..., epoch: _Optional[int] = ..., known_epoch: bool = ..., settled: bool = ..., expires: _Optional[int] = ...) -> None: ...
+    served_since: int
+    known_server: bool
+    def __init__(self, index: _Optional[int] = ..., holder: _Optional[int] = ..., owed: _Optional[int] = ..., epoch: _Optional[int] = ..., known_epoch: bool = ..., settled: bool = ..., expires: _Optional[int] = ..., served_since: _Optional[int] = ..., known_server: bool = ...) -> None: ...
 
 class ChangeResponse(_message.Message):
     __slots__ = ("error", "retry", "changed", "first_sequence", "last_sequence", "redriven", "schema_version")

@@ -262,6 +262,51 @@ def test_what_the_next_leader_sends_is_another_delivery_whatever_its_clock_says(
     assert [(step.node, step.term) for step in made.steps] == [("n1", 7), (node.decode(), term)]
 
 
+def sent_as(cause, count=1):
+    return pb.Sent(subscription_id=1, client_id=b"me", cause=cause, count=count, runs=[1, 1])
+
+
+def test_a_cause_is_kept_when_an_ack_comes_while_a_message_goes_to_the_node_that_sends_it(harness):
+    """That node knows of what it has been given only that it is owed."""
+    harness.subscribe("foo", wait=30, **DUR)
+    number = the_cursor(harness).cursor_id
+    owed = pb.Progress(cursor_id=number, held=[pb.Held(cause=Cause.ACK_WAIT_OVER, runs=[1, 1])])
+    acked = pb.Progress(cursor_id=number, acked=[1, 1])
+    changes = [pb.GroupChange(progress=[one], at=SECOND) for one in (owed, acked)]
+    later = told(harness, sent_as(Cause.OWED), 2 * SECOND)
+    assert deliveries(harness, told(harness, sent_as(Cause.NEW, 0), 0), *changes, later) == [
+        ("new", 0),
+        ("ack wait over", 1),
+    ]
+
+
+def test_a_delivery_that_is_told_once_more_without_its_cause_is_the_same(harness):
+    """The leader found the message owed; the first entry tells why it was, and so does no later one."""
+    harness.subscribe("foo", wait=30, **DUR)
+    owed = pb.Progress(cursor_id=the_cursor(harness).cursor_id, held=[pb.Held(cause=Cause.NEGATIVE_ACK, runs=[1, 1])])
+    again = told(harness, sent_as(Cause.OWED), SECOND)
+    assert deliveries(harness, pb.GroupChange(progress=[owed]), again, again) == [("negative ack", 1)]
+
+
+def test_what_a_node_tells_that_serves_no_longer_settles_nothing(harness):
+    """The leader has taken the subscription back, and sends what that node has had acked: nobody else has heard the ack."""
+    harness.subscribe("foo", wait=30)
+    number = the_cursor(harness).cursor_id
+    owed = pb.Progress(cursor_id=number, held=[pb.Held(cause=Cause.ACK_WAIT_OVER, runs=[1, 1])])
+    acked = pb.Progress(cursor_id=number, acked=[1, 1], sent=[sent_as(Cause.OWED)])
+    changes = [
+        pb.GroupChange(serve=pb.Serve(node=b"n2", cursor_ids=[number])),  # entry 1
+        pb.GroupChange(progress=[owed], served_since=[1], at=SECOND),
+        pb.GroupChange(serve=pb.Serve(cursor_ids=[number])),
+        pb.GroupChange(progress=[acked], served_since=[1], at=2 * SECOND),
+        told(harness, sent_as(Cause.OWED, 2), 3 * SECOND),
+    ]
+    made = Account(the_cursor(harness), 1)
+    for index, one in enumerate(changes, 1):
+        made.take(index, 1, one)
+    assert [(step.what, step.cause) for step in made.steps] == [("delivered", "ack wait over")] * 2
+
+
 def told_by(harness, *entries):
     """Causes and counts of the deliveries of message 1 that progress entries tell of."""
     for entry in entries:
