@@ -39,7 +39,8 @@ class ServingNode:
         """This node goes on from a copy of a group that it has loaded. What the log says of its earlier life is not served, and
         the leader hears of that before the lease would be over."""
         group = self.context.groups[number]
-        if not group.leads and group.machine.served_by(self._me) and self._reporting.get(number) is not group:
+        needless = not self.context.clustered or group.leads or self._reporting.get(number) is group
+        if not needless and group.machine.served_by(self._me):
             self._begin_reports(number, group)
 
     def applied(self, number: GroupId, cursors: Collection[Cursor]) -> None:

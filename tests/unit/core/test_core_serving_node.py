@@ -9,7 +9,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
 from stan.types import SECOND
 from tests.kit.batches import batch
-from tests.kit.core_harness import Node
+from tests.kit.core_harness import CoreHarness, Node
 
 ME = "n1"
 THIS_LIFE, EARLIER_LIFE = 5, 4
@@ -96,3 +96,13 @@ def test_what_was_sent_last_is_reported_when_the_subscription_has_ended(node) ->
     assert [list(sent.runs) for sent in progress.sent] == [[1, 1]]
     node.pass_time(3)
     assert reports(node) == [], "nothing is served, and all is told"
+
+
+def test_a_server_that_runs_alone_reports_to_nobody() -> None:
+    """It has no name, like the leader in what the log says of who serves."""
+    alone = CoreHarness()
+    alone.connect()
+    alone.subscribe("foo")
+    alone.restart()
+    alone.pass_time(2)
+    assert alone.hear(SERVING) == []
