@@ -241,9 +241,12 @@ class Driver:
         """Read messages, and handle what was heard for channels that this node has taken over."""
         for fetch in ready.fetches:
             self._fetch(fetch)
+        if self.leaderships is None:
+            return  # a server alone has heard nothing that others should have handled
         for one in ready.replays:
             if self.broker.view.leads(one.group):
-                self.faults.within(one.group, self.gateway.replay_channels, one)
+                beat = self.leaderships.scheduler.heartbeat_if_due
+                self.faults.within(one.group, self.gateway.replay_channels, one, beat)
                 self.turns.wake()
 
     def _let_go(self, ready: Ready) -> None:

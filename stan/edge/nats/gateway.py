@@ -281,10 +281,11 @@ class Gateway:
         if self.replay_buffer is not None:
             self._replay(self.replay_buffer, group, between_steps)
 
-    def replay_channels(self, what: Replay) -> None:
-        """Step buffered frames of some channels of a group that this node leads: nobody has handled them there."""
+    def replay_channels(self, what: Replay, between_steps: Callable[[], None] = lambda: None) -> None:
+        """Step buffered frames of some channels of a group that this node leads: nobody has handled them there. *between_steps*:
+        as in `replay`."""
         if self.replay_buffer is not None:
-            self._replay(self.replay_buffer, what.group, lambda: None, what.channels, what.publishes_since)
+            self._replay(self.replay_buffer, what.group, between_steps, what.channels, what.publishes_since)
 
     def _replay(
         self,
