@@ -135,6 +135,16 @@ async def all_there(direct, pool):
     return where == homes(where, pool) and not any(one.channels_to_move for one in told)
 
 
+async def all_arrive(cluster, direct, pool):
+    """Wait until each channel is in the group of its hash. If that fails, what the nodes say of the others."""
+    try:
+        await until_true(lambda: all_there(direct, pool), MOVES_PATIENCE_S)
+    except TimeoutError:
+        where = await places(direct)
+        missing = {name: (where[name], group) for name, group in homes(where, pool).items() if where[name] != group}
+        raise AssertionError(f"(group, where it belongs): {missing}\n{cluster.log()}") from None
+
+
 def counted(cluster):
     """What each node's directory counts, and the number of the founding."""
     documents = [json.loads((cluster.store(name) / "stan.json").read_text()) for name in cluster.names]
@@ -158,7 +168,7 @@ async def test_a_pool_grows_under_load_while_leaders_die(cluster) -> None:
             await faults.happen("kill_leader")
             await faults.happen("kill_leader_of_clients")
             await grown(direct, MORE)
-            await until_true(lambda: all_there(direct, MORE), MOVES_PATIENCE_S)
+            await all_arrive(cluster, direct, MORE)
             assert counted(cluster) == [(MORE, GROUPS)] * 3
             await load.acknowledged(100)
             waits = {lane.channel: f"{lane.longest_wait:.2f} s" for lane in load.lanes}
@@ -171,7 +181,7 @@ async def test_a_pool_grows_under_load_while_leaders_die(cluster) -> None:
             assert (await direct.admin.grow_pool(LATER)).changed == LATER - MORE
             await faults.happen("restart_leader")
             await grown(direct, LATER)
-            await until_true(lambda: all_there(direct, LATER), MOVES_PATIENCE_S)
+            await all_arrive(cluster, direct, LATER)
             await load.acknowledged(100)
             await load.finish()
         found = load.violations()
