@@ -51,7 +51,8 @@ class ReplicaPushWorld(ClusterWorld):
         for number, sub in led.machine.subscriptions.by_id.items():
             given = (group, number, sub.served.since)
             if sub.served.node:
-                self.served.add((group, number))
+                if given not in self.given:  # a node that lags says it again, when it may be over
+                    self.served.add((group, number))
                 since = self.given.setdefault(given, now)
                 if sub.served.node == me and given not in self.begun:
                     # An ack that comes while it goes from one node to the other may be heard by neither.

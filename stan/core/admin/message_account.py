@@ -98,7 +98,7 @@ class Account:
             if self._has(sent.runs):
                 self._sent(sent, at, taken=taken)
         if not taken or (place.known_epoch and progress.epoch != place.epoch):
-            return  # the leader did not know of the operator's change yet
+            return  # who wrote it did not know yet that the subscription was taken back, or of the operator's change
         for held in progress.held:
             if not self._has(held.runs):
                 continue

@@ -155,7 +155,8 @@ class ReplayFilter:
         """The parts of a channel have been doubled, *channel* is one of them. Whose newest message has not arrived here as one of
         it may have been heard as another part's: nothing waits for that."""
         self.divided[channel] = now
-        for publisher in [publisher for publisher in self.lagging if publisher[0] in lines_of((channel,))]:
+        lines = lines_of((channel,))
+        for publisher in [publisher for publisher in self.lagging if publisher[0] in lines]:
             self.lagging[publisher] = replace(self.lagging[publisher], until=now)
 
     def forget_old(self, now: Nanos) -> None:
