@@ -39,9 +39,8 @@ class ServingNode:
         """This node goes on from a copy of a group that it has loaded. What the log says of its earlier life is not served, and
         the leader hears of that before the lease would be over."""
         group = self.context.groups[number]
-        needless = not self.context.clustered or group.leads or self._reporting.get(number) is group
-        if not needless and group.machine.served_by(self._me):
-            self._begin_reports(number, group)
+        if self.context.clustered and not group.leads and group.machine.served_by(self._me):
+            self._report_from_now_on(number, group)
 
     def applied(self, number: GroupId, cursors: Collection[Cursor]) -> None:
         """A Serve entry of a group that another node leads was applied."""
@@ -58,8 +57,8 @@ class ServingNode:
             if client is not None and client.failing:
                 group.dispatch.set_failed_heartbeat(client.incarnation, failed=True)
         context.serving_changed()
-        if self._reporting.get(number) is not group and any(cursor.server == me for cursor in cursors):
-            self._begin_reports(number, group)
+        if any(cursor.server == me for cursor in cursors):
+            self._report_from_now_on(number, group)
 
     def deliver(self, ready: Ready, room: int) -> None:
         """Add deliveries to *ready*, of about *room* bytes."""
@@ -89,7 +88,9 @@ class ServingNode:
     def _me(self) -> bytes:
         return self.context.reports.events.node.encode()
 
-    def _begin_reports(self, number: GroupId, group: ChannelGroup) -> None:
+    def _report_from_now_on(self, number: GroupId, group: ChannelGroup) -> None:
+        if self._reporting.get(number) is group:
+            return
         self._reporting[number] = group
         self._unanswered[number], self._again[number] = [], []
         self._look(number, group, self.context.clock.now)
