@@ -297,6 +297,8 @@ ARRIVAL_ORDER_MAX = 65_536
 """... and of this many."""
 FINGERPRINT_PATIENCE = 1 * SECOND
 """How much later than the last leader a new one may receive a publish that is in the log already."""
+FINGERPRINT_AGE_MIN = 10 * SECOND
+"""They are kept for as long, also while the replay buffer holds less because much is published: moves and doublings need them."""
 FINGERPRINT_MEMORY = 60 * SECOND
 """How much later it is still known for one that is in the log: a network may hold it back."""
 CATCHUP_PATIENCE = 5 * SECOND

@@ -50,6 +50,8 @@ def told_one_by_one(logged, heard):
     """Data of what is to be taken, and of what is acknowledged, of each batch; and who is waited for."""
     known, newest, at = set(), {}, {}
     for applied, channel, sent in logged:
+        if applied < SINCE - 2 * limits.FINGERPRINT_PATIENCE:
+            continue  # it was heard before: nothing of it is looked at again
         for publisher, key in sent:
             known.add((channel, publisher, key))
             newest[channel, publisher], at[channel, publisher] = key, applied

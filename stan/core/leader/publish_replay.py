@@ -78,12 +78,13 @@ class ReplayFilter:
     def apply(self, encoded: bytes | memoryview, now: Nanos, since: Nanos, *, old: bool) -> None:
         """Keep the fingerprints of an applied entry; they are evaluated when leadership begins.
 
-        *since*: the replay buffer holds nothing older, so older fingerprints are dropped, too. *old*: the messages of the entry
-        were published before this node began to listen, so it never receives them.
+        *since*: the replay buffer holds nothing older, so older fingerprints are dropped, too, but for those of the last seconds:
+        a busy node's buffer is short, and who takes a channel over asks for more. *old*: the messages of the entry were published
+        before this node began to listen, so it never receives them.
         """
         self._applied.append((now, bytes(encoded), old))
         self._count += 1
-        oldest = min(now, since - 2 * limits.FINGERPRINT_PATIENCE)
+        oldest = min(now - limits.FINGERPRINT_AGE_MIN, _needed_since(since))
         while self._applied[0][0] < oldest:
             self.complete_since = max(self.complete_since, self._applied.popleft()[0])
 
@@ -95,7 +96,7 @@ class ReplayFilter:
         """Split each batch *heard* since *since*, in order of arrival; called when leadership begins. Afterwards `lagging` holds
         the publishers whose newest message in the log is recent and has not arrived here."""
         self.lagging = {}
-        return self._begin(self._logged(), heard, now, since)
+        return self._begin(self._logged(since), heard, now, since)
 
     def begin_channels(
         self, channels: Collection[bytes], heard: list[Publishes], now: Nanos, since: Nanos
@@ -104,7 +105,7 @@ class ReplayFilter:
         the channels, and handled nothing that it heard of them: that made publishers late who are not."""
         lines = lines_of(channels)
         self.lagging = {publisher: one for publisher, one in self.lagging.items() if publisher[0] not in lines}
-        return self._begin(self._logged(lines), heard, now, since)
+        return self._begin(self._logged(since, lines), heard, now, since)
 
     def told_since(self, channels: Collection[bytes], at: int, size_max: int) -> tuple[bytes, int, bool]:
         """Fingerprints of some channels, encoded, of entries that were applied from the *at*-th on, as many as fit in *size_max*
@@ -220,15 +221,22 @@ class ReplayFilter:
                 fates.append(_PASSED if now < behind.until else _NEW)
         return _part(batch, fates)
 
-    def _logged(self, lines: Collection[bytes] | None = None) -> "_Log":
-        log = _Log()
+    def _logged(self, since: Nanos, lines: Collection[bytes] | None = None) -> "_Log":
+        log, oldest = _Log(), _needed_since(since)
         divided = {line: at for channel, at in self.divided.items() for line in (channel, channel + LATER)}
         for applied, encoded, old in self._applied:
+            if applied < oldest:  # a busy group has a million of them a few seconds later, and an election waits for this
+                continue
             for mark in pb.Fingerprints.FromString(encoded).batches:
                 if lines is None or mark.channel in lines:
                     log.add(mark, Nanos(0) if old else applied, divided=applied <= divided.get(mark.channel, -1))
         log.known.add(log.messages.ids())
         return log
+
+
+def _needed_since(heard_since: Nanos) -> int:
+    """Since when messages are to be known that were applied (ns), to tell which of those heard since a time are in the log."""
+    return heard_since - 2 * limits.FINGERPRINT_PATIENCE
 
 
 class _Numbers(dict[Publisher, int]):

@@ -97,6 +97,24 @@ def test_a_channel_moves_with_everything_that_it_has() -> None:
     is_whole(node, durable)
 
 
+def test_a_channel_moves_although_a_busy_node_remembers_what_it_heard_for_a_moment_only(monkeypatch) -> None:
+    """Another channel of its group is published to so much that the newest few publishes fill the replay buffer."""
+    monkeypatch.setattr(limits, "REPLAY_BYTES_MAX", 500)
+    node, _ = used()
+    node.feed_channel("bar", FROM)
+
+    def busy(seconds):
+        for _ in range(2 * seconds):
+            node.pass_time(0.5)
+            assert set(node.publish("bar", b"more")) == {""}
+
+    busy(15)
+    assert node.pin(TO) == ("", 1)
+    busy(3)
+    assert (node.info.group, node.info.move) == (TO, 0)
+    assert node.stored("foo", TO) == TEXTS[:20]
+
+
 def test_every_entry_of_a_move_is_written(entries) -> None:
     order, before = entries
     names = []
