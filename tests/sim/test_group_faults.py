@@ -276,6 +276,25 @@ def follower_of(world, number):
     return next(node for node in world.nodes.values() if node is not leader)
 
 
+def test_a_node_has_its_old_metadata_until_the_new_ones_are_read():
+    """It may lead groups of channels meanwhile: without any metadata it would not know where publishes belong."""
+    world = world_with(2)
+    node, leader = follower_of(world, META_GROUP), world.leader(META_GROUP)
+    known, seen, read = set(node.broker.view.meta.by_uid), [], node.storage.rows.read
+
+    async def watched(number):
+        found = await read(number)
+        seen.append((number, set(node.broker.view.meta.by_uid)))
+        return found
+
+    node.storage.rows.read = watched
+    node.run(node.cluster_node.group_sync._receive, META_GROUP, leader.name)
+    world.run_for(6)
+    assert known
+    assert seen == [(META_GROUP, known)]
+    assert world.finish() == []
+
+
 @pytest.mark.parametrize("break_it", [break_disk, break_loading, break_new_member])
 def test_a_copy_that_cannot_be_replaced_freezes_its_group_and_the_node_goes_on(break_it):
     world = world_with(2)

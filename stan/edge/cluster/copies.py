@@ -153,7 +153,8 @@ class GroupCopies:
         node = self._node
         node.storage.install(number)
         try:
-            node.broker.reset(number)
+            if number != META_GROUP:
+                node.broker.reset(number)
             await node.storage.load_group(node.broker, number, replicated=True)
             node.broker.roles.was_reset(number)
             node.gateway.forget_replay(number)

@@ -299,9 +299,12 @@ class Storage:
     async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> Exception | None:
         """Bring the broker's machine of one group, which must be new, to the state of its log; *replicated* as in `load`.
 
+        That of the metadata is made here: until the new ones are read, the old ones tell which channels and clients there are.
         Returns the error if the program could not replay the log; the broker has then been told that the group failed.
         """
         snapshot, anew = await self._newest_state(number, replicated=replicated)
+        if number == META_GROUP:
+            broker.reset(number)
         broker.restore(number, snapshot, anew=anew)
         if anew:
             self.rows.mark_stale(number)
