@@ -96,6 +96,7 @@ class PartDoubling:
         self._under_way.clear()
         for whole in self.context.meta.channels.parted.by_name.values():
             if whole.row.splits:
+                self.publishing.forget_held(whole.names())
                 self._divide(whole, whole.row.splits[0].parts, None)
             self._look_at_all(whole)
 

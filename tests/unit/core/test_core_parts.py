@@ -791,6 +791,26 @@ def test_who_led_before_the_metadata_came_as_a_whole_takes_what_comes_to_new_par
     assert node.stored("orders.~4", 2) == [b"1", b"2"]
 
 
+def test_what_waits_for_the_metadata_is_not_stored_in_a_part_that_it_left_before_they_came_as_a_whole(node) -> None:
+    """Their publisher is unknown here, and the parts are doubled, when the metadata come."""
+    (goes,) = keys_of(0, 4)
+    node.lead(1)
+    node.hears(keyed(goes, b"1"))
+    snapshot, other = pb.Snapshot(), Node(config=MANY)
+    other.feed_client(goes.decode())
+    other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
+    begin_doubling(other, (2, 2, 3, 1))
+    end_doubling(other)
+    other.broker.snapshot(0, snapshot)
+    node.broker.reset(0)
+    node.broker.restore(0, snapshot, anew=True)
+    node.broker.roles.was_reset(0)
+    node.meta_says(node.broker.context.meta.applied)
+    node.turn()
+    assert node.stored("orders.~0", 1) == []
+    assert node.pub_acks() == []
+
+
 def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(node) -> None:
     """This copy of the metadata is behind, and does not know the client either, or is about to make a channel of that name."""
     wrong = next(key for key in KEYS if part_of(key, 2) == 1)
