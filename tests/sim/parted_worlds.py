@@ -215,13 +215,16 @@ class Doubled(Parted):
 
     def _was_faulty(self, asked, client_id):
         """Whether something failed around a time, or a node got its state as a whole, so that it does not know what came before;
-        leaders may change without that, but one that has started a moment ago does not know either."""
+        leaders may change without that, but one that has started or got its state a moment ago does not know either."""
         end = asked + ANSWERED_WITHIN
         causes = [one for one in self.history.causes if one.at <= end and one.client in ("", client_id)]
-        led_anew = any(one.at >= asked and LEADS.search(one.what) for one in causes)
-        begins = limits.MOVE_KNOWN_MARGIN if led_anew else 0
-        return any(asked <= at <= end for at in self.transfers) or any(
-            cause.until >= asked - (begins if cause.what.endswith(DEAF) else REACH_OF_FAULTS)
+        led = max((one.at for one in causes if LEADS.search(one.what)), default=0)
+
+        def is_recent(began):
+            return began >= asked - (limits.MOVE_KNOWN_MARGIN if led >= began else 0)
+
+        return any(at <= end and is_recent(at) for at in self.transfers) or any(
+            is_recent(cause.until) if cause.what.endswith(DEAF) else cause.until >= asked - REACH_OF_FAULTS
             for cause in causes
             if not PEACEFUL.search(cause.what)
         )
