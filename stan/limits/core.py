@@ -78,6 +78,8 @@ MOVE_LOOK = SECOND // 20
 """Between two looks of a leader at the moves of its group."""
 MOVE_PATIENCE = 10 * SECOND
 """How long a move waits for what is half done in its channels when their messages are copied; then it is cancelled."""
+MOVE_STALLED_MAX = 60 * SECOND
+"""How long a move goes on in which no less is left to copy than before; then it is cancelled, too, and others have their turn."""
 MOVE_STAGING_MAX = 3 * SECOND
 """How long no transaction begins in channels of which a move waits for the end of those under way."""
 MOVE_RETRY = 10 * SECOND

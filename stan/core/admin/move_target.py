@@ -31,6 +31,35 @@ ANSWER_PATIENCE: Final = SECOND // 4
 STEP_PATIENCE: Final = 2 * SECOND
 """After as long a silence of the log a step is made anew."""
 COUNT_MAX: Final = limits.RESTORED_GAP_MAX
+NO_ANSWER: Final = "the leader of its group does not answer"
+FALLS_BEHIND: Final = "more is published to it than is copied"
+
+
+@dataclass(slots=True)
+class Copied:
+    """How far the messages of a move have come."""
+
+    since: Nanos  # since then, of no channel was less left than before
+    at: int = 0  # place in `Arrival.uids` of the channel that is asked about next
+    left: dict[ChannelUid, int] = field(default_factory=dict)  # bytes behind what has come, as last told
+    fewest: dict[ChannelUid, int] = field(default_factory=dict)  # the same at its best
+    complete: set[ChannelUid] = field(default_factory=set)  # all of them has come, as last told
+
+    def note(self, uid: ChannelUid, left: int, *, complete: bool, now: Nanos) -> None:
+        """So many bytes of a channel are behind what has come; *complete*: nothing is."""
+        self.left[uid] = left = 0 if complete else left
+        if left < self.fewest.get(uid, left + 1):
+            self.fewest[uid], self.since = left, now
+        if complete:
+            self.complete.add(uid)
+        else:
+            self.complete.discard(uid)
+        if complete or left <= TAIL_BYTES:
+            self.at += 1
+
+    def is_near(self, channels: int) -> bool:
+        """True if little is left of all of them."""
+        return len(self.left) == channels and sum(self.left.values()) <= TAIL_BYTES
 
 
 @dataclass(slots=True)
@@ -40,15 +69,14 @@ class Arrival:
     move: int
     number: GroupId
     uids: list[ChannelUid]
-    at: int = 0  # place in `uids` of the channel that is asked about next
-    left: dict[ChannelUid, int] = field(default_factory=dict)  # bytes behind what has come, as last told
-    complete: set[ChannelUid] = field(default_factory=set)  # all of them has come, as last told
+    copied: Copied
     departed: bool = False  # the source holds them
     wants_since: Nanos = Nanos(0)  # noqa: RUF009 - it is asked to since then; 0: it is not
     heard: tuple[bytes, int] = (b"", 0)  # fingerprints: of which leadership, and from which number on
     rows: list[pb.MovedRow] = field(default_factory=list)
     waits_until: int = 0  # Nanos: an answer or a commit is waited for
     waits_for: str = ""  # why it does not go on
+    unanswered: bool = False  # the newest question is
 
 
 @dataclass(slots=True)
@@ -70,13 +98,11 @@ class MoveTarget:
 
     def look(self, number: GroupId, move: int, infos: list[ChannelInfo]) -> None:
         """Go on with a move to a group that this node leads, if nothing is waited for."""
-        arrivals = self.arrivals(number)
+        arrivals, uids, now = self.arrivals(number), [info.uid for info in infos], self.context.clock.now
         arrival = arrivals.get(move)
-        if arrival is None:
-            arrival = arrivals[move] = Arrival(move, number, [info.uid for info in infos])
-        if arrival.uids != [info.uid for info in infos]:  # one of them was deleted
-            arrivals[move] = arrival = Arrival(move, number, [info.uid for info in infos])
-        if self.context.clock.now >= arrival.waits_until:
+        if arrival is None or arrival.uids != uids:  # it is new, or one of them was deleted
+            arrivals[move] = arrival = Arrival(move, number, uids, Copied(now))
+        if now >= arrival.waits_until:
             self._step(arrival)
 
     def _goes_on(self, arrival: Arrival) -> bool:
@@ -89,16 +115,31 @@ class MoveTarget:
     def _step(self, arrival: Arrival) -> None:
         moves = self.context.groups[arrival.number].machine.moves
         arrival.waits_until = self.context.clock.now + STEP_PATIENCE
-        uids = arrival.uids
+        uids, copied = arrival.uids, arrival.copied
         if all(moves.at(uid, arrival.move, Stage.ARRIVED) for uid in uids):
             return  # the rest is for the metadata
-        if not all(moves.at(uid, arrival.move, Stage.COPIED) for uid in uids):
+        if self._stalls(arrival):
+            context_change(self.context, arrival.move, done=False)  # others are moved meanwhile
+        elif not all(moves.at(uid, arrival.move, Stage.COPIED) for uid in uids):
             self._change(arrival, arriving=pb.Moving(move=arrival.move, uids=uids))
-        elif arrival.departed and len(arrival.complete) == len(uids):
+        elif arrival.departed and len(copied.complete) == len(uids):
             self._ask(arrival, uids[0], rows_from=len(arrival.rows) + 1)
         else:
-            arrival.at %= len(uids)
-            self._ask(arrival, uids[arrival.at])
+            copied.at %= len(uids)
+            self._ask(arrival, uids[copied.at])
+
+    def _stalls(self, arrival: Arrival) -> bool:
+        """True, with a line in the log, if a move has come no nearer to its end for long."""
+        if arrival.departed or self.context.clock.now - arrival.copied.since <= limits.MOVE_STALLED_MAX:
+            return False
+        self._note_waiting(arrival, NO_ANSWER if arrival.unanswered else FALLS_BEHIND)
+        return True
+
+    def _note_waiting(self, arrival: Arrival, why: str) -> None:
+        if why not in ("", arrival.waits_for):
+            name = go_quote(text(self.context.meta.by_uid[arrival.uids[0]].name))
+            self.context.note("WRN", f"Channel {name} is not moved to group {arrival.number} yet: {why}")
+        arrival.waits_for = why or arrival.waits_for
 
     def _change(self, arrival: Arrival, **change: pb.Moving | pb.Arrived) -> None:
         def done(result: object, _error: str) -> None:
@@ -133,14 +174,16 @@ class MoveTarget:
             rows_from=rows_from,
         )
         context, body = self.context, pb.MetaChange(move_question=question).SerializeToString()
-        answered = partial(self._answered, arrival, uid, question)
+        answered = partial(self._answered, arrival, uid, question, context.clock.now)
         context.request(context.nats.subjects.meta.encode(), ANSWER_PATIENCE, answered, body)
 
-    def _answered(self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, payload: bytes | None) -> None:
+    def _answered(
+        self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, asked_at: Nanos, payload: bytes | None
+    ) -> None:
         if not self._goes_on(arrival) or not self.context.leads(arrival.number):
             return
+        arrival.unanswered = payload is None
         if payload is None:
-            arrival.waits_for = "the leader of the other group does not answer"
             self._later(arrival, ANSWER_PATIENCE)
             return
         try:
@@ -148,13 +191,10 @@ class MoveTarget:
         except DecodeError:
             self._later(arrival, ANSWER_PATIENCE)
             return
-        if answer.waits_for not in ("", arrival.waits_for):
-            name = go_quote(text(self.context.meta.by_uid[uid].name))
-            self.context.note("WRN", f"Channel {name} is not moved to group {arrival.number} yet: {answer.waits_for}")
-        arrival.waits_for = answer.waits_for or arrival.waits_for
+        self._note_waiting(arrival, answer.waits_for)
         if arrival.departed != answer.departed:  # what was complete before may not be any more
             arrival.departed = answer.departed
-            arrival.complete.clear()
+            arrival.copied.complete.clear()
             arrival.rows.clear()
         if answer.waits_for and arrival.wants_since and self._waited_long(arrival):
             context_change(self.context, arrival.move, done=False)  # it is begun anew, behind others
@@ -164,12 +204,14 @@ class MoveTarget:
         elif answer.waits_for and not answer.batches and question.next <= answer.last_sequence:
             self._later(arrival, SECOND)
         else:
-            self._take(arrival, uid, question, answer)
+            self._take(arrival, uid, question, answer, asked_at)
 
     def _waited_long(self, arrival: Arrival) -> bool:
         return not arrival.departed and self.context.clock.now - arrival.wants_since > limits.MOVE_PATIENCE
 
-    def _take(self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, answer: pb.MoveAnswer) -> None:
+    def _take(
+        self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, answer: pb.MoveAnswer, asked_at: Nanos
+    ) -> None:
         """Append what has come, and go on once that is committed."""
         parts, end = self._entry(arrival.number, uid, answer)
         self._note_place(arrival, uid, answer, complete=not parts and end >= answer.last_sequence and answer.told_end)
@@ -181,11 +223,12 @@ class MoveTarget:
         if answer.fingerprints:
             parts += encode_fingerprints(answer.fingerprints)
         sent = len(question.SerializeToString()) + answer.ByteSize()
+        next_at = asked_at + sent * SECOND // limits.MOVE_BYTES_PER_SECOND
 
         def done(result: object, _error: str) -> None:
             if result is not None:
                 arrival.heard = heard
-            pause = 0 if arrival.departed else sent * SECOND // limits.MOVE_BYTES_PER_SECOND
+            pause = 0 if arrival.departed else next_at - self.context.clock.now
             self._later(arrival, pause if result is not None else ANSWER_PATIENCE)
 
         proposals = self.context.proposals
@@ -194,16 +237,10 @@ class MoveTarget:
 
     def _note_place(self, arrival: Arrival, uid: ChannelUid, answer: pb.MoveAnswer, *, complete: bool) -> None:
         """Note how far a channel has come, and choose the one to ask about next."""
-        arrival.left[uid] = answer.bytes_left if not complete else 0
-        if complete:
-            arrival.complete.add(uid)
-        else:
-            arrival.complete.discard(uid)
-        near = len(arrival.left) == len(arrival.uids) and sum(arrival.left.values()) <= TAIL_BYTES
-        if near and not arrival.wants_since:
-            arrival.wants_since = self.context.clock.now
-        if complete or answer.bytes_left <= TAIL_BYTES:
-            arrival.at += 1
+        now = self.context.clock.now
+        arrival.copied.note(uid, answer.bytes_left, complete=complete, now=now)
+        if arrival.copied.is_near(len(arrival.uids)) and not arrival.wants_since:
+            arrival.wants_since = now
 
     def _entry(self, number: GroupId, uid: ChannelUid, answer: pb.MoveAnswer) -> tuple[list[bytes], int]:
         """The parts of an entry with what has come that is not in the log yet, and the sequence with which they end."""
@@ -241,7 +278,7 @@ class MoveTarget:
         elif not answer.rows_end:
             self._later(arrival, 0)
         elif not self._fits(arrival):
-            arrival.complete.clear()
+            arrival.copied.complete.clear()
             arrival.rows.clear()
             self._later(arrival, 0)
         else:

@@ -3,12 +3,14 @@
 import pytest
 
 from stan import limits
+from stan.core.admin import move_source, move_target
 from stan.core.state.meta import MOVES_NEED_LEVEL, MetaMachine
 from stan.errors import ALONE
 from stan.level import DELIVERY
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
+from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 from tests.unit.core.test_core_channel_moves import Everywhere
 from tests.unit.core.test_core_pool import growth
@@ -108,6 +110,46 @@ def test_the_next_leader_of_the_metadata_goes_on(node) -> None:
     node.lead(0)
     assert node.broker.view.channels_to_move in (left, left - 1)
     node.pass_time(100)
+    assert places(node) == {name: home(name, MORE) for name in NAMES}
+
+
+def test_a_channel_to_which_more_is_published_than_is_copied_holds_up_no_other(node, monkeypatch) -> None:
+    monkeypatch.setattr(limits, "MOVE_BYTES_PER_SECOND", 1_000)
+    monkeypatch.setattr(limits, "MOVE_ANSWER_BYTES_MAX", move_source.ROOM + 500)
+    monkeypatch.setattr(move_target, "TAIL_BYTES", 1_000)
+    busy, others = GO[0], GO[1:]
+
+    def publish_for(seconds):
+        for _ in range(seconds * 10):
+            node.pass_time(0.1)
+            assert set(node.publish(busy, b"x" * 300)) == {""}
+
+    publish_for(2)
+    grow(node, MORE, GROUPS)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    publish_for(limits.MOVE_STALLED_MAX // SECOND - 2)
+    assert {name: places(node)[name] for name in GO} == {name: home(name, GROUPS) for name in GO}
+    publish_for(30)
+    assert {name: places(node)[name] for name in others} == {name: home(name, MORE) for name in others}
+    assert places(node)[busy] == home(busy, GROUPS)
+    assert ("WRN", f'Channel "{busy}" is not moved to group {home(busy, MORE)} yet: {move_target.FALLS_BEHIND}') in node.notes
+    monkeypatch.undo()
+    node.pass_time(limits.MOVE_RETRY_MAX / SECOND)
+    assert places(node) == {name: home(name, MORE) for name in NAMES}
+    assert len(node.stored(busy, home(busy, MORE))) == 1 + 10 * (2 + 58 + 30)
+
+
+def test_channels_of_a_group_without_a_leader_hold_up_no_others(node) -> None:
+    without = home(GO[0], GROUPS)
+    grow(node, MORE, GROUPS)
+    node.lead(*range(GROUPS + 1, MORE + 1))
+    node.follow(without)
+    node.pass_time(len(GO) * limits.MOVE_STALLED_MAX / SECOND)
+    stay = {name for name in GO if places(node)[name] != home(name, MORE)}
+    assert stay == {name for name in GO if home(name, GROUPS) == without}
+    assert ("WRN", f'Channel "{GO[0]}" is not moved to group {home(GO[0], MORE)} yet: {move_target.NO_ANSWER}') in node.notes
+    node.lead(without)
+    node.pass_time((1 + len(stay)) * limits.MOVE_RETRY_MAX / SECOND)
     assert places(node) == {name: home(name, MORE) for name in NAMES}
 
 
