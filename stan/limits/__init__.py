@@ -28,5 +28,7 @@ invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MES
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")
 invariant(NODE_TIMEOUT > 3 * HELLO_INTERVAL, "two lost hellos make no node absent")
 invariant(BALANCE_RETRY_MIN > RAFT_TRANSFER_TIMEOUT, "a handover has ended before it is asked for again")
-invariant(FINGERPRINT_AGE_MIN > MOVE_KNOWN_MIN, "a move waits for no pause of the publishers, however much they publish")
+invariant(
+    FINGERPRINT_AGE_MIN > MOVE_KNOWN_MIN, "a move waits for no pause of the publishers, however much they publish"
+)
 invariant(MOVE_MEMORY > REPLAY_AGE_MAX, "an ack of before a move is known by then, with room for clocks that differ")

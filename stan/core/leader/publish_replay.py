@@ -225,7 +225,9 @@ class ReplayFilter:
         log, oldest = _Log(), _needed_since(since)
         divided = {line: at for channel, at in self.divided.items() for line in (channel, channel + LATER)}
         for applied, encoded, old in self._applied:
-            if applied < oldest:  # a busy group has a million of them a few seconds later, and an election waits for this
+            if (
+                applied < oldest
+            ):  # a busy group has a million of them a few seconds later, and an election waits for this
                 continue
             for mark in pb.Fingerprints.FromString(encoded).batches:
                 if lines is None or mark.channel in lines:

@@ -132,7 +132,10 @@ def test_a_channel_to_which_more_is_published_than_is_copied_holds_up_no_other(n
     publish_for(30)
     assert {name: places(node)[name] for name in others} == {name: home(name, MORE) for name in others}
     assert places(node)[busy] == home(busy, GROUPS)
-    assert ("WRN", f'Channel "{busy}" is not moved to group {home(busy, MORE)} yet: {move_target.FALLS_BEHIND}') in node.notes
+    assert (
+        "WRN",
+        f'Channel "{busy}" is not moved to group {home(busy, MORE)} yet: {move_target.FALLS_BEHIND}',
+    ) in node.notes
     monkeypatch.undo()
     node.pass_time(limits.MOVE_RETRY_MAX / SECOND)
     assert places(node) == {name: home(name, MORE) for name in NAMES}
@@ -147,7 +150,10 @@ def test_channels_of_a_group_without_a_leader_hold_up_no_others(node) -> None:
     node.pass_time(len(GO) * limits.MOVE_STALLED_MAX / SECOND)
     stay = {name for name in GO if places(node)[name] != home(name, MORE)}
     assert stay == {name for name in GO if home(name, GROUPS) == without}
-    assert ("WRN", f'Channel "{GO[0]}" is not moved to group {home(GO[0], MORE)} yet: {move_target.NO_ANSWER}') in node.notes
+    assert (
+        "WRN",
+        f'Channel "{GO[0]}" is not moved to group {home(GO[0], MORE)} yet: {move_target.NO_ANSWER}',
+    ) in node.notes
     node.lead(without)
     node.pass_time((1 + len(stay)) * limits.MOVE_RETRY_MAX / SECOND)
     assert places(node) == {name: home(name, MORE) for name in NAMES}
