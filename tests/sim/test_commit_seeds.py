@@ -131,6 +131,14 @@ def test_another_message_at_a_sequence_without_an_outage_between_is_found():
     assert any("no outage was between" in text for text in story.complaints(50))
 
 
+@pytest.mark.parametrize(("outages", "found"), [((), True), ((8,), True), ((10,), False), ((14,), True)])
+def test_who_gets_nothing_is_found_unless_it_subscribed_just_before_an_outage(outages, found):
+    story = Story()
+    story.history.joined(9 * SECOND, story.sub)
+    del story.history.events[0]  # what it got
+    assert any("durable: never got [1]" in text for text in story.complaints(*outages)) == found
+
+
 def test_gaps_repeats_phantoms_and_what_nobody_got_are_found():
     story = Story()
     story.history.final[FAST][:] = [(1, "m1"), (3, "m3"), (4, "m3"), (5, "nobody's")]

@@ -24,6 +24,8 @@ from stan.types import Nanos
 
 EVER: Final = -(1 << 60)
 """Nanos: earlier than anything that a node has heard, also one whose machine, and so its clock, was started a moment ago."""
+NEEDED_BEFORE: Final = 2 * limits.FINGERPRINT_PATIENCE
+"""To tell which publishes heard since a time are in the log, what was applied this much earlier (ns) has to be known."""
 Publisher = tuple[bytes, bytes, bytes, bytes]
 """Channel name or `Publishes.line`, user, client id, connection id."""
 
@@ -84,7 +86,7 @@ class ReplayFilter:
         """
         self._applied.append((now, bytes(encoded), old))
         self._count += 1
-        oldest = min(now - limits.FINGERPRINT_AGE_MIN, _needed_since(since))
+        oldest = min(now - limits.FINGERPRINT_AGE_MIN, since - NEEDED_BEFORE)
         while self._applied[0][0] < oldest:
             self.complete_since = max(self.complete_since, self._applied.popleft()[0])
 
@@ -222,23 +224,17 @@ class ReplayFilter:
         return _part(batch, fates)
 
     def _logged(self, since: Nanos, lines: Collection[bytes] | None = None) -> "_Log":
-        log, oldest = _Log(), _needed_since(since)
+        log, oldest = _Log(), since - NEEDED_BEFORE
         divided = {line: at for channel, at in self.divided.items() for line in (channel, channel + LATER)}
         for applied, encoded, old in self._applied:
-            if (
-                applied < oldest
-            ):  # a busy group has a million of them a few seconds later, and an election waits for this
+            # Of what the busiest group has applied in ten seconds, an election would read a million messages for nothing.
+            if applied < oldest:
                 continue
             for mark in pb.Fingerprints.FromString(encoded).batches:
                 if lines is None or mark.channel in lines:
                     log.add(mark, Nanos(0) if old else applied, divided=applied <= divided.get(mark.channel, -1))
         log.known.add(log.messages.ids())
         return log
-
-
-def _needed_since(heard_since: Nanos) -> int:
-    """Since when messages are to be known that were applied (ns), to tell which of those heard since a time are in the log."""
-    return heard_since - 2 * limits.FINGERPRINT_PATIENCE
 
 
 class _Numbers(dict[Publisher, int]):
