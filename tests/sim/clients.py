@@ -256,7 +256,9 @@ class Subscriber(SimClient):
             self.alive and self.sub is not None
         ):  # once more if it was closed: whether the broker heard of that is not known
             self.sub.ended_at = self.sub.ended_at or self.loop.now
-            self.sub.died_at = self.loop.now
+            self.sub.died_at = (
+                self.sub.died_at or self.loop.now
+            )  # it may be of an earlier life, that has not subscribed anew
             self.history.events.append(Ended(self.loop.now, self.sub))
         super().die()
 

@@ -312,9 +312,9 @@ class SimulatedNode:
         """SIGSTOP for a while, then everything that happened meanwhile at once."""
         self.pauses.begin(length)
 
-    def pause_amid(self, length):
-        """The same, amid the next turn that has something to send."""
-        self.pauses.arm(length)
+    def pause_amid(self, length, told):
+        """The same, amid the next turn that has something to send; *told* is called then."""
+        self.pauses.arm(length, told)
 
     # --- its housekeeping -------------------------------------------------------------------------------------------------
 

@@ -364,10 +364,9 @@ class ClusterWorld(Scene):
         self._pause(self._someone())
 
     def _fault_pause_amid(self):
-        """Stopped between what it has to send and sending it."""
+        """Stopped between what it has to send and sending it, which may be seconds later."""
         node, length = self._someone(), self.random.randint(100, 2000) * MILLISECOND
-        node.pause_amid(length)
-        self._cause(length + SECOND, f"{node} is stopped amid a turn")
+        node.pause_amid(length, lambda: self._cause(length, f"{node} is stopped amid a turn"))
 
     def _fault_lossy(self):
         """Single Raft frames are lost: links end between two frames of one read."""

@@ -7,6 +7,10 @@ class Gone(BaseException):
     """The process ended while it was stopped amid something, which it does not finish."""
 
 
+def nobody_asks():
+    """Nobody wants to know when it is stopped."""
+
+
 class Pauses:
     """Of one simulated node, which runs everything by way of `put_off`."""
 
@@ -20,6 +24,7 @@ class Pauses:
         self.until = 0
         self._backlog = deque()  # what happens to a stopped process happens when it goes on
         self._armed = 0
+        self._told = nobody_asks
 
     def put_off(self, call, args):
         """Whether the process is stopped; the call comes when it goes on."""
@@ -40,15 +45,16 @@ class Pauses:
                 call, args = self._backlog.popleft()
                 self._node.run(call, *args)
 
-    def arm(self, length):
-        """Stop it for so long the next time that it comes to `amid`."""
-        self._armed = length
+    def arm(self, length, told=nobody_asks):
+        """Stop it for so long the next time that it comes to `amid`; *told* is called then."""
+        self._armed, self._told = length, told
 
     def amid(self):
         """A place at which it can be stopped amid something: the others go on meanwhile. Raises Gone."""
         length, self._armed = self._armed, 0
         if not length or self.until:
             return
+        self._told()
         life, self.until = self._node.lives, self._loop.now + length
         self._loop.run_until(self.until)
         if not self._node.alive or self._node.lives != life:
