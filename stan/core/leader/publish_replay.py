@@ -115,9 +115,9 @@ class ReplayFilter:
         lines, told, first = lines_of(channels), pb.Fingerprints(), self._count - len(self._applied)
         size, number = 0, max(at, first)
         while number < self._count:
-            found = [
-                b for b in pb.Fingerprints.FromString(self._applied[number - first][1]).batches if b.channel in lines
-            ]
+            encoded = self._applied[number - first][1]
+            concerned = any(channel in encoded for channel in channels)  # in a busy group few of many entries are
+            found = [b for b in pb.Fingerprints.FromString(encoded).batches if b.channel in lines] if concerned else []
             size += sum(mark.ByteSize() + 8 for mark in found)
             if size > size_max:
                 break
