@@ -650,13 +650,10 @@ def test_who_was_started_a_moment_ago_without_messages_knows_the_fingerprints_of
     assert told[0].known_for > limits.REPLAY_AGE_MAX + limits.MOVE_KNOWN_MARGIN
 
 
-def test_who_has_missed_a_doubling_takes_nothing_of_before_for_the_new_parts(node) -> None:
-    """Its metadata come as a whole, with parts of whose messages it has not been told."""
-    (goes,) = keys_of(0, 4)
-    node.feed_client(goes.decode())
-    node.hears(keyed(goes, b"1"))
+def miss_doubling(node, client):
+    """The metadata come as a whole, with twice as many parts, and a client that may be new."""
     snapshot, other = pb.Snapshot(), Node(config=MANY)
-    other.feed_client(goes.decode())
+    other.feed_client(client)
     other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
     begin_doubling(other, (2, 2, 3, 1))
     end_doubling(other)
@@ -664,6 +661,14 @@ def test_who_has_missed_a_doubling_takes_nothing_of_before_for_the_new_parts(nod
     node.broker.reset(0)
     node.broker.restore(0, snapshot, anew=True)
     node.broker.roles.was_reset(0)
+
+
+def test_who_has_missed_a_doubling_takes_nothing_of_before_for_the_new_parts(node) -> None:
+    """Its metadata come as a whole, with parts of whose messages it has not been told."""
+    (goes,) = keys_of(0, 4)
+    node.feed_client(goes.decode())
+    node.hears(keyed(goes, b"1"))
+    miss_doubling(node, goes.decode())
     node.lead(2)
     node.turn()
     assert node.stored("orders.~4", 2) == []
@@ -796,15 +801,7 @@ def test_what_waits_for_the_metadata_is_not_stored_in_a_part_that_it_left_before
     (goes,) = keys_of(0, 4)
     node.lead(1)
     node.hears(keyed(goes, b"1"))
-    snapshot, other = pb.Snapshot(), Node(config=MANY)
-    other.feed_client(goes.decode())
-    other.feed_meta(create_parted=pb.CreateParted(name=b"orders", groups=[1, 2, 3, 1]))
-    begin_doubling(other, (2, 2, 3, 1))
-    end_doubling(other)
-    other.broker.snapshot(0, snapshot)
-    node.broker.reset(0)
-    node.broker.restore(0, snapshot, anew=True)
-    node.broker.roles.was_reset(0)
+    miss_doubling(node, goes.decode())
     node.meta_says(node.broker.context.meta.applied)
     node.turn()
     assert node.stored("orders.~0", 1) == []
