@@ -165,7 +165,9 @@ class _Ephemeral:
         probes = {sent.value for sent in self.said[begin:]}
         self._patiently("probes are not acked", lambda: all(sent.ok_at for sent in self.said[begin:]))
         self._patiently("probes are not heard", lambda: all(probes <= values for values in self._who_hears()))
-        for text in check_ephemeral(self.said, self.acks, self.subscriptions, getattr(self, "limit", 0)):
+        for text in check_ephemeral(
+            self.said, self.acks, self.subscriptions, getattr(self, "limit", 0), self.history.held_back
+        ):
             self.complain(f"check_ephemeral: {text}")
 
     def _listeners(self):
@@ -187,9 +189,15 @@ class _Ephemeral:
         self.fail_if(not condition(), f"check_ephemeral: {problem}")
 
 
-def check_ephemeral(said, acks, subscriptions, limit=0):
+def never(_arrived, _until):
+    """No link keeps anything."""
+    return False
+
+
+def check_ephemeral(said, acks, subscriptions, limit=0, held_back=never):
     """E1: a sequence is one message's, and a message has one, which its ack names. E2: acks of one who waits for each tell
-    increasing sequences. E3: a subscription gets messages that were published, in order but for flagged repeats. E4: in the last
+    increasing sequences. E3: a subscription gets messages that were published, in order but for flagged repeats, and for what a
+    link has *held_back* (from when the one before arrived until that one did) of a leader that is none any more. E4: in the last
     epoch nothing is missing that was acked while somebody listened all the time, and that no *limit* can have removed."""
     known = {sent.value: sent for sent in said}
     by_sequence, by_value = {}, {}
@@ -207,11 +215,11 @@ def check_ephemeral(said, acks, subscriptions, limit=0):
         if waited and not before.sequence < after.sequence:
             yield f"{after.value} is {after.sequence}, and {before.value}, acked before it was sent, is {before.sequence}"
     for one in subscriptions:
-        newest = 0
-        for _, sequence, value, redelivered in one.messages:
-            if not redelivered and sequence <= newest:
+        newest, arrived = 0, 0
+        for at, sequence, value, redelivered in one.messages:
+            if not redelivered and sequence <= newest and not held_back(arrived, at):
                 yield f"{one.name} gets {value} ({sequence}) behind {newest}, and it is no repeat"
-            newest = max(newest, sequence)
+            newest, arrived = max((newest, arrived), (sequence, at))
     newest = max((sequence for sequence, _, _ in places), default=0)
     last, floor = newest - 1 >> BLOCK_BITS, newest - limit if limit else 0
     for one in subscriptions:

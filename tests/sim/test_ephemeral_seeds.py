@@ -93,6 +93,11 @@ def test_what_must_not_be_is_found():
     assert "never got e-1" in complaints(lambda _said, _acks, messages: messages.pop(1))
     assert "it is no repeat" in complaints(lambda _said, _acks, messages: messages.append(messages[0]))
     assert "was never published" in complaints(lambda said, _acks, _messages: said.pop())
+    said, acks, (one, *_) = story()
+    one.messages.append(one.messages[0])
+    assert list(check_ephemeral(said, acks, [one], held_back=lambda *_: True)) == [], (
+        "what an old leader sent comes late"
+    )
     other = (99, (1 << BLOCK_BITS) + 1, "e-2", False)
     assert "is e-0 and, for l, e-2" in complaints(lambda _said, _acks, messages: messages.append(other))
     assert "acked before it was sent" in complaints(lambda _said, acks, _messages: acks.reverse() or _swap(acks))
