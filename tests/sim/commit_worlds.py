@@ -98,7 +98,10 @@ class CommitWorld(ClusterWorld):
         meta = leader and leader.cluster_node.broker.view.meta
         for name, commit in ((SAFE, 0), (FAST, REPLICATED)) if meta else ():
             info = meta.channels.get(name.encode())
-            if info is not None and meta.commit_of(info.group) != commit:
+            if info is None:
+                continue
+            self.history.group_of[name] = info.group  # who would have told that it was made may have died
+            if meta.commit_of(info.group) != commit:
                 return f"{name} is in group {info.group}, which is not for it"
         return super()._open_ends()
 
