@@ -11,7 +11,7 @@ from stan.raft.pysyncobj.election import Election
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.types import SECOND
 from tests.sim.commit_worlds import FAST, SAFE, CommitWorld, PartedCommit, PowerWorld, check_replicated
-from tests.sim.history import Delivered, History, Publish, Sub
+from tests.sim.history import Acked, Delivered, History, Publish, Sub
 from tests.sim.worlds import play
 
 SEEDS = int(os.environ.get("STAN_COMMIT_SEEDS", "4"))
@@ -137,6 +137,15 @@ def test_who_gets_nothing_is_found_unless_it_subscribed_just_before_an_outage(ou
     story.history.joined(9 * SECOND, story.sub)
     del story.history.events[0]  # what it got
     assert any("durable: never got [1]" in text for text in story.complaints(*outages)) == found
+
+
+@pytest.mark.parametrize(("outages", "found"), [((), True), ((13,), False)])
+def test_who_acks_what_is_gone_acks_what_has_its_sequence(outages, found):
+    story = Story()
+    story.loses(3)
+    del story.history.events[-1]  # it never gets the new one
+    story.history.events.append(Acked(14 * SECOND, story.sub, 3))
+    assert any("durable: never got [3]" in text for text in story.complaints(*outages)) == found
 
 
 def test_gaps_repeats_phantoms_and_what_nobody_got_are_found():
