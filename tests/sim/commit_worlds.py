@@ -272,8 +272,8 @@ def without(history, channel):
 def check_replicated(history, channel, outages, before):
     """C20: in a replicated channel what was acked is there, unless it was acked just before an outage; a sequence has one message
     between two outages; nothing is there that nobody published, nor twice; and who acks everything has got all that is there,
-    unless it subscribed just before an outage: of that, too, the nodes may have nothing left, and nobody tells it. Who acks what is
-    gone acks what has its sequence."""
+    unless it subscribed just before an outage: of that, too, the nodes may have nothing left, and nobody tells it. Who acks what
+    is gone acks what has its sequence."""
     read = history.final[channel]
     place = {value: sequence for sequence, value in read}
     if len(place) != len(read):
