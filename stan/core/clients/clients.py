@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -22,6 +23,7 @@ from stan.protocol.requests import because, decode
 from stan.protocol.user_subjects import said_by
 from stan.types import MILLISECOND, GroupId, Nanos
 
+Key = TypeVar("Key", bytes, tuple[bytes, bytes])
 CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")
 
 
@@ -45,6 +47,8 @@ class Closing:
 
 Waiting = tuple[wire.ConnectRequest, bytes]
 """A ConnectRequest, and the reply subject of its answer."""
+Identity = tuple[bytes, bytes]
+"""Connection id and heartbeat inbox: what tells one ConnectRequest from another one."""
 
 
 class Clients:
@@ -58,6 +62,7 @@ class Clients:
         self.checking: set[bytes] = set()  # client ids with a connect under way
         self.next: dict[bytes, Waiting | None] = {}  # client id being registered -> the connect that is handled next
         self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, if another node leads the metadata
+        self.gone: dict[Identity, int] = {}  # connections that ended lately -> Nanos when
         config = context.config
         subjects = context.nats.subjects
         self.template = wire.ConnectResponse(
@@ -154,9 +159,12 @@ class Clients:
     def _look(self, request: wire.ConnectRequest, reply: bytes) -> None:
         """Register a client; if its id is taken, first check whether the registered client still answers."""
         old = self.context.meta.clients.get(request.client_id)
-        if old is not None and self.context.leading.replaying is not None and _is_same(old, request):
-            self._accept(request, reply)
-            return
+        if self.context.leading.replaying is not None:
+            if _identity_of(request) in self.gone:
+                return  # registered again, without its subscriptions, it would never hear that it had been taken for dead
+            if old is not None and _is_same(old, request):
+                self._accept(request, reply)
+                return
         self.checking.add(request.client_id)
         if old is None:
             self._register(request, reply, 0)
@@ -291,11 +299,7 @@ class Clients:
         metadata removes the client later, or has done so already."""
         if not self.release(client_id):
             now = self.context.clock.now
-            heard = self.heard
-            heard.pop(client_id, None)
-            heard[client_id] = now  # the oldest are in front
-            while heard[oldest := next(iter(heard))] < now - limits.REPLAY_REQUEST_AGE_MAX:
-                del heard[oldest]
+            _remember(self.heard, client_id, now)
 
     def release(self, client_id: bytes) -> bool:
         """Close the subscriptions of the client's closed connections now, as nothing more can arrive from them. True if there
@@ -352,6 +356,7 @@ class Clients:
         at this node only after the metadata entry. So the client counts as closing until its CloseRequest arrives here, at most
         CLOSE_PATIENCE."""
         self.heartbeats.pop(client.incarnation, None)
+        _remember(self.gone, _identity_of(client), self.context.clock.now)
         heard = self.heard.pop(client.client_id, None)
         if asked and not self.context.leading.leads_meta and heard is None:
             self.context.access.closing_clients[client.incarnation] = client
@@ -450,6 +455,19 @@ class Clients:
             self._arm(beat, MILLISECOND)
 
 
+def _identity_of(one: wire.ConnectRequest | Client) -> Identity:
+    """What a request to connect and the client that it has registered have in common."""
+    return one.conn_id, one.heartbeat_inbox
+
+
 def _is_same(client: Client, request: wire.ConnectRequest) -> bool:
     """True if this very *request* registered *client*."""
-    return client.conn_id == request.conn_id and client.heartbeat_inbox == request.heartbeat_inbox
+    return _identity_of(client) == _identity_of(request)
+
+
+def _remember(times: dict[Key, int], key: Key, now: Nanos) -> None:
+    """Note that something happened to *key* at *now*; forget what happened before the requests that a leader may replay."""
+    times.pop(key, None)
+    times[key] = now  # the oldest are in front
+    while times[oldest := next(iter(times))] < now - limits.REPLAY_REQUEST_AGE_MAX:
+        del times[oldest]

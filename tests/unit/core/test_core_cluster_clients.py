@@ -285,6 +285,31 @@ def test_a_close_heard_by_a_node_that_leads_nothing_is_forgotten(node):
     assert set(node.broker.parts.clients.heard) == {b"last"}
 
 
+@pytest.mark.parametrize("asked", [True, False])
+def test_a_connection_that_ended_is_not_registered_again_when_its_connect_is_replayed(node, asked):
+    """It was taken for dead: registered anew it would have no subscriptions, and its client would never hear of that, as its
+    pings were answered."""
+    node.hears(connects(node))
+    client = pb.Client(client_id=b"me", conn_id=b"c1", heartbeat_inbox=b"hb.c1")
+    node.feed_meta(connect=pb.Connect(client=client))
+    node.feed_close(asked=asked)
+    node.lead(0)
+    node.turn()
+    assert registered(node) == set()
+    node.hears(connects(node, conn_id="c2"))
+    assert registered(node) == {b"c2"}
+
+
+def test_connections_that_ended_are_forgotten_when_their_connects_are_too_old_to_be_replayed(node):
+    for number in range(50):
+        node.feed_client(f"c{number}")
+        node.feed_close(f"c{number}")
+    node.pass_time(limits.REPLAY_REQUEST_AGE_MAX / SECOND + 1)
+    node.feed_client("last")
+    node.feed_close("last")
+    assert len(node.broker.parts.clients.gone) == 1
+
+
 # --- subscriptions of those who are gone ------------------------------------------------------------------------------------
 
 
