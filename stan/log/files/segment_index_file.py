@@ -69,7 +69,7 @@ class IndexFileWriter:
             segment.entries,
             segment.end,
             segment.last_index,
-            zlib.crc32(segment.header.encode()),
+            _header_crc(segment),
             0,
         )[:-_CRC_SIZE]
         self._parts.append(footer)
@@ -110,6 +110,12 @@ class IndexFileWriter:
 _CRC_SIZE = 4
 
 
+def _header_crc(segment: Segment) -> int:
+    """The CRC with which a segment's header ends, which tells its generation, too. (That of the header with its CRC is always the
+    same number.)"""
+    return int.from_bytes(segment.header.encode()[-_CRC_SIZE:], "little")
+
+
 def load_index_file(files: Files, segment: Segment, size: int) -> memoryview | None:
     """Fill *segment* from the index file made for its header and *size*; returns its entries' outlines, None if unfit."""
     try:
@@ -127,7 +133,7 @@ def load_index_file(files: Files, segment: Segment, size: int) -> memoryview | N
     magic, version, terms, marks, entries, end, last, header_crc, crc = _FOOTER.unpack_from(
         data, len(data) - _FOOTER.size
     )
-    right = (INDEX_FILE_MAGIC, INDEX_FILE_VERSION, size, zlib.crc32(segment.header.encode()))
+    right = (INDEX_FILE_MAGIC, INDEX_FILE_VERSION, size, _header_crc(segment))
     if (magic, version, end, header_crc) != right or crc != zlib.crc32(memoryview(data)[:-_CRC_SIZE]):
         return None
     at_positions = len(data) - _FOOTER.size - 4 * marks

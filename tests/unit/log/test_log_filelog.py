@@ -10,6 +10,8 @@ import pytest
 from stan import limits
 from stan.errors import Damage, DiskFull, Frozen, InDoubt, StartError
 from stan.log.files.filelog import FileLog
+from stan.log.files.segment import Segment, SegmentHeader
+from stan.log.files.segment_index_file import IndexFileWriter, index_file_path, load_index_file
 from stan.log.types import StaleRef
 from stan.protocol.entries import encode_batch
 from tests.kit.batches import batch, change, entry, records
@@ -583,6 +585,14 @@ def test_release_deletes_a_segment_in_the_middle(files, log):
     assert log.entries(log.first_index, 40, ALL)[-1].index == 40
     assert 10 < log.first_index <= 21
     assert not [path for path in files.paths() if path.endswith(".idx") and path.replace(".idx", ".log") not in after]
+
+
+def test_the_index_file_of_an_older_generation_does_not_count_whatever_its_size(files):
+    """A segment that is rewritten to as many bytes, and power that goes before the new index file is on the disk."""
+    old, new = (Segment(1, "/0.log", SegmentHeader(1, 1, 0, STORE, generation), sealed=True) for generation in (3, 4))
+    IndexFileWriter(files, index_file_path(old.path)).seal(old)
+    assert load_index_file(files, old, old.end) is not None
+    assert load_index_file(files, new, old.end) is None
 
 
 def test_release_goes_on_when_a_file_cannot_be_deleted(files, log):
