@@ -252,13 +252,10 @@ class Subscriber(SimClient):
         self._subscribe(0)
 
     def die(self):
-        if (
-            self.alive and self.sub is not None
-        ):  # once more if it was closed: whether the broker heard of that is not known
+        # Once more if it was closed: whether the broker heard of that is not known. It may be an earlier life's that has died.
+        if self.alive and self.sub is not None:
             self.sub.ended_at = self.sub.ended_at or self.loop.now
-            self.sub.died_at = (
-                self.sub.died_at or self.loop.now
-            )  # it may be of an earlier life, that has not subscribed anew
+            self.sub.died_at = self.sub.died_at or self.loop.now
             self.history.events.append(Ended(self.loop.now, self.sub))
         super().die()
 
