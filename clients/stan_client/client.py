@@ -37,6 +37,7 @@ from stan_client.messages.new_message import (
     encode_due,
     encode_ttl,
 )
+from stan_client.notify import notify
 from stan_client.positions import Start, new_only
 from stan_client.publishing import (
     ACK_LEVELS,
@@ -105,6 +106,7 @@ class Client(Connected):
         self._options = options
         self._session: Session | None = None  # None while lost
         self._subscriptions: list[Subscription] = []
+        self._parted: list[PartedSubscription] = []  # their parts are subscriptions of this client
         self._publisher = Publisher(
             in_flight_max=options.max_pub_acks_in_flight,
             ack_timeout_s=options.ack_timeout_s,
@@ -185,10 +187,7 @@ class Client(Connected):
         self._session = None
         self._recovery = asyncio.get_running_loop().create_task(self._recover(session, error))
         if self._options.connection_lost is not None:
-            try:
-                self._options.connection_lost(error)
-            except Exception:
-                log.exception("connection_lost callback failed")
+            notify("connection_lost", self._options.connection_lost, error)
 
     async def _recover(self, old: Session, error: StanClientError) -> None:
         await self._publisher.detach(error, final=not self._options.resubscribe)
@@ -710,6 +709,7 @@ class Client(Connected):
             start=start or new_only(),
             max_in_flight=max_in_flight,
             manual_acks=manual_acks,
+            on_error=on_error,
         )
 
         async def make(part: str, take: Callback, begin: Start) -> Subscription:
@@ -727,6 +727,7 @@ class Client(Connected):
 
         subscription = PartedSubscription(self, channel, callback, options, make)
         await subscription.open()
+        self._parted = [one for one in self._parted if not one.closed] + [subscription]
         return subscription
 
     def _in_chain(self, callback: Callback) -> Callback:
@@ -762,7 +763,9 @@ class Client(Connected):
             raise ConnectionClosedError from self._reason
         until = deadline(timeout_s)
         finished = True
-        for subscription in list(self._subscriptions):
+        for subscription in [*self._parted, *self._subscriptions]:
+            if subscription.closed:
+                continue
             try:
                 finished &= await subscription.drain(timeout_s=left_s(until))
             except StanClientError as trouble:  # it has ended meanwhile, or the server does not answer
@@ -809,8 +812,11 @@ class Client(Connected):
         self._replies.end(error)
         if self._recovery is not None and self._recovery is not asyncio.current_task():
             self._recovery.cancel()
+        ended_with = error if self._reason is not None else None
+        for parted in self._parted:
+            parted.end(ended_with)
         for subscription in list(self._subscriptions):
-            await subscription.end(error if self._reason is not None else None)
+            await subscription.end(ended_with)
         await self._publisher.detach(error, final=True)
         self._publisher.stop()
         self._ready_waiters.wake()

@@ -28,6 +28,7 @@ from stan_client.errors import (
     TooManyInFlightError,
 )
 from stan_client.messages.new_message import DUE_TAG, TTL_TAG, Published
+from stan_client.notify import notify
 from stan_client.transport.session import Session, fresh_id, text_of
 from stan_client.waiting import Waiters
 
@@ -357,10 +358,7 @@ class Publisher:
 def _tell(on_ack: OnAck, guid: bytes, sequence: int, error: StanClientError | None, level: int = 0) -> None:
     told = Published(guid, "utf-8")
     told.sequence, told.delayed_id, told.ack_level = sequence or None, 0, level
-    try:
-        on_ack(told, error)
-    except Exception:
-        log.exception("on_ack of publish %s failed", guid.decode())
+    notify("on_ack of a publish", on_ack, told, error)
 
 
 class PublishManyResult:

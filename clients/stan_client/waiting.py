@@ -5,6 +5,8 @@ Who gives up waiting leaves nothing behind, however long the wait lasts.
 
 import asyncio
 
+from stan_client.errors import StanClientError
+
 
 def deadline(timeout_s: float | None) -> float | None:
     """Return when *timeout_s* seconds from now are over, on the event loop's clock; None stays None: the call sets no bound."""
@@ -14,6 +16,15 @@ def deadline(timeout_s: float | None) -> float | None:
 def left_s(until: float | None) -> float | None:
     """Return the seconds that are left until a `deadline`, at least 0; None without one."""
     return None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+
+
+async def ended(task: "asyncio.Task[object]") -> None:
+    """Wait until a cancelled *task* has ended, and raise its error unless that is one of this package. A cancellation of the
+    caller is raised, not taken for that of the task."""
+    await asyncio.wait({task})
+    error = None if task.cancelled() else task.exception()
+    if error is not None and not isinstance(error, StanClientError):
+        raise error
 
 
 class Waiters:

@@ -38,6 +38,7 @@ from stan_client.errors import (
 )
 from stan_client.messages.messages import Callback, Message
 from stan_client.messages.new_message import Headers, Published
+from stan_client.notify import notify
 from stan_client.transport.session import fresh_id, text_of
 
 CORRELATION_HEADER: Final = "stan-correlation-id"
@@ -337,7 +338,5 @@ class Timing:
         return told
 
     def _tell(self, context: MiddlewareContext, began: float, error: BaseException | None) -> None:
-        try:
-            self._observe(context.kind, context.channel, time.monotonic() - began, error)
-        except Exception:
-            logging.getLogger("stan_client").exception("observe of Timing failed")
+        took_s = time.monotonic() - began
+        notify("observe of Timing", self._observe, context.kind, context.channel, took_s, error)

@@ -18,8 +18,10 @@ from typing import Final, Self
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, FetchTimeoutError, StanClientError
 from stan_client.messages.messages import Message
 from stan_client.messages.new_message import bytes_of
+from stan_client.notify import notify
 from stan_client.positions import from_sequence
 from stan_client.reading.fetching import Fetched, FetchMethods, is_deletion
+from stan_client.waiting import ended
 
 log = logging.getLogger("stan_client")
 
@@ -66,8 +68,7 @@ class Table:
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            with suppress(asyncio.CancelledError, StanClientError):
-                await task
+            await ended(task)
 
     # --- what is in it ------------------------------------------------------------------------------------------------
 
@@ -184,12 +185,8 @@ class Table:
             self._moved.notify_all()
 
     def _tell(self, key: bytes, message: Message | None) -> None:
-        if self._on_change is None:
-            return
-        try:
-            self._on_change(key, message)
-        except Exception:
-            log.exception("table of %s: on_change failed", self._channel)
+        if self._on_change is not None:
+            notify(f"on_change of the table of {self._channel}", self._on_change, key, message)
 
 
 def _fold(rows: dict[bytes, Message], message: Message) -> None:

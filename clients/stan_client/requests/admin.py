@@ -11,13 +11,12 @@ closed.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncGenerator, Iterable
+from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
-from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2 as pb
 from stan_client.errors import ServerError
 from stan_client.requests.requester import Requester
@@ -226,24 +225,16 @@ class Admin:
             getattr(request, "from").CopyFrom(answer.next)
 
     async def events(self, kind: str = "*") -> AsyncGenerator[pb.Event, None]:
-        """Yield events of the servers from now on until the generator is closed; events may be lost."""
-        waiting: deque[pb.Event] = deque(maxlen=EVENTS_MAX)
-        news = asyncio.Event()
+        """Yield events of the servers from now on until the generator is closed; events may be lost, also while the connection
+        is made again.
 
-        def take(frames: list[Frame]) -> None:
-            for frame in frames:
-                try:
-                    waiting.append(pb.Event.FromString(frame.payload))
-                except DecodeError:
-                    continue
-            news.set()
-
-        async with self._requester.listening(f"events.{kind}", take):
-            while True:
-                await news.wait()
-                news.clear()
-                while waiting:
-                    yield waiting.popleft()
+        Raises:
+            ConnectionClosedError: the client is closed, or its connection is for good.
+        """
+        async with aclosing(self._requester.published(f"events.{kind}", EVENTS_MAX)) as frames:
+            async for frame in frames:
+                with suppress(DecodeError):
+                    yield pb.Event.FromString(frame.payload)
 
     # --- changes ------------------------------------------------------------------------------------------------------
 

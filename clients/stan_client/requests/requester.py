@@ -7,6 +7,7 @@ without ids, which is not repeated after a silence because it may have been stor
 
 import asyncio
 import contextlib
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from copy import copy
 from operator import attrgetter
@@ -28,6 +29,8 @@ SILENCE_MAX_S: Final = 10.0
 """Wait for an answer before a request is sent again: doubled from the first to the longest."""
 NODES_SILENCE_S: Final = 0.5
 """Wait for the answers of nodes before all of them are asked again."""
+LINK_LOOK_S: Final = 1.0
+"""Pause between two looks of a listener whether its connection is still the client's."""
 TOGETHER_MAX: Final = 64
 """Requests of one call, for different channels, that are in flight at once."""
 
@@ -188,15 +191,35 @@ class Requester:
                 raise attempts.late() from None
         return found
 
-    @contextlib.asynccontextmanager
-    async def listening(self, subject: str, take: Callable[[list[Frame]], None]) -> AsyncGenerator[None, None]:
-        """Within the block, pass frames that the servers publish on *subject* (events) to *take*."""
-        link = (await self._ready()).link
-        sid = await link.listen(f"{self._prefix}{subject}", take)
+    async def published(self, subject: str, waiting_max: int) -> AsyncGenerator[Frame, None]:
+        """Yield the frames that the servers publish on *subject* (events) until the generator is closed, on each connection that
+        takes the place of another. Of those that wait to be taken the newest *waiting_max* stay.
+
+        Raises:
+            ConnectionClosedError: the client is closed, or its connection is for good.
+        """
+        waiting: deque[Frame] = deque(maxlen=waiting_max)
+        news = asyncio.Event()
+
+        def take(frames: list[Frame]) -> None:
+            waiting.extend(frames)
+            news.set()
+
+        link, sid = None, 0
         try:
-            yield
+            while True:
+                current = (await self._ready()).link
+                if current is not link:
+                    link, sid = current, await current.listen(f"{self._prefix}{subject}", take)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LINK_LOOK_S):
+                        await news.wait()
+                news.clear()
+                while waiting:
+                    yield waiting.popleft()
         finally:
-            await link.unlisten(sid)
+            if link is not None:
+                await link.unlisten(sid)
 
     async def payload_max(self) -> int:
         """Size of the largest possible request and answer, in bytes."""

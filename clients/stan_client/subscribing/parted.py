@@ -21,8 +21,9 @@ from stan_client.messages.messages import Callback, Message, SubscriptionOptions
 from stan_client.positions import Start, everything
 from stan_client.requests.admin import Admin
 from stan_client.requests.requests import part_names
-from stan_client.subscribing.subscription import Subscription
+from stan_client.subscribing.subscription import Subscription, check_on_error
 from stan_client.transport.session import text_of
+from stan_client.waiting import deadline, left_s
 
 log = logging.getLogger("stan_client")
 
@@ -53,6 +54,7 @@ class PartedSubscription(AsyncIterator[Message]):
     def __init__(
         self, client: PartedOwner, channel: str, callback: Callback | None, options: SubscriptionOptions, make: Make
     ) -> None:
+        check_on_error(options.on_error, callback)
         self.channel = channel
         self.parts: dict[int, Subscription] = {}
         """The subscriptions of the parts that were begun, by number."""
@@ -61,15 +63,17 @@ class PartedSubscription(AsyncIterator[Message]):
         self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
         self._arrived = asyncio.Event()
         self._in_hand: asyncio.Future[None] | None = None
+        self._taker: asyncio.Task[Any] | None = None  # the task that took the newest message
         self._grower: asyncio.Task[None] | None = None
         self._closed = False
+        self._error: StanClientError | None = None  # with which the client has ended
 
     def __repr__(self) -> str:
         return f"<PartedSubscription {self.channel} {len(self.parts)} parts>"
 
     @property
     def closed(self) -> bool:
-        """True once it was closed."""
+        """True once it was closed, or the client was."""
         return self._closed
 
     # --- parts ----------------------------------------------------------------------------------------------------------
@@ -154,8 +158,7 @@ class PartedSubscription(AsyncIterator[Message]):
         done = asyncio.get_running_loop().create_future()
         self._waiting.append((message, done))
         self._arrived.set()
-        if not self._options.manual_acks:
-            await done
+        await done
 
     def __aiter__(self) -> "PartedSubscription":
         return self
@@ -175,17 +178,18 @@ class PartedSubscription(AsyncIterator[Message]):
         """Return the next message, waiting at most *timeout_s* seconds; the one before is acked, unless `manual_acks` is set.
 
         Raises:
-            NoMessageError: none came in time. BadSubscriptionError: the subscription was closed.
+            NoMessageError: none came in time. BadSubscriptionError: the subscription or the client was closed.
+            ConnectionClosedError: the session was lost and could not be recovered.
         """
         if self._callback is not None:
             raise TypeError("a subscription with a callback gives its messages to that")
-        if self._in_hand is not None and not self._in_hand.done():
-            self._in_hand.set_result(None)
+        self._taker = asyncio.current_task()
+        self._release()
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._waiting:
                     if self._closed:
-                        raise BadSubscriptionError
+                        raise self._error or BadSubscriptionError()
                     self._arrived.clear()
                     await self._arrived.wait()
         except TimeoutError:
@@ -193,7 +197,35 @@ class PartedSubscription(AsyncIterator[Message]):
         message, self._in_hand = self._waiting.popleft()
         return message
 
+    def _release(self) -> None:
+        """Let the part go on whose message the program took last: it is handled."""
+        if self._in_hand is not None and not self._in_hand.done():
+            self._in_hand.set_result(None)
+
     # --- the end --------------------------------------------------------------------------------------------------------
+
+    async def drain(self, *, timeout_s: float | None = None) -> bool:
+        """Take no new messages, have those handled that have come, ack them, and close the parts; durable ones can be resumed
+        later. Returns True if all that had come was handled. Rules and errors as of Subscription.drain."""
+        if self._closed:
+            raise BadSubscriptionError
+        self._stop_growing()
+        taker, until = self._taker, deadline(timeout_s)
+        if self._callback is not None:
+            finished = await self._drain_parts(until)
+        elif taker is None or taker is asyncio.current_task():
+            finished = not self._waiting  # nobody takes what waits
+        else:
+            draining = asyncio.create_task(self._drain_parts(until))
+            await asyncio.wait({draining, taker}, return_when=asyncio.FIRST_COMPLETED)
+            finished = draining.done() and await draining
+            draining.cancel()
+        await self.close()
+        return finished
+
+    async def _drain_parts(self, until: float | None) -> bool:
+        opened = [one for one in self.parts.values() if not one.closed]
+        return all([await one.drain(timeout_s=left_s(until)) for one in opened])
 
     async def close(self) -> None:
         """End the subscriptions of all parts; durable ones can be resumed later. Errors as of Subscription.close."""
@@ -204,16 +236,22 @@ class PartedSubscription(AsyncIterator[Message]):
         await self._leave(lambda one: one.unsubscribe())
 
     async def _leave(self, leave: Callable[[Subscription], Awaitable[Any]]) -> None:
-        if self._grower is not None:
-            self._grower.cancel()
-        if self._in_hand is not None and not self._in_hand.done():
-            self._in_hand.set_result(None)
-            await asyncio.sleep(0)  # it is acked
-        self._closed = True
-        self._arrived.set()
+        self._release()
+        await asyncio.sleep(0)  # what is handled is acked
+        self.end(None)
         for one in list(self.parts.values()):
             if not one.closed:
                 await leave(one)
+
+    def end(self, error: StanClientError | None) -> None:
+        """Stop locally, without a request to the server: iteration ends, with *error* if there is one."""
+        self._stop_growing()
+        self._closed, self._error = True, error
+        self._arrived.set()
+
+    def _stop_growing(self) -> None:
+        if self._grower is not None:
+            self._grower.cancel()
 
     async def __aenter__(self) -> Self:
         return self

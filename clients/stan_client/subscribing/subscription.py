@@ -1,7 +1,7 @@
 """One subscription: where its messages go, how they are acked, and how it is made again after a loss.
 
-A plain callback runs in the turn that read the messages: no task, no queue. Without a callback, or with an async one,
-messages wait in a queue that the server's window (max in flight) bounds. A message is acked after its callback has returned
+A plain callback runs in the turn that read the messages: no task, no queue. Without a callback, or with one that returns an
+awaitable, messages wait in a queue that the server's window (max in flight) bounds. A message is acked when its callback is done
 (when iterating: when the next message is requested); a message whose callback raised is not acked, and is redelivered. Acks of
 one turn leave together. With `on_error` a failed message is negatively acked or rejected instead, where the server can. A
 subscription that drains takes nothing new, has what has come handled, and then closes.
@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -30,7 +30,7 @@ from stan_client.errors import (
     SubscribeRequestTimeoutError,
     UnsubscribeRequestTimeoutError,
 )
-from stan_client.messages.messages import NOTED, BatchCallback, Callback, Message, Said, SubscriptionOptions
+from stan_client.messages.messages import NOTED, BatchCallback, Callback, Message, OnError, Said, SubscriptionOptions
 from stan_client.positions import Start, from_sequence
 from stan_client.requests.requests import raw
 from stan_client.subscribing.message_queue import MessageQueue
@@ -72,9 +72,7 @@ class Subscription(AsyncIterator[Message]):
         callback: Callback | BatchCallback | None,
         options: SubscriptionOptions,
     ) -> None:
-        on_error = options.on_error
-        if on_error not in ON_ERROR or (on_error != "wait" and callback is None):
-            raise ValueError(f"on_error={on_error!r} of a subscription {'with' if callback else 'without'} a callback")
+        check_on_error(options.on_error, callback)
         self.channel = channel
         self.options = options
         self.last_sequence = 0  # highest sequence that arrived
@@ -131,7 +129,7 @@ class Subscription(AsyncIterator[Message]):
             raise ServerError(text_of(response.error))
         early = path.confirm(response.ack_inbox)
         if self._callback is not None and not self._direct and self._worker is None:
-            self._worker = asyncio.get_running_loop().create_task(self._work())
+            self._worker = asyncio.get_running_loop().create_task(self._work(None))
         if early:
             self._take(early)
 
@@ -209,19 +207,28 @@ class Subscription(AsyncIterator[Message]):
             self._queue.put(messages)
 
     def _run(self, messages: list[Message]) -> None:
-        for group in [messages] if self.options.batch else [[message] for message in messages]:
+        groups = [messages] if self.options.batch else [[message] for message in messages]
+        for place, group in enumerate(groups):
             if self._queue.closed:
                 return
             path = self._path
             try:
-                self._callback(group if self.options.batch else group[0])
-            except Exception as error:
-                became = self._judge_failed(path, group, error)
-                log.exception(CALLBACK_FAILED, self.channel, became)
-            else:
-                self._settle(group)
+                result = self._callback(group if self.options.batch else group[0])
+            except Exception as error:  # noqa: BLE001 - logged, and judged
+                self._note_failed(path, group, error)
+                continue
+            if result is not None and inspect.isawaitable(result):
+                # A plain function around an async one: from here on the worker calls it, this message first.
+                self._direct = False
+                self._worker = asyncio.get_running_loop().create_task(self._work((path, group, result)))
+                self._queue.put([message for later in groups[place + 1 :] for message in later])
+                return
+            self._settle(group)
 
-    async def _work(self) -> None:
+    async def _work(self, begun: "tuple[SubscriptionPath | None, list[Message], Awaitable[object]] | None") -> None:
+        """Call the callback for what arrives, after it has awaited the call that has *begun*: its path, messages and result."""
+        if begun is not None:
+            await self._finish(*begun)
         while await self._queue.arrived():
             if self.options.batch:
                 group = list(self._queue)
@@ -229,16 +236,24 @@ class Subscription(AsyncIterator[Message]):
             else:
                 group = [self._queue.popleft()]
             path = self._path  # as it is when the callback fails there may be another one
-            try:
-                await self._callback(group if self.options.batch else group[0])
-            except Exception as error:
-                became = self._judge_failed(path, group, error)
-                log.exception(CALLBACK_FAILED, self.channel, became)
-            else:
-                self._settle(group)
+            await self._finish(path, group, self._call(group))
 
-    def _judge_failed(self, path: SubscriptionPath | None, group: list[Message], error: Exception) -> str:
-        return judge_failed(path, group, self.options.on_error, error) if path is not None else COMES_AGAIN
+    async def _call(self, group: list[Message]) -> None:
+        result = self._callback(group if self.options.batch else group[0])
+        if inspect.isawaitable(result):
+            await result
+
+    async def _finish(self, path: SubscriptionPath | None, group: list[Message], result: Awaitable[object]) -> None:
+        try:
+            await result
+        except Exception as error:  # noqa: BLE001 - logged, and judged
+            self._note_failed(path, group, error)
+        else:
+            self._settle(group)
+
+    def _note_failed(self, path: SubscriptionPath | None, group: list[Message], error: Exception) -> None:
+        became = judge_failed(path, group, self.options.on_error, error) if path is not None else COMES_AGAIN
+        log.error(CALLBACK_FAILED, self.channel, became, exc_info=error)
 
     def __aiter__(self) -> "Subscription":
         self._taker = asyncio.current_task()
@@ -456,6 +471,12 @@ class Subscription(AsyncIterator[Message]):
             worker.cancel()
         if self._path is not None:
             await self._path.close()
+
+
+def check_on_error(on_error: OnError, callback: object) -> None:
+    """Raise ValueError if *on_error* is none, or is of a subscription without a *callback* whose failure it could judge."""
+    if on_error not in ON_ERROR or (on_error != "wait" and callback is None):
+        raise ValueError(f"on_error={on_error!r} of a subscription {'with' if callback else 'without'} a callback")
 
 
 def _returns_awaitable(callback: Any) -> bool:

@@ -179,6 +179,46 @@ async def test_events_are_heard(servers, admin) -> None:
     assert not servers.handlers
 
 
+@pytest.mark.parametrize("error", [stan_client.ConnectionClosedError, stan_client.BadConnectionError])
+async def test_events_end_with_the_client(servers, monkeypatch, error) -> None:
+    monkeypatch.setattr(requester, "LINK_LOOK_S", 0.001)
+    closed = []
+
+    async def ready():
+        if closed:
+            raise error
+        return SimpleNamespace(link=servers)
+
+    events = Admin(Requester(ready, "c", 1)).events()
+    first = asyncio.ensure_future(anext(events))
+    while not servers.handlers:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    closed.append(True)
+    with pytest.raises(error):
+        await first
+    assert not servers.handlers
+
+
+async def test_events_go_on_with_the_connection_that_takes_the_place_of_another(servers, monkeypatch) -> None:
+    monkeypatch.setattr(requester, "LINK_LOOK_S", 0.001)
+    links = [servers]
+
+    async def ready():
+        return SimpleNamespace(link=links[-1])
+
+    events = Admin(Requester(ready, "c", 1)).events()
+    first = asyncio.ensure_future(anext(events))
+    while not servers.handlers:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    links.append(Servers())
+    while not links[-1].handlers:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    (handler,) = links[-1].handlers.values()
+    handler([Frame(1, b"", b"", b"", pb.Event(kind="leader").SerializeToString())])
+    assert (await first).kind == "leader"
+    await events.aclose()
+
+
 async def test_a_message_is_explained_until_the_log_ends_or_so_many_answers_are_there(servers, admin) -> None:
     def answer(_kind, request):
         at = getattr(request, "from").index

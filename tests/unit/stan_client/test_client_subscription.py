@@ -228,3 +228,41 @@ async def test_what_a_server_knows_is_judged_by_the_session_on_which_the_message
         (await subscription.next(5)).nak()
     assert await (await subscription.next(5)).nak()
     assert (old.link.sent.count(b"PUB "), new.link.sent.count(b"PUB ")) == (0, 1)
+
+
+@pytest.mark.parametrize("batch", [False, True])
+async def test_plain_function_around_an_async_one_is_awaited_before_the_ack_in_order(batch) -> None:
+    handled, go = [], asyncio.Event()
+
+    async def handle(given):
+        await go.wait()
+        handled.extend([one.sequence for one in given] if batch else [given.sequence])
+
+    session = Session(b"acks.1.1")
+    _, subscription = await subscribed(session, lambda given: handle(given), batch=batch)  # noqa: PLW0108 - the point of it
+    session.link.handlers[1](delivery(1, 2))
+    session.link.handlers[1](delivery(3))
+    await asyncio.sleep(0)
+    assert (handled, session.link.sent) == ([], b"")
+    go.set()
+    assert await subscription_drained(subscription)
+    assert handled == [1, 2, 3]
+    assert session.link.sent.count(b"PUB acks.1.1 ") == 3
+
+
+async def subscription_drained(subscription):
+    async with asyncio.timeout(10):
+        return await subscription.drain()
+
+
+async def test_failure_of_an_async_function_in_a_plain_one_is_judged() -> None:
+    async def fail(_message):
+        raise LookupError("gone")
+
+    session = Session(b"acks.1.1", Feature.VERDICTS)
+    _, subscription = await subscribed(session, lambda message: fail(message), on_error="reject")  # noqa: PLW0108
+    session.link.handlers[1](delivery(1, 2))
+    await subscription_drained(subscription)
+    said = [frame for frame in session.link.sent.split(b"PUB ") if frame]
+    assert len(said) == 2
+    assert all(b"LookupError: gone" in verdict for verdict in said)

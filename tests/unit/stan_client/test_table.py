@@ -129,3 +129,25 @@ async def test_the_first_reading_tells_its_errors() -> None:
     with pytest.raises(stan_client.ServerError):
         async with stan_client.Table(Scripted([stan_client.ServerError("stan: unknown channel")]), "ch"):
             pass
+
+
+async def test_leaving_a_table_is_cancelled_with_its_caller() -> None:
+    released = asyncio.Event()
+
+    class EndsSlowly(Scripted):
+        async def read_batches(self, channel, *, start_at=None, follow=False, uid=0):
+            try:
+                async for found in super().read_batches(channel, start_at=start_at, follow=follow, uid=uid):
+                    yield found
+            finally:
+                if follow:
+                    await released.wait()
+
+    table = await stan_client.Table(EndsSlowly([answer((1, b"a", b"1"), last=1)]), "ch").__aenter__()
+    await asyncio.sleep(0)
+    leaving = asyncio.create_task(table.__aexit__(None, None, None))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    released.set()
