@@ -6,15 +6,13 @@ survive a fork (its event loop runs in a thread), therefore the process belongs 
 
 import logging
 import os
-import ssl
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from stan_client.blocking import BlockingClient
-from stan_client.errors import ConnectionClosedError, RequestTimeoutError, StanClientError
-from stan_client.transport.connection import NO_SERVER
+from stan_client.errors import CannotConnectError, ConnectionClosedError, RequestTimeoutError, StanClientError
 
 from pyspark_stan.options import ConnectionOptions
 
@@ -120,8 +118,9 @@ def _connect(connection: ConnectionOptions) -> BlockingClient:
         try:
             return _connect_once(connection)
         except UnreachableError as error:
-            refused = isinstance(error.__cause__, ssl.SSLError)
-            if refused or not isinstance(error.__cause__, NO_SERVER) or time.monotonic() + CONNECT_PAUSE_S > until:
+            cause = error.__cause__
+            passing = isinstance(cause, CannotConnectError) and cause.passing
+            if not passing or time.monotonic() + CONNECT_PAUSE_S > until:
                 raise
             _log.info("%s; trying again", error)
         time.sleep(CONNECT_PAUSE_S)

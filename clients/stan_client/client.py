@@ -37,7 +37,6 @@ from stan_client.messages.new_message import (
     encode_due,
     encode_ttl,
 )
-from stan_client.notify import notify
 from stan_client.positions import Start, new_only
 from stan_client.publishing import (
     ACK_LEVELS,
@@ -49,17 +48,16 @@ from stan_client.publishing import (
 )
 from stan_client.reading.connected import Connected
 from stan_client.subscribing import PartedSubscription, Subscription
+from stan_client.subscribing.opened import OpenSubscriptions
 from stan_client.transport.connection import (
-    CONNECT_FAILURES,
     BorrowedLink,
     ClientConnection,
     NatsClient,
     NatsLink,
-    for_nats,
 )
 from stan_client.transport.inbox import Inbox, ReplyInbox
 from stan_client.transport.session import Session, SessionOptions, check_cluster_id, fresh_id
-from stan_client.waiting import Waiters, deadline, left_s
+from stan_client.waiting import Waiters, deadline, left_s, notify
 
 log = logging.getLogger("stan_client")
 
@@ -105,8 +103,7 @@ class Client(Connected):
         self._session_options = session_options
         self._options = options
         self._session: Session | None = None  # None while lost
-        self._subscriptions: list[Subscription] = []
-        self._parted: list[PartedSubscription] = []  # their parts are subscriptions of this client
+        self._subscriptions = OpenSubscriptions()
         self._publisher = Publisher(
             in_flight_max=options.max_pub_acks_in_flight,
             ack_timeout_s=options.ack_timeout_s,
@@ -173,9 +170,9 @@ class Client(Connected):
                 raise BadConnectionError
             self._link = BorrowedLink(options.nats)
         else:
-            nats_options = {"name": self.client_id, **for_nats(options.nats_options)}
             connection = ClientConnection()
-            await connection.open(options.servers, nats_options, self._session_options.connect_timeout_s)
+            named = {"name": self.client_id, **options.nats_options}
+            await connection.open(options.servers, named, self._session_options.connect_timeout_s)
             connection.on_online = self._publisher.send_again
             self._link = connection
         return self._link
@@ -212,7 +209,7 @@ class Client(Connected):
             except BadConnectionError as gone:
                 await self._finish(gone)
                 return
-            except (StanClientError, *CONNECT_FAILURES) as trouble:
+            except StanClientError as trouble:
                 refusals = 0
                 log.debug("registering %s again: %s", self.client_id, trouble)
             await asyncio.sleep(pause)
@@ -221,18 +218,11 @@ class Client(Connected):
     async def _begin_again(self) -> bool:
         """Make a new session with all subscriptions; False if the session was lost meanwhile."""
         session = await self._begin_session()
-        for subscription in list(self._subscriptions):
-            try:
-                await subscription.make(session)
-            except ServerError as refusal:
-                log.warning("subscription to %s not made again: %s", subscription.channel, refusal)
-                await subscription.end(refusal)
-            except StanClientError as trouble:
-                session.lose(trouble)
-            if session.lost is not None:
-                await self._publisher.detach(session.lost, final=False)
-                await session.drop()
-                return False
+        await self._subscriptions.make_again(session)
+        if session.lost is not None:
+            await self._publisher.detach(session.lost, final=False)
+            await session.drop()
+            return False
         self._session = session
         return True
 
@@ -678,7 +668,7 @@ class Client(Connected):
         except TimeoutError:
             raise SubscribeRequestTimeoutError from None
         await subscription.make(session, left_s(until))
-        self._subscriptions.append(subscription)
+        self._subscriptions.add(subscription)
         return subscription
 
     async def subscribe_parts(
@@ -727,7 +717,7 @@ class Client(Connected):
 
         subscription = PartedSubscription(self, channel, callback, options, make)
         await subscription.open()
-        self._parted = [one for one in self._parted if not one.closed] + [subscription]
+        self._subscriptions.add_parted(subscription)
         return subscription
 
     def _in_chain(self, callback: Callback) -> Callback:
@@ -745,8 +735,7 @@ class Client(Connected):
 
     def forget(self, subscription: Subscription) -> None:
         """Note that a subscription has ended: it is not made again after a loss."""
-        if subscription in self._subscriptions:
-            self._subscriptions.remove(subscription)
+        self._subscriptions.forget(subscription)
 
     # --- the end ---------------------------------------------------------------------------------------------------
 
@@ -762,15 +751,7 @@ class Client(Connected):
         if self._closed:
             raise ConnectionClosedError from self._reason
         until = deadline(timeout_s)
-        finished = True
-        for subscription in [*self._parted, *self._subscriptions]:
-            if subscription.closed:
-                continue
-            try:
-                finished &= await subscription.drain(timeout_s=left_s(until))
-            except StanClientError as trouble:  # it has ended meanwhile, or the server does not answer
-                log.warning("subscription to %s not drained: %s", subscription.channel, trouble)
-                finished = False
+        finished = await self._subscriptions.drain(until)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(until):
                 while self._publisher.in_flight and not self._closed:
@@ -812,11 +793,7 @@ class Client(Connected):
         self._replies.end(error)
         if self._recovery is not None and self._recovery is not asyncio.current_task():
             self._recovery.cancel()
-        ended_with = error if self._reason is not None else None
-        for parted in self._parted:
-            parted.end(ended_with)
-        for subscription in list(self._subscriptions):
-            await subscription.end(ended_with)
+        await self._subscriptions.end(error if self._reason is not None else None)
         await self._publisher.detach(error, final=True)
         self._publisher.stop()
         self._ready_waiters.wake()
@@ -870,7 +847,7 @@ async def connect(
     Raises:
         PingOptionsError, InvalidNameError: ping values out of range, impossible cluster id.
         BadConnectionError: *nats* is not connected.
-        nats.errors.Error, OSError, TimeoutError: NATS cannot be reached; the error is nats-py's.
+        CannotConnectError: NATS cannot be reached; it is an OSError, too. InvalidUrlError: one of *servers* is no URL.
         ConnectRequestTimeoutError: no server answers for this cluster id. ServerError: the server refuses.
     """
     if ping_interval_s < 1 or ping_max_out < 2:

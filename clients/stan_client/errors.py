@@ -30,6 +30,22 @@ class ConnectRequestTimeoutError(RequestTimeoutError):
     text = "stan: connect request timeout (possibly wrong cluster ID?)"
 
 
+class CannotConnectError(StanClientError, ConnectionError):
+    """No NATS server of the list could be used; `reason` says why, `passing` is True if that may pass by itself: none runs there,
+    or none answers. `__cause__` is the error of nats-py or of the system."""
+
+    def __init__(self, where: str, reason: str, *, passing: bool) -> None:
+        super().__init__(f"stan: cannot connect to {where}: {reason}")
+        self.where, self.reason, self.passing = where, reason, passing
+
+
+class InvalidUrlError(StanClientError, ValueError):
+    """What was given as the URL of a NATS server is none."""
+
+    def __init__(self, url: str, reason: str) -> None:
+        super().__init__(f"stan: {url!r} is no NATS URL: {reason}")
+
+
 class CloseRequestTimeoutError(RequestTimeoutError):
     """The close request of the client got no answer; the server will notice by its heartbeats."""
 

@@ -28,9 +28,8 @@ from stan_client.errors import (
     TooManyInFlightError,
 )
 from stan_client.messages.new_message import DUE_TAG, TTL_TAG, Published
-from stan_client.notify import notify
 from stan_client.transport.session import Session, fresh_id, text_of
-from stan_client.waiting import Waiters
+from stan_client.waiting import Waiters, notify
 
 log = logging.getLogger("stan_client")
 

@@ -1,11 +1,17 @@
-"""How calls wait: until a time that all waits of one call share, and for a change of the client's state.
+"""How calls wait: until a time that all waits of one call share, and for a change of the client's state; and how a callback is
+called for which nobody waits.
 
-Who gives up waiting leaves nothing behind, however long the wait lasts.
+A wait that is given up leaves nothing behind, however long it lasts.
 """
 
 import asyncio
+import inspect
+import logging
+from collections.abc import Callable
 
 from stan_client.errors import StanClientError
+
+log = logging.getLogger("stan_client")
 
 
 def deadline(timeout_s: float | None) -> float | None:
@@ -16,6 +22,19 @@ def deadline(timeout_s: float | None) -> float | None:
 def left_s(until: float | None) -> float | None:
     """Return the seconds that are left until a `deadline`, at least 0; None without one."""
     return None if until is None else max(0.0, until - asyncio.get_running_loop().time())
+
+
+def notify(name: str, callback: Callable[..., object], *arguments: object) -> None:
+    """Call *callback*, for the log *name*. Whatever it raises is logged; so is an async function, as nobody could await it."""
+    try:
+        result = callback(*arguments)
+        if result is None or not inspect.isawaitable(result):
+            return
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("it is not awaited: give a plain function, which may create a task")
+    except Exception:
+        log.exception("%s failed", name)
 
 
 async def ended(task: "asyncio.Task[object]") -> None:

@@ -4,13 +4,15 @@ So an answer does not wait for what other commands need, and the list of command
 """
 
 import os
+import sys
 from importlib import import_module
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 from typer.completion import completion_init  # type: ignore[attr-defined] # public in the text, not in the module
 from typer.core import TyperCommand, TyperGroup
 
+from stan import __version__
 from stan.log.files.disk import OWNER_ALONE
 
 WATCH_S: Final = 2.0
@@ -91,6 +93,23 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
 ENTRIES: Final = tuple(CommandEntry(name, f"stan.cli.{place}", text, panel) for name, place, panel, text in _TABLE)
 
 
+class _UsageCommand(TyperCommand):
+    """A command that may have an exit code of its own for wrong usage, as `injected` gave it."""
+
+    usage_exit = 2
+
+    def make_context(self, *args: Any, **extra: Any) -> Any:
+        """Read the arguments; a mistake in them carries the exit code."""
+        try:
+            return super().make_context(*args, **extra)
+        except typer.Exit:
+            raise
+        except Exception as error:
+            if hasattr(error, "exit_code"):
+                error.exit_code = self.usage_exit
+            raise
+
+
 class _Commands(TyperGroup):
     """Commands that are imported when they are used; of one word, and of two: `bench failover` beside `bench CHANNEL`."""
 
@@ -145,8 +164,9 @@ def loaded(entry: CommandEntry) -> Any:
         command: Any = typer.main.get_group(found)
     else:
         alone = typer.Typer(add_completion=False, context_settings=HELP, pretty_exceptions_enable=False)
-        alone.command(entry.name)(found)
+        alone.command(entry.name, cls=_UsageCommand)(found)
         command = typer.main.get_command(alone)
+        command.usage_exit = getattr(found, "usage_exit", _UsageCommand.usage_exit)
     command.name = entry.name
     return command
 
@@ -168,8 +188,19 @@ app = typer.Typer(
 )
 
 
+def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's way to call it
+    if asked:
+        sys.stdout.write(f"stan {__version__}\n")
+        raise typer.Exit
+
+
 @app.callback()
-def stan() -> None:
+def stan(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """The operator's tool of the stan broker. Where it asks: --server, STAN_SERVER, or a context (`stan context add`)."""
 
 

@@ -4,6 +4,7 @@ A NATS server begins in plain text, with INFO; nats-py continues in TLS only if 
 passwords in plain text. Code that has to use TLS checks the INFO here before it sends anything.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
@@ -11,6 +12,13 @@ SCHEMES: Final = ("tls", "wss")
 """Schemes of URLs that ask for TLS."""
 OPTIONS: Final = ("tls", "tls_hostname", "tls_handshake_first")
 """Options of nats-py that make sense only with TLS."""
+HIDDEN: Final = "******"
+"""Stands for a secret."""
+
+
+def without_secrets(urls: str) -> str:
+    """Return NATS URLs without user, password or token."""
+    return re.sub(r"(^|//|,\s?)[^/@,]+@", rf"\1{HIDDEN}@", urls)
 
 
 def told(servers: Iterable[str], options: Mapping[str, Any]) -> bool:

@@ -85,6 +85,12 @@ async def test_pub_stdin_is_one_message_and_lines_are_many(nats_url, broker) -> 
     assert stored(broker) == [b"a\nb\n", b"c", b"d", b"", b"e"]
 
 
+async def test_pub_of_a_dash_is_stdin(nats_url, broker) -> None:
+    code, _, complaint = await stan("pub", "ch", "-", "-s", nats_url, stdin=b"from a pipe")
+    assert code == 0, complaint
+    assert stored(broker) == [b"from a pipe"]
+
+
 async def test_pub_count_size_and_file(nats_url, broker, tmp_path) -> None:
     file = tmp_path / "payload"
     file.write_bytes(b"\x00\xff")

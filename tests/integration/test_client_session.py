@@ -5,7 +5,6 @@ import asyncio
 import nats
 import pytest
 import stan_client
-from nats.errors import Error as NatsError
 
 from stan import errors
 from tests.kit.fake_broker import FakeBroker, eventually, fake_broker, free_port, nats_server
@@ -30,13 +29,13 @@ async def test_connect_registers_with_protocol_1_and_its_ping_values(nats_url, b
 
 
 async def test_connect_without_nats_raises_the_reason() -> None:
-    with pytest.raises(OSError, match="Connect call failed"):
+    with pytest.raises(stan_client.CannotConnectError, match="Connect call failed"):
         await connect(f"nats://127.0.0.1:{free_port()}")
 
 
-async def test_connect_without_credentials_raises_the_nats_error() -> None:
+async def test_connect_without_credentials_raises_the_reason_of_nats() -> None:
     with nats_server("--user", "u", "--pass", "p") as url:
-        with pytest.raises(NatsError, match="Authorization Violation"):
+        with pytest.raises(stan_client.CannotConnectError, match="Authorization Violation"):
             await connect(url)
 
         async with (

@@ -149,6 +149,9 @@ async def test_the_command_line_and_consumer_groups_read_all_parts(cluster) -> N
         code, told, complaint = await stan("sub", *flags)
         assert code == 0, complaint
         assert sorted(map(int, told.split())) == list(range(KEYS))
+        code, told, complaint = await stan("sub", *flags[:-2], "--until-end", "--idle", "10")
+        assert code == 0, complaint
+        assert sorted(map(int, told.split())) == list(range(KEYS))
         seen = set()
         async with stan_client.GroupConsumer(direct, "orders.*", group="ledger") as consumer:
             async for batch in consumer:

@@ -55,9 +55,9 @@ def asked_for(request, authority):
 async def test_client_says_nothing_to_a_server_without_tls(asked_for):
     urls, options = asked_for
     async with Eavesdropper() as nats:
-        with pytest.raises(NatsError, match=NOT_THERE):
+        with pytest.raises(stan_client.CannotConnectError, match=NOT_THERE):
             await stan_client.connect("test-cluster", "me", servers=urls(nats.port), nats_options={**LOGIN, **options})
-        with pytest.raises(NatsError, match=NOT_THERE):
+        with pytest.raises(stan_client.CannotConnectError, match=NOT_THERE):
             await Direct(urls(nats.port), nats_options={**LOGIN, **options}).open()
         assert nats.connections >= 2
         assert nats.clear == b""
@@ -109,7 +109,7 @@ async def test_server_heard_of_from_another_is_told_nothing_in_clear(authority):
 
 async def test_websocket_in_clear_is_not_opened(authority):
     async with Eavesdropper() as nats:
-        with pytest.raises(NatsError, match=NOT_THERE):
+        with pytest.raises(stan_client.CannotConnectError, match=NOT_THERE):
             await ClientConnection().open(
                 f"ws://127.0.0.1:{nats.port}",
                 stan_client.transport.connection.for_nats({"tls_ca": str(authority.ca)}),

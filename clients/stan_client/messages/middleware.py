@@ -38,8 +38,8 @@ from stan_client.errors import (
 )
 from stan_client.messages.messages import Callback, Message
 from stan_client.messages.new_message import Headers, Published
-from stan_client.notify import notify
 from stan_client.transport.session import fresh_id, text_of
+from stan_client.waiting import notify
 
 CORRELATION_HEADER: Final = "stan-correlation-id"
 

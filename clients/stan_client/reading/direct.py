@@ -16,7 +16,7 @@ from typing import Any, Final, Self
 from stan_client.errors import BadConnectionError, ConnectionClosedError
 from stan_client.reading.connected import Connected
 from stan_client.requests.requester import SILENCE_FIRST_S
-from stan_client.transport.connection import ClientConnection, for_nats
+from stan_client.transport.connection import ClientConnection
 from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import check_cluster_id, fresh_id
 
@@ -62,10 +62,10 @@ class Direct(Connected):
         """Connect.
 
         Raises:
-            nats.errors.Error, OSError, TimeoutError: NATS cannot be reached; the error is nats-py's.
+            CannotConnectError: NATS cannot be reached. InvalidUrlError: one of the servers is no URL.
         """
         link = ClientConnection()
-        await link.open(self._servers, for_nats(self._options), CONNECT_TIMEOUT_S)
+        await link.open(self._servers, self._options, CONNECT_TIMEOUT_S)
         inbox = Inbox(link, f"_INBOX.{fresh_id()}", SILENCE_FIRST_S)
         await inbox.open()
         self._link, self._inbox = link, inbox

@@ -18,10 +18,9 @@ from typing import Final, Self
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, FetchTimeoutError, StanClientError
 from stan_client.messages.messages import Message
 from stan_client.messages.new_message import bytes_of
-from stan_client.notify import notify
 from stan_client.positions import from_sequence
 from stan_client.reading.fetching import Fetched, FetchMethods, is_deletion
-from stan_client.waiting import ended
+from stan_client.waiting import ended, notify
 
 log = logging.getLogger("stan_client")
 

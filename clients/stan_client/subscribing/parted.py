@@ -45,6 +45,51 @@ class PartedOwner(Protocol):
         """Requests of operators, among them which parts a channel has."""
 
 
+class PartHandover:
+    """Where the workers of the parts give their messages to the program, one after the other, and wait until each is handled."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()  # not taken yet
+        self.taker: asyncio.Task[Any] | None = None  # the task that took the newest message
+        self.closed = False
+        self._in_hand: asyncio.Future[None] | None = None  # of the message that was taken last
+        self._arrived = asyncio.Event()
+        self._error: StanClientError | None = None  # with which the client has ended
+
+    async def hand(self, message: Message) -> None:
+        """Offer a message, and return when the program asks for the one behind it."""
+        done = asyncio.get_running_loop().create_future()
+        self.waiting.append((message, done))
+        self._arrived.set()
+        await done
+
+    async def take(self) -> Message:
+        """Return the next message; the one before is handled.
+
+        Raises:
+            BadSubscriptionError: `end` was called. ConnectionClosedError: with that error.
+        """
+        self.taker = asyncio.current_task()
+        self.release()
+        while not self.waiting:
+            if self.closed:
+                raise self._error or BadSubscriptionError()
+            self._arrived.clear()
+            await self._arrived.wait()
+        message, self._in_hand = self.waiting.popleft()
+        return message
+
+    def release(self) -> None:
+        """Let the part go on whose message the program took last: it is handled."""
+        if self._in_hand is not None and not self._in_hand.done():
+            self._in_hand.set_result(None)
+
+    def end(self, error: StanClientError | None) -> None:
+        """Let `take` fail once nothing waits any more."""
+        self.closed, self._error = True, error
+        self._arrived.set()
+
+
 class PartedSubscription(AsyncIterator[Message]):
     """Made by Client.subscribe_parts; iterate over it, or call next(), unless it has a callback.
 
@@ -60,13 +105,8 @@ class PartedSubscription(AsyncIterator[Message]):
         """The subscriptions of the parts that were begun, by number."""
         self._client, self._callback, self._options, self._make = client, callback, options, make
         self._handled: dict[int, int] = {}  # of each part the newest sequence that was handled
-        self._waiting: deque[tuple[Message, asyncio.Future[None]]] = deque()
-        self._arrived = asyncio.Event()
-        self._in_hand: asyncio.Future[None] | None = None
-        self._taker: asyncio.Task[Any] | None = None  # the task that took the newest message
+        self._handover = PartHandover()
         self._grower: asyncio.Task[None] | None = None
-        self._closed = False
-        self._error: StanClientError | None = None  # with which the client has ended
 
     def __repr__(self) -> str:
         return f"<PartedSubscription {self.channel} {len(self.parts)} parts>"
@@ -74,7 +114,7 @@ class PartedSubscription(AsyncIterator[Message]):
     @property
     def closed(self) -> bool:
         """True once it was closed, or the client was."""
-        return self._closed
+        return self._handover.closed
 
     # --- parts ----------------------------------------------------------------------------------------------------------
 
@@ -123,7 +163,7 @@ class PartedSubscription(AsyncIterator[Message]):
 
     async def _grow(self, anew: int) -> None:
         """Begin the new parts of each doubling, in turn; those below *anew* as the others, as the position is new in all."""
-        while not self._closed:
+        while not self.closed:
             try:
                 status = await self._status()
                 for split in status.splits:
@@ -155,10 +195,7 @@ class PartedSubscription(AsyncIterator[Message]):
             if inspect.isawaitable(result):
                 await result
             return
-        done = asyncio.get_running_loop().create_future()
-        self._waiting.append((message, done))
-        self._arrived.set()
-        await done
+        await self._handover.hand(message)
 
     def __aiter__(self) -> "PartedSubscription":
         return self
@@ -183,38 +220,25 @@ class PartedSubscription(AsyncIterator[Message]):
         """
         if self._callback is not None:
             raise TypeError("a subscription with a callback gives its messages to that")
-        self._taker = asyncio.current_task()
-        self._release()
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._waiting:
-                    if self._closed:
-                        raise self._error or BadSubscriptionError()
-                    self._arrived.clear()
-                    await self._arrived.wait()
+                return await self._handover.take()
         except TimeoutError:
             raise NoMessageError from None
-        message, self._in_hand = self._waiting.popleft()
-        return message
-
-    def _release(self) -> None:
-        """Let the part go on whose message the program took last: it is handled."""
-        if self._in_hand is not None and not self._in_hand.done():
-            self._in_hand.set_result(None)
 
     # --- the end --------------------------------------------------------------------------------------------------------
 
     async def drain(self, *, timeout_s: float | None = None) -> bool:
         """Take no new messages, have those handled that have come, ack them, and close the parts; durable ones can be resumed
         later. Returns True if all that had come was handled. Rules and errors as of Subscription.drain."""
-        if self._closed:
+        if self.closed:
             raise BadSubscriptionError
         self._stop_growing()
-        taker, until = self._taker, deadline(timeout_s)
+        taker, until = self._handover.taker, deadline(timeout_s)
         if self._callback is not None:
             finished = await self._drain_parts(until)
         elif taker is None or taker is asyncio.current_task():
-            finished = not self._waiting  # nobody takes what waits
+            finished = not self._handover.waiting  # nobody takes what waits
         else:
             draining = asyncio.create_task(self._drain_parts(until))
             await asyncio.wait({draining, taker}, return_when=asyncio.FIRST_COMPLETED)
@@ -236,7 +260,7 @@ class PartedSubscription(AsyncIterator[Message]):
         await self._leave(lambda one: one.unsubscribe())
 
     async def _leave(self, leave: Callable[[Subscription], Awaitable[Any]]) -> None:
-        self._release()
+        self._handover.release()
         await asyncio.sleep(0)  # what is handled is acked
         self.end(None)
         for one in list(self.parts.values()):
@@ -246,8 +270,7 @@ class PartedSubscription(AsyncIterator[Message]):
     def end(self, error: StanClientError | None) -> None:
         """Stop locally, without a request to the server: iteration ends, with *error* if there is one."""
         self._stop_growing()
-        self._closed, self._error = True, error
-        self._arrived.set()
+        self._handover.end(error)
 
     def _stop_growing(self) -> None:
         if self._grower is not None:
@@ -259,5 +282,5 @@ class PartedSubscription(AsyncIterator[Message]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._closed:
+        if not self.closed:
             await self.close()

@@ -12,10 +12,11 @@ fed to nats-py's reader as before, so that its own read loop, parser and error h
 import asyncio
 import logging
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 from stan.nats_client import Client, Msg, NoServersError, RepairedClient, TcpTransport, Transport
 from stan.nats_client import ConnectionClosedError as NatsClosedError
@@ -23,7 +24,8 @@ from stan.nats_client import Error as NatsError
 from stan.nats_client import Subscription as NatsSubscription
 from stan.protocol.frames import Frame
 from stan.protocol.kernel.client import split
-from stan.protocol.secure import told
+from stan.protocol.secure import told, without_secrets
+from stan_client.errors import CannotConnectError, InvalidUrlError
 from stan_client.transport.pieces import Pieces
 
 log = logging.getLogger("stan_client")
@@ -40,14 +42,17 @@ RECONNECT_WAIT_S = 0.25
 NatsClient = Client
 """nats-py's client, as callers may hand one in."""
 
-CONNECT_FAILURES = (NatsError, OSError, TimeoutError)
-"""Errors that ClientConnection.open may raise."""
+_FAILURES = (NatsError, OSError, TimeoutError)
+"""What nats-py raises if it cannot connect."""
 
-NO_SERVER = (NoServersError, OSError, TimeoutError)
-"""Those of them that it raises while no server runs; ssl.SSLError, a kind of OSError, is none of them."""
+_NO_SERVER = (NoServersError, OSError, TimeoutError)
+"""Those of them that it raises while no server runs, but for ssl.SSLError, which is an OSError."""
 
 _SID = itemgetter(0)
 
+
+SCHEMES: Final = ("nats", "tls", "ws", "wss")
+"""Of the URLs of NATS servers."""
 
 TLS_OPTIONS = ("tls_ca", "tls_cert", "tls_key")
 
@@ -66,6 +71,28 @@ def for_nats(options: Mapping[str, Any]) -> dict[str, Any]:
         if cert:
             context.load_cert_chain(cert, key)
     return given
+
+
+def check_urls(urls: Sequence[str]) -> None:
+    """Raise InvalidUrlError unless all are URLs of NATS servers: `nats://host:port`, or other schemes, or none."""
+    for url in urls:
+        reason = _fault_of(url.strip())
+        if reason:
+            raise InvalidUrlError(without_secrets(url), reason)
+
+
+def _fault_of(url: str) -> str:
+    scheme, separator, _ = url.partition("://")
+    if separator and scheme.lower() not in SCHEMES:
+        return f"its scheme is none of {', '.join(SCHEMES)}"
+    try:
+        parts = urlsplit(url if separator else f"nats://{url}")
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        return str(error)
+    if not host:
+        return "it names no host"
+    return "0 is no port to connect to" if port == 0 else ""
 
 
 class NatsLink(Protocol):
@@ -117,9 +144,20 @@ class ClientConnection(RepairedClient):
         one of the URLs or with an option for TLS nothing is ever sent in clear text, whatever a server asks for.
 
         Raises:
-            nats.errors.Error, OSError, TimeoutError: nats-py's reason why no server could be used.
+            CannotConnectError: no server could be used, or a file of *options* (as of for_nats) cannot be read.
+            InvalidUrlError: one of the URLs is none; nothing was tried.
         """
-        self._secure = told([servers] if isinstance(servers, str) else servers, options)
+        urls = [servers] if isinstance(servers, str) else servers
+        check_urls(urls)
+        try:
+            await self._open(urls, for_nats(options), connect_timeout_s)
+        except _FAILURES as error:
+            passing = isinstance(error, _NO_SERVER) and not isinstance(error, ssl.SSLError)
+            where, reason = without_secrets(", ".join(urls)), str(error) or type(error).__name__
+            raise CannotConnectError(where, reason, passing=passing) from error
+
+    async def _open(self, servers: list[str], options: Mapping[str, Any], connect_timeout_s: float) -> None:
+        self._secure = told(servers, options)
         cause: list[Exception] = []
         tell = options.get("error_cb", self.note_error)
 
@@ -136,8 +174,9 @@ class ClientConnection(RepairedClient):
             )
         except BaseException as error:
             why = list(cause)
-            await self.close()
-            if why and isinstance(error, CONNECT_FAILURES):
+            if self._transport is not None:  # else nats-py's close() fails, and hides the reason
+                await self.close()
+            if why and isinstance(error, _FAILURES):
                 raise why[0] from None  # nats-py's own "no servers available" hides the reason
             raise
         self.options["allow_reconnect"] = given.get("allow_reconnect", True)

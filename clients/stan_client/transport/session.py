@@ -205,5 +205,7 @@ def text_of(data: bytes) -> str:
 
 def check_cluster_id(subject: str) -> None:
     """Raise InvalidNameError if a subject that contains a cluster id is not valid for NATS."""
+    if "://" in subject:
+        raise InvalidNameError(f"stan: {subject!r} has a URL in it, not a cluster id; URLs are `servers`")
     if len(subject.split()) != 1:
         raise InvalidNameError(f"stan: {subject!r} cannot be a NATS subject")

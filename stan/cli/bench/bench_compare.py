@@ -13,7 +13,6 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
-from stan_client.transport.connection import CONNECT_FAILURES
 from stan_client.transport.session import fresh_id
 
 from stan.cli.bench.bench_compare_report import ComparedServer, ComparisonReport
@@ -28,8 +27,8 @@ from stan.cli.support.common import (
     err,
     explained,
 )
-from stan.cli.support.contexts import without_secrets
 from stan.cli.support.options import builds
+from stan.protocol.secure import without_secrets
 
 PANEL: Final = "Comparison"
 ROUNDS: Final = 3
@@ -164,9 +163,9 @@ async def _other_answers(other: Target) -> None:
             ) from None
         except stan_client.ServerError as error:
             raise CliError(f"--compare: the server at {url} refuses: {error}.") from None
-        except CONNECT_FAILURES as error:
+        except stan_client.CannotConnectError as error:
             raise CliError(
-                f"--compare: cannot connect to {url}: {str(error) or type(error).__name__}. Is a server running there, and "
+                f"--compare: cannot connect to {url}: {error.reason}. Is a server running there, and "
                 "are the credentials right for it? It gets those of the options, or of its URL.",
                 EXIT_UNREACHABLE,
             ) from None

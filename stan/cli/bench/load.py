@@ -12,7 +12,6 @@ import sys
 from typing import Any, Final
 
 from stan_client.errors import StanClientError
-from stan_client.transport.connection import CONNECT_FAILURES
 
 from stan.cli.bench.bench_drivers import DRIVERS, Job, LoadDriver
 from stan.cli.bench.bench_python import DRIVERS as PYTHON_DRIVERS
@@ -67,7 +66,7 @@ async def _main() -> int:
     kind = {**DRIVERS, **PYTHON_DRIVERS}[job.role]
     try:
         await _work(orders, [kind(job, number) for number in range(len(job.names))])
-    except (StanClientError, *CONNECT_FAILURES) as error:
+    except StanClientError as error:
         tell(error=str(error) or type(error).__name__)
         return 1
     return 0

@@ -8,6 +8,7 @@ without leader, nodes that do not answer or are not ready.
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Final
 
 import stan_client
@@ -88,7 +89,7 @@ class Findings:
         return max((WORDS.index(one["level"]) for one in self.found), default=OK)
 
 
-@injected
+@partial(injected, usage_exit=UNKNOWN)
 def check(
     channel: Annotated[str, typer.Option("--channel", help="Only channels that match: orders.>")] = ">",
     name: Annotated[str, typer.Option("--name", help="Only this durable or queue group.")] = "",
@@ -143,6 +144,8 @@ async def _check(target: Target, channel: str, name: str, bounds: Bounds, view: 
     except CliError as error:
         level = CRITICAL if error.code == EXIT_NO_ANSWER else UNKNOWN
         findings.add(level, "connection", str(error).replace("\n", "; "))
+    except Exception as error:  # noqa: BLE001 - a monitoring system needs a line and UNKNOWN, whatever it is
+        findings.add(UNKNOWN, "check", f"it could not be looked: {type(error).__name__}: {error}")
     show(findings_table(findings), view)
     return findings.level
 

@@ -18,7 +18,6 @@ import typer
 
 from stan.cli.commands.growth import grow, spread
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, group_of_commands, out, run
-from stan.cli.support.contexts import without_secrets
 from stan.cli.support.options import injected
 from stan.cli.support.session import session
 from stan.config import KEY_VARIABLES, EncryptionConfig
@@ -29,6 +28,7 @@ from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import read_manifest
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StanError
+from stan.protocol.secure import without_secrets
 from stan.state.database import Database
 
 ASK_S: Final = 2.0

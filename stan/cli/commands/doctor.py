@@ -15,7 +15,6 @@ from stan.cli.commands.channel import compression_ratio, holder_of
 from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
 from stan.cli.commands.node import cluster_level, known_level, places_told
 from stan.cli.support.common import EXIT_FAILED, Target, run
-from stan.cli.support.contexts import without_secrets
 from stan.cli.support.groups import (
     behind,
     format_growth,
@@ -37,6 +36,7 @@ from stan.cli.support.session import session
 from stan.level import SCALE
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels
 from stan.protocol.proto import admin_pb2 as pb
+from stan.protocol.secure import without_secrets
 from stan.types import SECOND, MiB
 from stan.units import counted, format_age, format_duration, format_size
 

@@ -17,7 +17,8 @@ import typer
 from rich.markup import escape
 from rich.progress import DownloadColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
-from stan_client.transport.connection import CONNECT_FAILURES, ClientConnection
+from stan_client.errors import CannotConnectError
+from stan_client.transport.connection import ClientConnection
 from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import fresh_id
 
@@ -31,13 +32,13 @@ from stan.cli.support.common import (
     group_of_commands,
     out,
 )
-from stan.cli.support.contexts import without_secrets
 from stan.cli.support.progress import bars
 from stan.config import RAFT_GROUPS_ALONE
 from stan.errors import StanError
 from stan.migration.crypto import CIPHERS
 from stan.migration.moving import MigrationPlan, OldServerCheck, move
 from stan.migration.report import ChannelReport, MigrationReport
+from stan.protocol.secure import without_secrets
 from stan.types import SECOND
 
 EXIT_INCOMPLETE: Final = 5
@@ -120,8 +121,8 @@ async def _ask(server: str, cluster_id: str) -> OldServerCheck:
     where, link = without_secrets(server), ClientConnection()
     try:
         await link.open(server.split(","), {}, ASK_S)
-    except CONNECT_FAILURES as error:
-        return OldServerCheck(told=f"it could not be asked at {where} ({str(error) or type(error).__name__})")
+    except CannotConnectError as error:
+        return OldServerCheck(told=f"it could not be asked at {where} ({error.reason})")
     try:
         inbox = Inbox(link, f"_INBOX.{fresh_id()}", ASK_S)
         await inbox.open()

@@ -80,7 +80,7 @@ class PublishJob:
 @injected
 def pub(
     channel: Annotated[str, typer.Argument(help="Channel to publish to.")],
-    message: Annotated[str | None, typer.Argument(help="The message; without it, what stdin holds.")] = None,
+    message: Annotated[str | None, typer.Argument(help="The message; without it, or as -, what stdin holds.")] = None,
     count: Annotated[int, typer.Option(min=1, help="Publish each message this often.")] = 1,
     size: Annotated[
         int | None, typer.Option(min=0, help="Publish zero bytes of this size instead of a message.")
@@ -123,6 +123,8 @@ def pub(
         raise typer.BadParameter("Give a MESSAGE, --size, --file or --lines, or pipe something in.")
     if wait and not acked:
         raise typer.BadParameter("--sync waits for acks, and --no-ack asks for none.")
+    if message == "-":
+        message = None
     headers = parse_headers(header or [])
     payloads = _payloads(message, size, file, lines=lines)
     job = PublishJob(
@@ -361,10 +363,10 @@ async def _listen(target: Target, job: Listening) -> int:
     stop = asyncio.Event()
     stop_on_signals(stop)
     async with target.connect("sub") as client:
-        end = await _last_sequence(client, job) if job.until_end else 0
         subscription = await _subscribed(client, job)
         try:
-            await _show(subscription, job, stop, end)
+            ends = await _ends(client, job, subscription) if job.until_end else {}
+            await _show(subscription, job, stop, ends)
         finally:
             sys.stdout.flush()
             await (subscription.unsubscribe() if job.unsubscribe else subscription.close())
@@ -394,11 +396,22 @@ async def _subscribed(
 _HAS_PARTS: Final = HAS_PARTS.partition("{")[0]
 
 
-async def _last_sequence(client: stan_client.Client, job: Listening) -> int:
-    """Sequence of the channel's newest message; 0 when it has none."""
-    probe = await client.subscribe(job.channel, start=stan_client.last_received(), max_in_flight=1, manual_acks=True)
+async def _ends(
+    client: stan_client.Client, job: Listening, subscription: stan_client.Subscription | stan_client.PartedSubscription
+) -> dict[str, int]:
+    """Sequence of the newest message of the channel, or of each of its parts, by name; without those that have none."""
+    names = [job.channel]
+    if isinstance(subscription, stan_client.PartedSubscription):
+        names = [one.channel for one in subscription.parts.values()]
+    found = await asyncio.gather(*(_last_sequence(client, name, job.idle_s) for name in names))
+    return {name: last for name, last in zip(names, found, strict=True) if last}
+
+
+async def _last_sequence(client: stan_client.Client, channel: str, idle_s: float) -> int:
+    """Sequence of the channel's newest message; 0 if none comes in *idle_s* seconds."""
+    probe = await client.subscribe(channel, start=stan_client.last_received(), max_in_flight=1, manual_acks=True)
     try:
-        return (await asyncio.wait_for(anext(probe), job.idle_s)).sequence
+        return (await asyncio.wait_for(anext(probe), idle_s)).sequence
     except TimeoutError:
         return 0
     finally:
@@ -409,9 +422,9 @@ async def _show(
     subscription: stan_client.Subscription | stan_client.PartedSubscription,
     job: Listening,
     stop: asyncio.Event,
-    end: int,
+    ends: dict[str, int],
 ) -> None:
-    shown = 0
+    shown, ends = 0, dict(ends)
     stopped = asyncio.ensure_future(stop.wait())
     try:
         while not stop.is_set():
@@ -427,7 +440,9 @@ async def _show(
             shown += 1
             if not job.manual:
                 message.ack()
-            if shown == job.count or (job.until_end and message.sequence >= end):
+            if message.sequence >= ends.get(message.channel, 0):
+                ends.pop(message.channel, None)
+            if shown == job.count or (job.until_end and not ends):
                 return
     finally:
         stopped.cancel()

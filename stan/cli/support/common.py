@@ -15,10 +15,9 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 import stan_client
 import typer
 from rich.console import Console
-from stan_client.transport.connection import CONNECT_FAILURES
 from stan_client.transport.session import fresh_id
 
-from stan.cli.support.contexts import without_secrets
+from stan.protocol.secure import without_secrets
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -117,15 +116,16 @@ def explained(target: Target) -> Iterator[None]:
         raise CliError(
             f"--creds and --nkey need the package nkeys ({error}). Install it: pip install nkeys", EXIT_USAGE
         ) from None
-    except CONNECT_FAILURES as error:
-        reason = str(error) or type(error).__name__
+    except stan_client.InvalidUrlError as error:
+        raise CliError(f"{error}. A NATS URL is for example {DEFAULT_SERVER} (--server).", EXIT_USAGE) from None
+    except stan_client.CannotConnectError as error:
+        reason = error.reason
         step = "Is the server running there (--server, or the context: `stan context show`)?"
         if "authorization" in reason.lower():
             step = "Check --creds, --nkey, --user, --password or --token, or the context (`stan context show`)."
         if "secure connection not available" in reason:
             step = "It offers no TLS, so nothing was said to it. In clear: nats://, and no certificates (`stan context show`)."
-        where = without_secrets(target.server)
-        raise CliError(f"Cannot connect to {where}: {reason}. {step}", EXIT_UNREACHABLE) from None
+        raise CliError(f"Cannot connect to {error.where}: {reason}. {step}", EXIT_UNREACHABLE) from None
 
 
 def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from stan.protocol.secure import HIDDEN, without_secrets
+
 FIELDS: Final = (
     *("server", "cluster_id", "creds", "nkey", "user", "password", "token"),
     *("tls_ca", "tls_cert", "tls_key"),
@@ -22,7 +24,6 @@ FIELDS: Final = (
 """What a context may hold; all of it text."""
 SECRETS: Final = frozenset({"password", "token"})
 FILES: Final = frozenset({"creds", "nkey", "tls_ca", "tls_cert", "tls_key"})
-HIDDEN: Final = "******"
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
@@ -120,11 +121,6 @@ def shown(fields: Mapping[str, str]) -> dict[str, str]:
     if "server" in hidden:
         hidden["server"] = without_secrets(hidden["server"])
     return hidden
-
-
-def without_secrets(urls: str) -> str:
-    """NATS URLs without user, password or token."""
-    return re.sub(r"(^|//|,)[^/@,]+@", rf"\1{HIDDEN}@", urls)
 
 
 def _write(path: Path, text: str) -> None:

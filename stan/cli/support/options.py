@@ -171,8 +171,9 @@ def builds(builder: Callable[..., Any], of: object) -> None:
     BUILDERS[of] = builder
 
 
-def injected(command: Callable[..., None]) -> Callable[..., None]:
-    """*command* with the options of its parameters of these types instead of them; a CliError ends it as its text says."""
+def injected(command: Callable[..., None], usage_exit: int = EXIT_USAGE) -> Callable[..., None]:
+    """*command* with the options of its parameters of these types instead of them; a CliError ends it as its text says, wrong
+    usage with *usage_exit*."""
     parts = {
         name: BUILDERS[parameter.annotation]
         for name, parameter in inspect.signature(command).parameters.items()
@@ -187,11 +188,12 @@ def injected(command: Callable[..., None]) -> Callable[..., None]:
                 given[name] = builder(**{option.name: given.pop(option.name) for option in options[name]})
             command(**given)
         except CliError as error:
-            fail(str(error), error.code)
+            fail(str(error), usage_exit if error.code == EXIT_USAGE else error.code)
 
     plain = [one for name, one in inspect.signature(command).parameters.items() if name not in parts]
     every = [*plain, *(option for name in parts for option in options[name])]
     every = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in every]
     run.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    run.usage_exit = usage_exit  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in every}
     return run

@@ -17,7 +17,6 @@ from typing import Final, Self
 
 import stan_client
 from stan_client import Client, StanClientError
-from stan_client.transport.connection import CONNECT_FAILURES
 
 from stan.cli.support.common import CliError, Target
 
@@ -173,7 +172,7 @@ class OwnServers:
         """Remove everything; what a client could not do becomes a CliError that shows the ends of the logs."""
         log_ends = self._log_ends()
         await self._remove()
-        if isinstance(error, (StanClientError, *CONNECT_FAILURES)):
+        if isinstance(error, StanClientError):
             raise CliError(f"{error or type(error).__name__}. {log_ends}") from error
 
     @contextlib.asynccontextmanager

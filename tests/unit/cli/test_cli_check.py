@@ -205,3 +205,40 @@ def test_the_doctor_tells_of_batches_that_are_decompressed_again_and_again(serve
     for batches, again in ((3000, 1400), (900, 800)):
         node.decompressed_batches, node.decompressed_again = batches, again
         assert "decompressed" not in stan("doctor").stdout
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ("--no-such-option",),
+        ("--nodes", "many"),
+        ("--lag", "x"),
+        ("--channel", "a..b"),
+        ("--context", "nowhere"),
+        ("--creds", "no.creds"),
+        ("--json", "--names"),
+    ],
+)
+def test_wrong_usage_of_check_is_unknown_and_not_critical(wrong):
+    assert stan("check", *wrong).exit_code == 3
+
+
+def test_an_unexpected_error_of_check_is_a_line_and_unknown(servers, monkeypatch):
+    async def broken(*_arguments, **_named):
+        raise LookupError("no such thing")
+
+    monkeypatch.setattr(servers.admin, "nodes", broken)
+    done = stan("check")
+    assert done.exit_code == 3
+    assert done.stdout.startswith("STAN UNKNOWN - it could not be looked: LookupError: no such thing")
+
+
+def test_a_url_that_is_none_is_one_sentence(monkeypatch):
+    monkeypatch.undo()
+    done = stan("check", "--server", "::::")
+    assert done.exit_code == 3
+    assert "'::::' is no NATS URL" in done.stdout
+    listed = stan("channel", "list", "--server", "nats://127.0.0.1:notaport")
+    assert listed.exit_code == 2
+    assert "is no NATS URL" in listed.stderr
+    assert len(listed.stderr.splitlines()) == 1

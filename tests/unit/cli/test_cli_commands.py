@@ -8,6 +8,7 @@ import typer
 from stan_client.requests.admin import Explanation, Nodes
 from typer.testing import CliRunner
 
+from stan import __version__
 from stan.cli.commands import channel_messages
 from stan.cli.commands.doctor import of_groups, of_places
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
@@ -683,3 +684,8 @@ def test_explain_tells_each_delivery_in_a_sentence(servers):
     assert json.loads(stan("explain", "orders", "billing", "17", "--json", "--all").output)["goes_on"]
     assert [answers for _, _, _, answers in servers.admin.asked] == [20, 0]
     assert "no durable or queue group 'other'" in stan("explain", "orders", "other", "1").output
+
+
+def test_the_version_is_told():
+    done = stan("--version")
+    assert (done.exit_code, done.stdout) == (0, f"stan {__version__}\n")

@@ -1,6 +1,6 @@
 """Callbacks that only tell: what they raise, and what they return, concerns nobody but the log."""
 
-from stan_client.notify import notify
+from stan_client.waiting import notify
 
 
 def test_a_failing_callback_is_logged(caplog) -> None:
