@@ -28,8 +28,13 @@ CLIENTS_END = (
     "wait for them, and get what they had not acknowledged first"
 )
 OF_A_CLUSTER = (
-    "this was node {node} of a cluster: its messages are here, but a cluster keeps clients and durables in its Raft log, "
-    "which is not read"
+    "this was node {node} of a cluster: its messages are here, but a cluster keeps clients, durables and queue groups in its "
+    "Raft log, which is not read. All of them begin anew: a client that resumes its durable with the usual start, new messages only, "
+    "skips everything that it had not acknowledged, and one that asks for all gets all of it again"
+)
+WITHOUT_DURABLES = (
+    "{why}. To move the messages alone, add --without-durables; then put each durable where it was before its client comes: "
+    "stan durable create CHANNEL CLIENT/DURABLE --at SEQUENCE (the old server's page /streaming/channelsz?subs=1 tells last_sent)"
 )
 RUNS = (
     "the server of {source} seems to run: {why}. What it takes from now on would be missing in the new directory: stop it first. "
@@ -71,6 +76,7 @@ class MigrationPlan:
     plain: bool = False  # treat all payloads as not encrypted, whatever they look like
     cluster_id: str = ""  # for a store that does not record its own
     raft_groups: int = 1
+    without_durables: bool = False  # move a store that does not tell them: of a node of a cluster
     stopped: bool = False  # the old server, whatever it looks like
     watch_s: float = 0  # for how many seconds at least it is looked whether something changes
     ask: Callable[[str], OldServerCheck] = nobody_asked  # the old server, by its cluster id, on its NATS
@@ -91,7 +97,10 @@ def move(plan: MigrationPlan, begin: Callable[[int], None], progress: Progress) 
     cluster_id = store.cluster_id or plan.cluster_id.encode()
     report.cluster_id = cluster_id.decode(errors="replace")
     report.clients = [client.decode(errors="replace") for client in store.clients()]
-    report.notes += [OF_A_CLUSTER.format(node=store.node_id.decode(errors="replace"))] if store.node_id else []
+    of_a_cluster = OF_A_CLUSTER.format(node=store.node_id.decode(errors="replace")) if store.node_id else ""
+    if of_a_cluster and plan.target is not None and not plan.without_durables:
+        raise StartError(WITHOUT_DURABLES.format(why=of_a_cluster))
+    report.notes += [of_a_cluster] if of_a_cluster else []
     report.notes += [CLIENTS_END] if report.clients else []
     report.notes += [NOW_PLAIN] if report.decrypted else []
     if plan.target is None:

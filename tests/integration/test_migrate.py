@@ -14,7 +14,8 @@ import stan_client
 
 from stan.log.files.disk import WRITING
 from tests.conformance.clients import Client, javascript, sequences
-from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, write_many
+from tests.integration.test_cli_pubsub import stan
+from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, write_many, write_server
 from tests.kit.ports import free_port
 from tests.kit.server import ROOT, StanServer, until
 
@@ -274,3 +275,24 @@ async def last_message(url):
     (message,) = await take(aiter(sub), 1, ack=False)
     await client.close()
     return message.sequence, message.timestamp_ns
+
+
+async def test_durables_of_a_clustered_server_are_put_where_they_were_before_their_clients_come(tmp_path):
+    write_many(tmp_path / "old", b"orders", 20, b"x", 20, 1_000_000)
+    write_server(tmp_path / "old", node_id=b"a")
+    refused = migrate(tmp_path / "old", "--to", tmp_path / "store", "--stopped")
+    assert (refused.returncode, (tmp_path / "store").exists()) == (1, False)
+    assert "--without-durables" in refused.stderr
+    done = migrate(tmp_path / "old", "--to", tmp_path / "store", "--stopped", "--without-durables")
+    assert done.returncode == 0, done.stdout + done.stderr
+    with StanServer(tmp_path) as server:
+        for name, family in (("billing/ledger", "durable"), ("crew:pool", "queue")):
+            code, _, complaint = await stan(family, "create", "orders", name, "--at", "11", "-s", server.url)
+            assert code == 0, complaint
+        client = await stan_client.connect("test-cluster", "billing", servers=server.url)
+        for names in ({"durable": "ledger"}, {"durable": "crew", "queue": "pool"}):
+            sub = await client.subscribe("orders", manual_acks=True, **names)
+            got = await take(aiter(sub), 10)
+            assert [message.sequence for message in got] == list(range(11, 21))
+            assert not any(message.redelivered for message in got)
+        await client.close()

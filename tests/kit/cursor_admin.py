@@ -9,6 +9,7 @@ from stan.types import GroupId
 
 PREFIX = "_STAN.x.test-cluster.admin."
 KINDS = {
+    "create_cursor": admin.CreateCursorRequest,
     "move": admin.MoveRequest,
     "skip": admin.SkipRequest,
     "redeliver": admin.RedeliverRequest,

@@ -39,10 +39,12 @@ def write_slice(directory: Path, slice_number: int, messages: list[bytes], first
     (directory / f"msgs.{slice_number}.idx").write_bytes(b"".join(index))
 
 
-def write_server(directory: Path, cluster_id: bytes = b"test-cluster") -> None:
-    """Whose store it is."""
+def write_server(directory: Path, cluster_id: bytes = b"test-cluster", node_id: bytes = b"") -> None:
+    """Write the server's identity; *node_id*: of a node of a cluster."""
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "server.dat").write_bytes(VERSION + record(text(1, cluster_id)))
+    (directory / "server.dat").write_bytes(
+        VERSION + record(text(1, cluster_id) + (text(9, node_id) if node_id else b""))
+    )
     (directory / "clients.dat").write_bytes(VERSION)
 
 

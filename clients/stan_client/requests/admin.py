@@ -315,6 +315,11 @@ class Admin:
         request = pb.EditLimitsRequest(version=1, channel=raw(channel), limits=limits, reset=reset)
         return await self.change("edit_limits", request)
 
+    async def create_cursor(self, which: pb.Which, **at: Any) -> pb.ChangeResponse:
+        """Create a durable (of *which* client) or a durable queue group without a subscriber; *at*: what it gets next, as of
+        `move`."""
+        return await self.change("create_cursor", pb.CreateCursorRequest(version=1, which=which, **at))
+
     async def move(self, which: pb.Which, **to: Any) -> pb.ChangeResponse:
         """Move a cursor: *to* is one of sequence=, time= (Unix ns), new_only=True, all=True."""
         return await self.change("move", pb.MoveRequest(version=1, which=which, **to))

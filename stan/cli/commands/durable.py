@@ -6,7 +6,7 @@ Each command finds its position by channel and name, tells what it will do, and 
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import stan_client
 import typer
@@ -218,6 +218,44 @@ def _add_looking(app: typer.Typer, family: Family) -> None:
         look(target, view, table)
 
 
+# --- creating ---------------------------------------------------------------------------------------------------------------
+
+
+def _add_create(app: typer.Typer, family: Family) -> None:
+    @app.command("create")
+    @injected
+    def create(
+        channel: Channel,
+        name: Annotated[
+            str, typer.Argument(metavar="NAME", help="CLIENT/DURABLE; of a durable queue group DURABLE:GROUP.")
+        ],
+        at: Annotated[str, typer.Option("--at", help="The message it gets next: its sequence, first, or new.")],
+        *,
+        target: Target,
+    ) -> None:
+        """Make one before anybody subscribes, at a position: `create orders app-1/billing --at 4711`. Who subscribes with its
+        name goes on there, whatever start it asks for."""
+        form, separator = ("CLIENT/DURABLE", "/") if family is DURABLE else ("DURABLE:GROUP", ":")
+        left, _, right = name.partition(separator)
+        if not left or not right:
+            raise CliError(f"NAME of a new {family.noun} is {form}.", EXIT_USAGE)
+        checked_channel(channel)
+        named = (
+            which(channel, client_id=left, durable=right)
+            if family is DURABLE
+            else which(channel, durable=left, queue=right)
+        )
+        simple: dict[str, dict[str, Any]] = {"first": {"all": True}, "new": {"new_only": True}}
+        place = simple.get(at) or {"sequence": parsed("--at", units.number, at)}
+
+        async def main(direct: stan_client.Direct) -> None:
+            await direct.admin.create_cursor(named, **place)
+            step = f"{family.command} show {channel} {name}"
+            done(f"{family.noun.capitalize()} {name} of channel {channel} is made. Where it is: {step}")
+
+        on_cluster(target, main)
+
+
 # --- moving -----------------------------------------------------------------------------------------------------------------
 
 
@@ -407,7 +445,7 @@ def _describe_delete(family: Family, cursor: pb.CursorStatus) -> str:
 
 def _app(family: Family, text: str) -> typer.Typer:
     app = group_of_commands(text)
-    for add in (_add_list, _add_looking, _add_move, _add_skipping):
+    for add in (_add_list, _add_looking, _add_create, _add_move, _add_skipping):
         add(app, family)
     _add_holding(app, family)
     return app

@@ -75,6 +75,10 @@ def stan_filestore(
     server: Annotated[
         str, typer.Option("--server", "-s", help="NATS of the old server: it is asked whether that still answers.")
     ] = DEFAULT_SERVER,
+    without_durables: Annotated[  # noqa: FBT002
+        bool,
+        typer.Option("--without-durables", help="Move a node of a cluster, whose store does not tell durables."),
+    ] = False,
     stopped: Annotated[bool, typer.Option("--stopped", help="The old server is stopped for sure.")] = False,  # noqa: FBT002
 ) -> None:
     """Read the FILE store of a NATS Streaming Server, plain or encrypted, into a new data directory.
@@ -92,6 +96,7 @@ def stan_filestore(
         plain=plain,
         cluster_id=cluster_id,
         raft_groups=raft_groups,
+        without_durables=without_durables,
         stopped=stopped,
         watch_s=limits.MIGRATION_WATCH / SECOND,
         ask=lambda name: asyncio.run(_ask(server, name)),

@@ -1,6 +1,6 @@
 """Changes of cursors by operators: of durables, queue groups and plain subscriptions (docs/admin-api.md).
 
-    move, skip, redeliver, pause, resume, evict_member, delete_cursor
+    create_cursor, move, skip, redeliver, pause, resume, evict_member, delete_cursor
 
 Each change is one entry of the channel's group, and is answered once that entry is applied: from then on it holds, also after a
 change of leaders.
@@ -17,7 +17,7 @@ from stan.core.requests.channel_lookup import ChannelLookup
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.cursor_override import well_formed
-from stan.core.state.group import Cursor, CursorKind, GroupResult
+from stan.core.state.group import Cursor, CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
@@ -50,13 +50,44 @@ class CursorAdmin:
             "delete_cursor": _delete,
         }
         handlers = {name: self.lookup.existing(partial(self._change, change)) for name, change in changes.items()}
-        return {**handlers, "evict_member": self.lookup.existing(self._evict)}
+        create, evict = self.lookup.existing(self._create), self.lookup.existing(self._evict)
+        return {**handlers, "create_cursor": create, "evict_member": evict}
+
+    def _create(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
+        """Create a durable or a durable queue group without members, as if they had left it."""
+        if self._is_deleting(accepted, info):
+            return
+        asked, limit = accepted.request.which, self.channels.by_uid[info.uid].limits.subscriptions
+        kind, name = kind_and_name(asked.queue_group, asked.durable_name)
+        is_owned = kind is CursorKind.DURABLE and asked.client_id
+        sequence = self._next_of(accepted.request, "at", info)
+        if asked.cursor_id or not (is_owned or kind is CursorKind.DURABLE_QUEUE):
+            accepted.refuse(errors.INVALID_NEW_CURSOR)
+        elif isinstance(sequence, str):
+            accepted.refuse(sequence)
+        elif limit and self.context.group_of(info).machine.channel(info.uid).subscription_count >= limit:
+            accepted.refuse(errors.TOO_MANY_SUBSCRIPTIONS)
+        else:
+            owner = asked.client_id if is_owned else b""
+            cursor = pb.Cursor(uid=info.uid, kind=kind, name=name, client_id=owner, last_sent=sequence - 1)
+            created = partial(self._answer, accepted, info, changed=1)
+            self.context.change_group(info.group, created, restored_cursor=pb.RestoredCursor(cursor=cursor))
 
     def _move(self, request: admin.MoveRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
         """Set the message that the cursor gets next."""
+        sequence = self._next_of(request, "to", info)
+        if isinstance(sequence, str):
+            return sequence
+        move = pb.MoveCursor(cursor_id=cursor.cursor_id, at=self.context.clock.wall, sequence=sequence)
+        return {"move_cursor": move}
+
+    def _next_of(
+        self, request: admin.MoveRequest | admin.CreateCursorRequest, place: str, info: ChannelInfo
+    ) -> int | str:
+        """The sequence that the field *place* of a request means, or why it means none."""
         index = self.context.indexes(info.group, info.uid)
         end = index.last_sequence + 1
-        match request.WhichOneof("to"):
+        match request.WhichOneof(place):
             case "sequence" if request.sequence > end:
                 return errors.beyond_end(text(info.name), request.sequence, index.last_sequence)
             case "sequence" if request.sequence:
@@ -69,9 +100,7 @@ class CursorAdmin:
                 sequence = index.first_sequence
             case _:
                 return errors.INVALID_MOVE
-        move = pb.MoveCursor(cursor_id=cursor.cursor_id, at=self.context.clock.wall)
-        move.sequence = max(sequence, index.first_sequence, 1)
-        return {"move_cursor": move}
+        return max(sequence, index.first_sequence, 1)
 
     def _skip(self, request: admin.SkipRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
         """Treat messages as acked; those that were not sent yet are passed over when their turn comes."""

@@ -230,6 +230,7 @@ _ROWS: Final = (
     _changing("redeliver", admin.RedeliverRequest, placed_by=_WHICH, of_logs=POSITIONS),
     _changing("pause", admin.PauseRequest, placed_by=_WHICH, of_logs=POSITIONS),
     _changing("resume", admin.ResumeRequest, placed_by=_WHICH, of_logs=POSITIONS),
+    _changing("create_cursor", admin.CreateCursorRequest, placed_by=_WHICH, of_logs=POSITIONS),
     _changing("delete_cursor", admin.DeleteCursorRequest, placed_by=_WHICH),
     _changing("evict_member", admin.EvictMemberRequest),
     _changing("purge", admin.PurgeRequest),

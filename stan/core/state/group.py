@@ -31,6 +31,7 @@ from stan.errors import (
     CHANNEL_IN_USE,
     CHANNEL_MOVING,
     CHANNEL_RESTORING,
+    CURSOR_EXISTS,
     CURSOR_GONE,
     DUPLICATE_DURABLE,
     INVALID_SUBSCRIPTION,
@@ -881,11 +882,15 @@ class GroupMachine:
         return ""
 
     def _put_cursor(self, change: pb.RestoredCursor, _index: RaftIndex) -> str:
-        """Restore a durable; if the cursor exists already it takes the given position. Returns why that is refused, or ""."""
+        """Restore a durable, or, without a restore, create one. While its channel is restored, an existing cursor takes the given
+        position. Returns why that is refused, or ""."""
         row = change.cursor
         uid = ChannelUid(row.uid)
         if self.restores.under_way(uid) != change.restore:
             return UNKNOWN_RESTORE
+        key = CursorKind(row.kind), row.name, row.client_id
+        if not change.restore and (uid in self.dropped or key in self.channel(uid).by_key):
+            return UNKNOWN_CHANNEL if uid in self.dropped else CURSOR_EXISTS
         cursor = self._found_cursor(uid, row.kind, row.name, row.client_id)
         cursor.client_id, last = row.client_id, cursor.last_member
         settings = last.settings._replace(inbox=row.inbox, max_in_flight=row.max_in_flight, ack_wait_s=row.ack_wait_s)

@@ -3,6 +3,7 @@
 import pytest
 
 from stan import errors, limits
+from stan.config import ChannelLimits, Config, StoreLimits
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
 from tests.kit.core_harness import START, CoreHarness, Node
@@ -32,6 +33,49 @@ def publish(harness, count, channel="foo"):
 
 def numbers(harness, inbox="inbox"):
     return [sequence for sequence, _ in harness.received(inbox)]
+
+
+# --- create ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [({"sequence": 3}, [3, 4, 5]), ({"all": True}, [1, 2, 3, 4, 5]), ({"new_only": True}, []), ({"sequence": 6}, [])],
+)
+def test_a_created_durable_is_resumed_where_it_was_put_whatever_start_is_asked_for(harness, at, expected):
+    publish(harness, 5)
+    assert change(harness, "create_cursor", client_id="me", **DUR, **at) == 1
+    assert change(harness, "create_cursor", queue_group="group", durable_name="dur", **at) == 1
+
+    harness.subscribe("foo", durable="dur")
+    assert numbers(harness) == expected
+    harness.subscribe("foo", queue="group", durable="dur", inbox="of.group")
+    assert numbers(harness, "of.group") == expected
+    publish(harness, 1)
+    assert harness.received()[-1:] == [(6, 0)], "it is new to it"
+
+
+def test_a_durable_is_created_once_and_only_with_whole_names(harness):
+    publish(harness, 2)
+    change(harness, "create_cursor", client_id="me", sequence=2, **DUR)
+    assert refusal(harness, "create_cursor", client_id="me", sequence=1, **DUR) == errors.CURSOR_EXISTS
+    assert refusal(harness, "create_cursor", sequence=1, **DUR) == errors.INVALID_NEW_CURSOR
+    assert refusal(harness, "create_cursor", queue_group="group", sequence=1) == errors.INVALID_NEW_CURSOR
+    assert refusal(harness, "create_cursor", cursor_id=7, sequence=1) == errors.INVALID_NEW_CURSOR
+    assert refusal(harness, "create_cursor", client_id="me", durable_name="other") == errors.INVALID_MOVE
+    beyond = refusal(harness, "create_cursor", client_id="me", durable_name="other", sequence=4)
+    assert beyond == errors.beyond_end("foo", 4, 2)
+    harness.subscribe("foo", durable="dur")
+    assert numbers(harness) == [2]
+
+
+def test_created_durables_count_as_subscriptions():
+    harness = CoreHarness(Config(limits=StoreLimits(default=ChannelLimits(subscriptions=1))))
+    harness.connect()
+    publish(harness, 1)
+    change(harness, "create_cursor", client_id="me", sequence=1, **DUR)
+    refused = refusal(harness, "create_cursor", client_id="me", durable_name="other", sequence=1)
+    assert refused == errors.TOO_MANY_SUBSCRIPTIONS
 
 
 # --- move -----------------------------------------------------------------------------------------------------------------

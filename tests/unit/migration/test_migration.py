@@ -419,3 +419,19 @@ def test_other_directories_are_refused(tmp_path):
     shutil.copytree(PLAIN, tmp_path / "old")
     with pytest.raises(StartError, match="must not lie in the old one"):
         run(tmp_path / "old", tmp_path / "old" / "new")
+
+
+def test_a_node_of_a_cluster_is_refused_as_its_durables_are_not_in_its_store(tmp_path):
+    old_store.write_many(tmp_path / "old", b"orders", 20, b"x", 20, MILLISECOND)
+    old_store.write_server(tmp_path / "old", node_id=b"a")
+    with pytest.raises(
+        StartError, match=r"node a of a cluster.* skips everything .*--without-durables; .*stan durable create"
+    ):
+        run(tmp_path / "old", tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+    looked = run(tmp_path / "old")
+    assert any("node a of a cluster" in note for note in looked.notes), "a look tells it, too"
+    report = run(tmp_path / "old", tmp_path / "new", without_durables=True)
+    assert report.messages == 20
+    assert any("skips everything that it had not acknowledged" in note for note in report.notes)
