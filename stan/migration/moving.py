@@ -29,8 +29,8 @@ CLIENTS_END = (
 )
 OF_A_CLUSTER = (
     "this was node {node} of a cluster: its messages are here, but a cluster keeps clients, durables and queue groups in its "
-    "Raft log, which is not read. All of them begin anew: a client that resumes its durable with the usual start, new messages only, "
-    "skips everything that it had not acknowledged, and one that asks for all gets all of it again"
+    "Raft log, which is not read. All of them begin anew: a client that resumes its durable with the usual start, new messages "
+    "only, skips everything that it had not acknowledged, and one that asks for all gets all of it again"
 )
 WITHOUT_DURABLES = (
     "{why}. To move the messages alone, add --without-durables; then put each durable where it was before its client comes: "
