@@ -345,8 +345,10 @@ def _covering(names: Sequence[str]) -> str:
     """Return the pattern of NATS that covers all *names*, which may be patterns, and little else."""
     if len(names) == 1:
         return names[0]
-    columns = zip(*(name.split(".") for name in names), strict=False)
+    tokens = [name.split(".") for name in names]
+    columns = zip(*tokens, strict=False)
     common = [column[0] for column in takewhile(lambda column: len(set(column)) == 1, columns)]
+    common = common[: min(map(len, tokens)) - 1]  # `orders.>` does not cover `orders`
     while common and common[-1] == REST:
         common.pop()
     return ".".join([*common, REST])

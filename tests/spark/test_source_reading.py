@@ -398,6 +398,8 @@ def test_patterns_of_nats_are_read_as_patterns(broker):
         ("eu.>", ["eu.a", "eu.b.c"], "eu.>"),
         ("eu.*,us.*,orders", ["eu.a", "orders", "us.a"], ">"),
         ("eu.*, eu.b.*", ["eu.a", "eu.b.c"], "eu.>"),
+        ("orders,orders.*", ["orders"], ">"),
+        ("eu.*,eu.*.c", ["eu.a", "eu.b.c"], "eu.>"),
     ):
         reader = batch(subscribe=said)
         assert [one.channel for part in reader.partitions() for one in part.ranges] == names
@@ -529,6 +531,42 @@ def test_a_channel_made_again(broker, caplog):
     assert values_of(tolerant, tolerant.partitions(offset, end)) == [b"new"]
     assert "made again" in caplog.text
     assert tolerant.latestOffset(end, ALL) == end
+
+
+def test_a_channel_that_ends_before_the_position_is_loss_and_is_read_from_its_beginning(broker, caplog):
+    """As behind a server that was set up anew: its first channel has the uid of the first channel of the old one."""
+    reader = stream(startingOffsets="earliest")
+    offset = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    for life in (1, 2):
+        broker.channels["orders"] = Channel(broker["orders"].uid, [b"new"])
+        with pytest.raises(
+            DataLossError, match=r"orders ends before message 2, and 6 is the next .* set up anew or restored"
+        ):
+            stream(startingOffsets="earliest").latestOffset(offset, ALL)
+        tolerant = stream(startingOffsets="earliest", failOnDataLoss="false")
+        end = through_json(tolerant.latestOffset(offset, ALL))
+        assert values_of(tolerant, tolerant.partitions(offset, end)) == [b"new"]
+        assert tolerant.latestOffset(end, ALL) == end
+        assert caplog.text.count("reads the channel from its beginning") == life
+        for data in (b"a", b"b", b"c", b"d"):
+            broker["orders"].add(data)
+        offset = through_json(tolerant.latestOffset(end, ALL))
+        assert values_of(tolerant, tolerant.partitions(end, offset)) == [b"a", b"b", b"c", b"d"]
+
+
+def test_an_answer_older_than_the_position_is_no_loss(broker):
+    reader = stream(startingOffsets="earliest")
+    offset = through_json(reader.latestOffset(reader.initialOffset(), ALL))
+    newest = broker["orders"].messages.pop(5)
+    ask = broker.info
+
+    def late(*names, **options):
+        found = ask(*names, **options)
+        broker["orders"].messages[5] = newest
+        return found
+
+    broker.info = late
+    assert reader.latestOffset(offset, ALL) == offset
 
 
 def test_a_channel_deleted(broker, caplog):

@@ -4,7 +4,8 @@
 
 For each channel it has the next sequence to read, the sequence at which reading began (*init), and the channel's uid (*inc),
 which differs for a channel of the same name that was made after the first was deleted; and into how many tasks small channels are
-put together (*tasks). No channel name contains a `*`. Many channels are packed, as JSON that is compressed and in base64:
+put together (*tasks). Where a channel ended before the position, and was begun again, *again counts how often. No channel name
+contains a `*`. Many channels are packed, as JSON that is compressed and in base64:
 
     {"*packed": "eNqrVkrOz1WyUkrLL8pVqgUAJDcE8g=="}
 
@@ -31,6 +32,7 @@ SequenceAt = Callable[[str, int], int]
 INITIAL: Final = "*init"
 INCARNATIONS: Final = "*inc"
 TASKS: Final = "*tasks"
+AGAIN: Final = "*again"
 PACKED: Final = "*packed"
 CHANNELS_PLAIN_MAX: Final = 100
 """Offsets of more channels are packed."""
@@ -49,12 +51,14 @@ class Offset(NamedTuple):
     initial: Mapping[str, int]  # sequence at which reading began
     incarnations: Mapping[str, int]  # uid; missing for a channel that did not exist yet
     tasks: int = 0  # into how many tasks small channels are put together; 0: none are, as earlier versions did it
+    again: Mapping[str, int] = {}  # how often a channel was begun again; missing: never
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as a JSON object with sorted keys; Spark writes it in this order."""
         nested = {INITIAL: _sorted(self.initial), INCARNATIONS: _sorted(self.incarnations)}
         tasks = {TASKS: self.tasks} if self.tasks else {}
-        return packed(dict(sorted({**self.positions, **nested, **tasks}.items())), len(self.positions))
+        again = {AGAIN: _sorted(self.again)} if self.again else {}
+        return packed(dict(sorted({**self.positions, **nested, **tasks, **again}.items())), len(self.positions))
 
 
 class Range(NamedTuple):
@@ -69,10 +73,13 @@ class Range(NamedTuple):
 def from_json(said: Mapping[str, Any]) -> Offset:
     """Parse the result of `to_json`. Raises ValueError: it has another form."""
     said = unpacked(said)
-    positions = {channel: value for channel, value in said.items() if channel not in (INITIAL, INCARNATIONS, TASKS)}
+    positions = {
+        channel: value for channel, value in said.items() if channel not in (INITIAL, INCARNATIONS, TASKS, AGAIN)
+    }
     if INITIAL not in said or not all(isinstance(value, int) for value in positions.values()):
         raise ValueError(f"stan: the checkpoint holds no offset of this source: {said}")
-    return Offset(positions, dict(said[INITIAL]), dict(said.get(INCARNATIONS, {})), said.get(TASKS, 0))
+    again = dict(said.get(AGAIN, {}))
+    return Offset(positions, dict(said[INITIAL]), dict(said.get(INCARNATIONS, {})), said.get(TASKS, 0), again)
 
 
 def packed(said: dict[str, Any], channels: int) -> dict[str, Any]:
@@ -102,12 +109,12 @@ def _sorted(values: Mapping[str, int]) -> dict[str, int]:
 
 def ranges_between(start: Offset, end: Offset) -> list[Range]:
     """Return the messages of the batch between two offsets. A channel that *start* does not have, or has with another beginning
-    or another uid, is read from the beginning that *end* gives."""
+    or another uid, or that was begun again, is read from the beginning that *end* gives."""
     found = []
     for channel, stop in sorted(end.positions.items()):
         uid = end.incarnations.get(channel, 0)
         first = end.initial[channel]
-        same = start.incarnations.get(channel) in (None, uid)
+        same = start.incarnations.get(channel) in (None, uid) and start.again.get(channel) == end.again.get(channel)
         if same and channel in start.positions and start.initial[channel] == first:
             first = start.positions[channel]
         if first < stop:

@@ -33,13 +33,14 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("pyspark_stan")
 
 
-def note_loss(text: str, *, fail: bool) -> None:
-    """Report missing messages: with *fail* raise DataLossError, else write to the log."""
+REMOVED: Final = "they were removed by retention or deletion"
+
+
+def note_loss(text: str, why: str = REMOVED, then: str = "goes on without them", *, fail: bool) -> None:
+    """Report missing messages: with *fail* raise DataLossError, else write to the log. *then*: what failOnDataLoss=false does."""
     if fail:
-        raise DataLossError(
-            f"stan: {text}; they were removed by retention or deletion. failOnDataLoss=false goes on without them"
-        )
-    log.warning("%s: skipped, as failOnDataLoss=false says", text)
+        raise DataLossError(f"stan: {text}; {why}. failOnDataLoss=false {then}")
+    log.warning("%s: failOnDataLoss=false %s", text, then)
 
 
 def read_partition(options: SourceOptions, decoder: "AnyDecoder", part: "StanPartition") -> "Iterator[pa.RecordBatch]":

@@ -43,6 +43,8 @@ log: Final = logging.getLogger("pyspark_stan")
 IDLE_WAIT_S: Final = 0.05
 """How long the broker may delay its answer until there are new messages, if there were none at the last request."""
 
+CHECK_SERVER: Final = "check `servers` and `clusterId`"
+
 T = TypeVar("T")
 Infos = Mapping[str, ChannelInfo]
 
@@ -214,7 +216,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._ends: dict[str, int] = {}  # next sequence of each channel, as of the last answer
         self._idle = False  # there was nothing new in the last answer
         self._moved_at = time.monotonic()  # when a batch last had messages
-        self._noted: set[tuple[str, int]] = set()  # name and uid of lost channels that were reported
+        self._noted: set[tuple[str, int, str]] = set()  # losses that were reported: name and uid of the channel, what
 
     # --- where a batch ends ---------------------------------------------------------------------------------------
 
@@ -247,12 +249,15 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the batch that begins at *start*; *start* itself if there is no batch to run now.
 
         Raises:
-            DataLossError: a channel was deleted, and failOnDataLoss is set. Others as of `patiently`.
+            DataLossError: a channel was deleted or ends before its position, and failOnDataLoss is set. Others as of
+                `patiently`.
         """
         begin = from_json(start)
         infos = self._infos(begin)
+        if _beyond_end(begin, infos) and self._frozen is None:
+            infos = self._channels.infos()  # an answer that was under way may be older than the position
         self._ends = {name: behind(info) for name, info in infos.items()}
-        known = self._without_holes(self._with_found(begin, infos), infos)
+        known = self._without_holes(self._begun_again(self._with_found(begin, infos), infos), infos)
         wants = {
             name: self._ends[name] - position
             for name, position in known.positions.items()
@@ -299,7 +304,26 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in uids.keys() - infos.keys():
             if self._reads(name):
                 self._lose(name, 0, "was deleted")
-        return Offset(positions, initial, uids, begin.tasks or _cores())
+        return Offset(positions, initial, uids, begin.tasks or _cores(), begin.again)
+
+    def _begun_again(self, known: Offset, infos: Infos) -> Offset:
+        """Return *known* with the beginnings of channels that end before their positions: their messages are others now."""
+        beyond = _beyond_end(known, infos)
+        for name in beyond:
+            ends, position = behind(infos[name]), known.positions[name]
+            self._lose(
+                name,
+                infos[name].uid,
+                f"ends before message {ends}, and {position} is the next to be read",
+                f"the server was set up anew or restored, or the channel has lost its end: {CHECK_SERVER}",
+                "reads the channel from its beginning",
+            )
+        oldest_of = {name: oldest(infos[name]) for name in beyond}
+        return known._replace(
+            positions={**known.positions, **oldest_of},
+            initial={**known.initial, **oldest_of},
+            again={**known.again, **{name: known.again.get(name, 0) + 1 for name in beyond}},
+        )
 
     def _without_holes(self, known: Offset, infos: Infos) -> Offset:
         """Return *known* behind the messages that retention has removed, if they may be lost: limits count from there, and the
@@ -316,12 +340,13 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         return bool(re.fullmatch(options.pattern, name)) if options.pattern else name in options.channels
 
-    def _lose(self, name: str, uid: int, what: str) -> None:
+    def _lose(self, name: str, uid: int, what: str, *why_and_then: str) -> None:
         from pyspark_stan.reading.reading import note_loss  # noqa: PLC0415 - pyarrow comes with it
 
-        if (name, uid) not in self._noted:
-            note_loss(f"channel {name} {what}: messages of it that were not read are lost", fail=self._fail)
-            self._noted.add((name, uid))
+        if (name, uid, what) not in self._noted:
+            text = f"channel {name} {what}: messages of it that were not read are lost"
+            note_loss(text, *why_and_then, fail=self._fail)
+            self._noted.add((name, uid, what))
 
     @property
     def _fail(self) -> bool:
@@ -379,6 +404,17 @@ def _cores() -> int:
     """Return into how many tasks small channels are put together: the cores of the driver. A stream keeps it in its offsets, so
     that a batch that is repeated on another machine has the same partitions."""
     return os.cpu_count() or 1
+
+
+def _beyond_end(offset: Offset, infos: Infos) -> list[str]:
+    """Return the channels that end before their positions, as the same channel as before."""
+    return [
+        name
+        for name, position in offset.positions.items()
+        if name in infos
+        and offset.incarnations.get(name, infos[name].uid) == infos[name].uid
+        and position > behind(infos[name])
+    ]
 
 
 def _known_to_broker(end: Offset) -> dict[str, int]:

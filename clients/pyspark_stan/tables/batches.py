@@ -1,11 +1,15 @@
 """A function for `foreachBatch` that puts each batch into a table once: what is common to the formats of tables.
 
-The table itself says which batch of a query it has last, in the same commit as the rows: a batch that Spark repeats adds nothing.
+The table itself says which batch of an app it has last, and whose, in the same commit as the rows: a batch that Spark repeats
+adds nothing, and a batch of another query under the same app is an error. A query is known by its id, which its checkpoint keeps.
+Spark Connect does not tell it: there the newest batch is known by its rows, and an older one is an error.
+
 A batch passes through the driver's memory, in Arrow.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 from stan_client.errors import StanClientError
@@ -17,6 +21,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+NOTE_END: Final = 1 << 53
+"""Numbers that a table notes are below this: whatever stores them, also as floating point, stores them exactly."""
+
+OTHER_QUERY: Final = (
+    "batch {batch} of '{app}' for {name} is of another query than batch {last}, which is there: it would be taken for a "
+    "repetition and lost. Does the query have a new checkpoint? Then give it an app of its own"
+)
+
+
 class TableError(StanClientError, ValueError):
     """Rows that cannot be put into the table."""
 
@@ -24,11 +37,20 @@ class TableError(StanClientError, ValueError):
 class TargetTable(Protocol):
     """A table, opened for one batch."""
 
-    def last_batch(self, app: str) -> int:
-        """The newest batch of *app* that is in the table; -1: none."""
+    def noted(self, name: str) -> int | None:
+        """The number that is noted in the table under a name; None: none is."""
 
-    def put(self, rows: "pa.Table", app: str, batch: int, keys: Sequence[str]) -> None:
-        """Add *rows* and note the batch, in one commit; with *keys* a row replaces the one with the same keys."""
+    def put(self, rows: "pa.Table", notes: Mapping[str, int], keys: Sequence[str]) -> None:
+        """Add *rows* and note numbers, at least 0, by name, in one commit; with *keys* a row replaces the one with the same
+        keys."""
+
+
+class BatchWriter(NamedTuple):
+    """The query that writes a batch."""
+
+    app: str  # under which the table has its batches
+    query: str  # its id; "": Spark does not tell it
+    run: str | None  # what tells this run from others
 
 
 def into_table(
@@ -45,34 +67,60 @@ def into_table(
         app: whose batches these are; "": the query's id.
     """
 
+    def rows_of(frame: "DataFrame") -> "pa.Table":
+        rows = (_newest(frame, keys, order) if keys and order else frame).toArrow()
+        if keys:
+            _refuse_repeated(rows, keys, name)
+        return rows
+
     def write(frame: "DataFrame", batch: int) -> None:
-        query, run = _query_of(frame, app)
-        with only_save(Identity(f"{query}/{name}", batch), run):
+        writer = _writer_of(frame, app)
+        with only_save(Identity(f"{writer.app}/{name}", batch), writer.run):
             table = opened()
-            if table.last_batch(query) >= batch:
-                return
-            rows = (_newest(frame, keys, order) if keys and order else frame).toArrow()
-            if keys:
-                _refuse_repeated(rows, keys, name)
-            table.put(rows, query, batch, keys)
+            rows = None if writer.query else rows_of(frame)
+            if rows is None:
+                mark, number = f"{writer.app}/query", _number(writer.query.encode())
+            else:
+                mark, number = f"{writer.app}/rows", _number_of(rows)
+            last, known = table.noted(writer.app), table.noted(mark)
+            if last is not None:
+                foreign = known != number and (writer.query or batch == last)
+                if foreign or (batch < last and not writer.query):
+                    raise IdentityError(OTHER_QUERY.format(batch=batch, app=writer.app, name=name, last=last))
+                if batch <= last:
+                    return
+            table.put(rows_of(frame) if rows is None else rows, {writer.app: batch, mark: number}, keys)
 
     return write
 
 
-def _query_of(frame: "DataFrame", app: str) -> tuple[str, str | None]:
-    """Return whose batches these are, and what tells this run from others. Raises IdentityError: Spark does not tell it."""
+def _number_of(rows: "pa.Table") -> int:
+    """Return a number for *rows*, in any order: a batch that Spark repeats may have another one."""
+    return sum(_number(repr(row).encode()) for row in rows.to_pylist()) % NOTE_END
+
+
+def _number(text: bytes) -> int:
+    """Return a number below NOTE_END for *text*."""
+    return int.from_bytes(blake2b(text, digest_size=8).digest()) % NOTE_END
+
+
+def _writer_of(frame: "DataFrame", app: str) -> BatchWriter:
+    """Return who writes a batch. Raises IdentityError: Spark does not tell it, and there is no *app*."""
     session: Any = frame.sparkSession  # of Spark Connect, perhaps
     context = getattr(session, "sparkContext", None)
-    query = app or (context.getLocalProperty(QUERY_ID) if context is not None else None)
-    if not query:
+    query = (context.getLocalProperty(QUERY_ID) if context is not None else None) or ""
+    if not (app or query):
         raise IdentityError(
             "app: needed where Spark does not tell the query's id (Spark Connect, a thread of your own)"
         )
-    return query, context.getLocalProperty(RUN_ID) if context is not None else session.session_id
+    return BatchWriter(
+        app or query, query, context.getLocalProperty(RUN_ID) if context is not None else session.session_id
+    )
 
 
 def _newest(frame: "DataFrame", keys: Sequence[str], order: str) -> "DataFrame":
-    newest = frame.groupBy(*keys).agg(F.max_by(F.struct("*"), order).alias("newest"))
+    """Return of each key the row with the greatest *order*; null is less than any value."""
+    newest = frame.groupBy(*keys).agg(F.max_by(F.struct("*"), F.struct(order)).alias("newest"))
     return newest.select("newest.*")
 
 

@@ -24,8 +24,9 @@ def to_delta(
 
     Args:
         location: directory or URL of the table.
-        keys: columns that identify a row: its newest row replaces the one that is there. None: rows are appended.
-        order: with keys, the column whose greatest value tells the newest row of a key within a batch.
+        keys: columns that identify a row, null as any other value: its newest row replaces the one that is there. None: rows are
+            appended.
+        order: with keys, the column whose greatest value tells the newest row of a key within a batch; null is less than any.
         app: whose batches these are, in Delta's words the appId; "": the query's id. A new checkpoint needs a new one.
         storage_options: of deltalake, for S3 and others.
 
@@ -53,13 +54,13 @@ class _DeltaBatch:
         there = delta.DeltaTable.is_deltatable(location, storage_options)
         self._table = delta.DeltaTable(location, storage_options=storage_options) if there else None
 
-    def last_batch(self, app: str) -> int:
-        found = self._table.transaction_version(app) if self._table is not None else None
-        return -1 if found is None else int(found)
+    def noted(self, name: str) -> int | None:
+        found = self._table.transaction_version(name) if self._table is not None else None
+        return None if found is None else int(found)
 
-    def put(self, rows: "pa.Table", app: str, batch: int, keys: Sequence[str]) -> None:
+    def put(self, rows: "pa.Table", notes: Mapping[str, int], keys: Sequence[str]) -> None:
         delta = _delta()
-        commit = delta.CommitProperties(app_transactions=[delta.Transaction(app, batch)])
+        commit = delta.CommitProperties(app_transactions=[delta.Transaction(*note) for note in notes.items()])
         if self._table is None or not keys:
             delta.write_deltalake(
                 self._table or self._location,
@@ -70,7 +71,7 @@ class _DeltaBatch:
                 commit_properties=commit,
             )
             return
-        same = " AND ".join(f'new."{key}" = old."{key}"' for key in keys)
+        same = " AND ".join(f'new."{key}" IS NOT DISTINCT FROM old."{key}"' for key in keys)  # null is equal to null
         merge = self._table.merge(
             rows, same, source_alias="new", target_alias="old", merge_schema=True, commit_properties=commit
         )

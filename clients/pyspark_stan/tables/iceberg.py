@@ -26,8 +26,9 @@ def to_iceberg(
     Args:
         table: its name with that of its namespace, `shop.orders`.
         catalog: properties of pyiceberg's load_catalog, with `name` if it is to have one: `{"type": "rest", "uri": "https://..."}`.
-        keys: columns that identify a row: its newest row replaces the one that is there. None: rows are appended.
-        order: with keys, the column whose greatest value tells the newest row of a key within a batch.
+        keys: columns that identify a row, null as any other value: its newest row replaces the one that is there. None: rows are
+            appended.
+        order: with keys, the column whose greatest value tells the newest row of a key within a batch; null is less than any.
         app: whose batches these are; "": the query's id. A new checkpoint needs a new one.
 
     Raises:
@@ -53,10 +54,11 @@ class _IcebergBatch:
         self._catalog = _load_catalog()(properties.get("name"), **more)
         self._table = self._catalog.load_table(name) if self._catalog.table_exists(name) else None
 
-    def last_batch(self, app: str) -> int:
-        return int(self._table.properties.get(_property(app), -1)) if self._table is not None else -1
+    def noted(self, name: str) -> int | None:
+        found = self._table.properties.get(_property(name)) if self._table is not None else None
+        return None if found is None else int(found)
 
-    def put(self, rows: "pa.Table", app: str, batch: int, keys: Sequence[str]) -> None:
+    def put(self, rows: "pa.Table", notes: Mapping[str, int], keys: Sequence[str]) -> None:
         table = self._table
         if table is None:
             self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
@@ -70,7 +72,7 @@ class _IcebergBatch:
                 work.overwrite(rows, overwrite_filter=_with_keys(rows, keys))
             else:
                 work.append(rows)
-            work.set_properties({_property(app): str(batch)})
+            work.set_properties({_property(name): str(number) for name, number in notes.items()})
 
 
 def _with_keys(rows: "pa.Table", keys: Sequence[str]) -> Any:
