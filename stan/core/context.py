@@ -14,7 +14,18 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.partition import ELSEWHERE, Partition
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.rate_limit import RateLimiter
-from stan.core.base.ready import Delivery, Fetch, Index, Indexes, LeaseAnswer, Proposal, Ready, Replay, ReportMoment
+from stan.core.base.ready import (
+    Delivery,
+    Fetch,
+    Index,
+    Indexes,
+    LeaseAnswer,
+    Proposal,
+    Ready,
+    Replay,
+    ReportMoment,
+    WaitingAnswers,
+)
 from stan.core.base.runs import Runs
 from stan.core.base.timers import Timers
 from stan.core.leader.leadership import Kept
@@ -131,6 +142,7 @@ class Outgoing:
     responses: list[bytes | LeaseAnswer] = field(default_factory=list)
     redeliveries: list[Delivery] = field(default_factory=list)
     pub_acks: list[bytes | LeaseAnswer] = field(default_factory=list)
+    waiting: WaitingAnswers = field(default_factory=WaitingAnswers)  # for a lease
     notes: list[tuple[str, str]] = field(default_factory=list)
     trims: list[tuple[GroupId, ChannelUid, Sequence]] = field(default_factory=list)
     drops: list[tuple[GroupId, ChannelUid]] = field(default_factory=list)
@@ -145,9 +157,11 @@ class Outgoing:
         ready.replays, self.replays = self.replays, []
         ready.faults, self.faults = self.faults, []
 
-    def drain_into(self, ready: Ready) -> None:
+    def drain_into(self, ready: Ready, holds: Callable[[tuple[GroupId, ...]], bool]) -> None:
         """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims and drops; and
-        reads."""
+        reads. *holds*: see `WaitingAnswers.take`."""
+        if self.waiting.queue:
+            ready.sends += self.waiting.take(holds)
         ready.sends += self.responses
         ready.sends += self.redeliveries
         ready.notes += self.notes
@@ -592,6 +606,7 @@ class BrokerContext:
         leader takes them over."""
         self.proposals.forget(group)
         self.outgoing.redeliveries = [one for one in self.outgoing.redeliveries if one.group != group]
+        self.outgoing.waiting.forget(group)
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -605,7 +620,7 @@ class BrokerContext:
 
     def answer_as_leader(self, number: GroupId, answers: bytes) -> None:
         """Send *answers* to publishes only while no other node can lead the group: refusals of what that one might take, and acks
-        of what is in this node's memory alone."""
+        of what is in this node's memory alone. Without the lease they wait for it as long as this node leads the group."""
         self.outgoing.pub_acks.append(LeaseAnswer(answers, (number,)) if self.clustered else answers)
 
     def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:

@@ -259,11 +259,11 @@ class Driver:
                 self.faults.within(number, self.groups[number].log.drop, uid)
 
     def _silent(self, groups: Set[GroupId]) -> Set[GroupId]:
-        """Groups of *groups* whose deliveries and answers must be dropped this turn: the group is frozen, or its lease expired
+        """Groups of *groups* whose deliveries and answers must not leave this turn: the group is frozen, or its lease expired
         while the turn ran (for example after SIGSTOP and SIGCONT).
 
-        The next leader treats the deliveries as sent; this node redelivers them if it still leads. A dropped answer could be
-        outdated; the client repeats its request.
+        The next leader treats the deliveries as sent. If this node still leads, it redelivers them, and its answers, which could
+        be outdated now, leave when it holds the lease again.
         """
         if self.fence is not None:
             self.fence()

@@ -207,14 +207,16 @@ class Leaderships:
     def lapsed(self, groups: Iterable[GroupId]) -> set[GroupId]:
         """Groups of *groups* that this node leads with an expired lease, or led and does not hold anymore.
 
-        The next `check_leases` tells the broker of them, also where a lease has ended early, as after a hand-over that came to
-        nothing: else the broker would send the same again at once, turn by turn."""
+        The broker is told of them at once, also where a lease has ended early, as after a hand-over that came to nothing: else it
+        would send the same again in this turn, and in the next."""
         now, lapsed = self._now(), set()
         for number in groups:
             if number in self.led:
                 group = self._groups.get(number)
                 if group is None or group.lease_until() <= now:
                     lapsed.add(number)
+                    self.led[number].holds = False
+                    self._broker.step_lease(number, holds=False)
         if lapsed:
             self._leases_end = Nanos(0)
         return lapsed

@@ -6,6 +6,9 @@ from stan.types import MILLISECOND, SECOND, GiB, KiB, MiB
 # --- publish -------------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB
 """Published bytes waiting for their commit above which reading from NATS pauses."""
+WAITING_ANSWERS_BYTES_MAX = 2 * UNCOMMITTED_BYTES_MAX
+"""Answers that wait for a leader's lease. They count as published bytes that wait, so from the half on nothing is published that
+would bring another ack; what is above that are refusals, and dropped."""
 EPHEMERAL_BYTES_MAX = 256 * MiB
 """Bytes of the messages of all ephemeral channels that a node leads, above which the oldest ones of the largest channel go."""
 EPHEMERAL_REFUSED_AGE_MAX = 5 * SECOND

@@ -121,6 +121,7 @@ class CoreHarness:
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
         self.indexes = defaultdict(Index)
         self.said: list[Said] = []
+        self.lapsed = set()  # groups whose lease is over when something is about to leave
         self.leased = []  # of what was said, what may leave only under a lease
         self.events: list[Event] = []
         self.notes = []
@@ -191,10 +192,12 @@ class CoreHarness:
                 log.append((index, proposal.kind, proposal.body))
                 broker.written(proposal, index)
                 self.uncommitted.append((proposal.group, index, proposal.kind, proposal.body))
-            silent = broker.progress.blocked
-            broker.not_sent([send for send in ready.sends if isinstance(send, Delivery) and send.group in silent])
+            lost = [send for send in ready.sends if self._is_silent(send)]
+            for group in self.lapsed:
+                broker.step_lease(group, holds=False)
+            broker.not_sent(lost)
             for send in ready.sends:
-                if not isinstance(send, Delivery) or send.group not in silent:
+                if send not in lost:
                     self._say(send)
             for fetch in ready.fetches:
                 index = self.indexes[fetch.group, fetch.uid]
@@ -215,6 +218,12 @@ class CoreHarness:
                 continue
             if self.hold or not self.uncommitted:
                 break
+
+    def _is_silent(self, send):
+        """Whether a send must not leave now."""
+        if isinstance(send, Delivery):
+            return send.group in self.broker.progress.blocked or send.group in self.lapsed
+        return isinstance(send, LeaseAnswer) and not self.lapsed.isdisjoint(send.groups)
 
     def replay_heard(self, one):
         """Something heard is to be handled: without a gateway nothing was."""

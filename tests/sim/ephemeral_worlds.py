@@ -8,11 +8,13 @@ from itertools import pairwise
 
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.policies import EPHEMERAL, PolicyRule
+from stan.protocol.placement import channel_group
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, SECOND
 from tests.kit.guids import guids
 from tests.sim.clients import REQUEST_TIMEOUT, SimClient
 from tests.sim.cluster_world import ClusterWorld
+from tests.sim.history import Reset
 from tests.sim.world import World
 
 CHANNEL = "e"
@@ -238,3 +240,34 @@ class NodeEphemeral(_Ephemeral, World):
 
 class ClusterEphemeral(_Ephemeral, ClusterWorld):
     """A cluster."""
+
+
+class ShortStops(ClusterEphemeral):
+    """A cluster of which all nodes but the channel's leader stand still now and then: for longer than its lease, and not for so
+    long that it steps down. E5: while it leads on, each publish is answered."""
+
+    def __init__(self, seed):
+        super().__init__(seed, calm=True)
+        self.stops = 0
+        self._group = channel_group(CHANNEL.encode(), self.raft_groups)
+
+    def _plan_faults(self, end):
+        self.loop.at(self.loop.now + SECOND, self._stop_followers, end)
+
+    def _stop_followers(self, end):
+        leader = self.leader(self._group)
+        if self.loop.now >= end:
+            return
+        for node in self.nodes.values() if leader is not None else ():
+            if node is not leader:
+                node.pause(self.random.randint(500, 700) * MILLISECOND)
+        self.stops += leader is not None
+        self._cause(SECOND, "all but one are stopped")
+        self.loop.after(self.random.randint(900, 1500) * MILLISECOND, self._stop_followers, end)
+
+    def read_all(self):
+        super().read_all()
+        begun = [one.at for one in self.history.events if isinstance(one, Reset) and one.group == self._group]
+        for sent in self.said:
+            stays = not any(sent.asked_at - SECOND < at < sent.asked_at + 10 * SECOND for at in begun)
+            self.fail_if(stays and not sent.ok_at, f"E5: {sent.value} has no ack ({sent.error}), and its leader led on")

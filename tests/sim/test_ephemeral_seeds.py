@@ -4,11 +4,12 @@ import os
 
 import pytest
 
+from stan.core.broker.broker import Broker
 from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs, Epoch
-from tests.sim.ephemeral_worlds import ClusterEphemeral, Heard, NodeEphemeral, Sent, check_ephemeral
+from tests.sim.ephemeral_worlds import ClusterEphemeral, Heard, NodeEphemeral, Sent, ShortStops, check_ephemeral
 from tests.sim.worlds import found_out
 
 SEEDS = int(os.environ.get("STAN_EPHEMERAL_SEEDS", "4"))
@@ -24,6 +25,21 @@ def test_an_ephemeral_channel_keeps_its_promises_and_so_do_the_others(kind, name
         epochs += len({sent.sequence - 1 >> BLOCK_BITS for sent in world.acks})
     assert acked > 20 * SEEDS, "the runs did something"
     assert epochs > SEEDS, "epochs ended"
+
+
+def test_no_ack_is_lost_while_followers_stand_still_and_the_leader_stays():
+    stops = 0
+    for seed in range(SEEDS):
+        world = ShortStops(seed)
+        assert world.run() == [], f"replay with: python -m tests.sim --world ephemeral-stops --seed {seed}"
+        stops += world.stops
+    assert stops > SEEDS
+
+
+def test_a_broker_that_loses_answers_with_the_lease_is_found_out(monkeypatch):
+    monkeypatch.setattr(Broker, "_keep_answers", lambda *_: None)
+
+    assert any(found_out(ShortStops, seed) for seed in (2, 4))
 
 
 def begins_without_an_entry(monkeypatch):

@@ -13,6 +13,7 @@ WORLDS = {
     "commit-parts": ("tests.sim.commit_worlds", "PartedCommit"),
     "ephemeral": ("tests.sim.ephemeral_worlds", "NodeEphemeral"),
     "cluster-ephemeral": ("tests.sim.ephemeral_worlds", "ClusterEphemeral"),
+    "ephemeral-stops": ("tests.sim.ephemeral_worlds", "ShortStops"),
     "commit-outage": ("tests.sim.commit_worlds", "PowerWorld"),
     "starved": ("tests.sim.starved_world", "StarvedWorld"),
     "cluster": ("tests.sim.cluster_world", "ClusterWorld"),

@@ -4,8 +4,10 @@
 before visible" is a matter of where the code stands (model: etcd-io/raft's Ready).
 """
 
+from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from stan import limits
 from stan.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 
@@ -42,6 +44,44 @@ class LeaseAnswer(NamedTuple):
 
     data: bytes
     groups: tuple[GroupId, ...]
+
+
+class WaitingAnswers:
+    """Answers of a leader that could not leave because its lease had lapsed, in the order in which they were made.
+
+    They wait until it holds again, or the leadership ends: a publisher of this protocol does not ask again, and as long as the
+    leader stays nobody else answers. At most `limits.WAITING_ANSWERS_BYTES_MAX`."""
+
+    __slots__ = ("bytes", "queue")
+
+    def __init__(self) -> None:
+        self.queue: list[LeaseAnswer] = []
+        self.bytes = 0
+
+    def add(self, answers: Iterable[LeaseAnswer]) -> int:
+        """Keep answers; returns how many found no room."""
+        refused = 0
+        for one in answers:
+            if self.bytes + len(one.data) > limits.WAITING_ANSWERS_BYTES_MAX:
+                refused += 1
+            else:
+                self.queue.append(one)
+                self.bytes += len(one.data)
+        return refused
+
+    def take(self, holds: Callable[[tuple[GroupId, ...]], bool]) -> list[LeaseAnswer]:
+        """Take those that may leave now: of groups of which *holds* says that no other node can lead them."""
+        free = [one for one in self.queue if holds(one.groups)]
+        if free:
+            self._keep([one for one in self.queue if not holds(one.groups)])
+        return free
+
+    def forget(self, group: GroupId) -> None:
+        """This node no longer leads the group."""
+        self._keep([one for one in self.queue if group not in one.groups])
+
+    def _keep(self, answers: list[LeaseAnswer]) -> None:
+        self.queue, self.bytes = answers, sum(len(one.data) for one in answers)
 
 
 Send = bytes | Delivery | LeaseAnswer

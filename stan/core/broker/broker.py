@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 from stan import level, limits
 from stan.config import Config
 from stan.core.base.compaction import CompactionState
-from stan.core.base.ready import Delivery, Fetch, Indexes, Proposal, ReadResult, Ready
+from stan.core.base.ready import Delivery, Fetch, Indexes, LeaseAnswer, Proposal, ReadResult, Ready
 from stan.core.boundary import loading
 from stan.core.boundary.view import BrokerView
 from stan.core.broker.committed import CommittedEntries
@@ -438,8 +438,9 @@ class Broker:
         ready = Ready()
         if parts.publishing.waiting:
             ready.proposals = parts.publishing.seal()
-        if outgoing.responses or outgoing.redeliveries or outgoing.notes or outgoing.trims or outgoing.drops:
-            outgoing.drain_into(ready)
+        said = outgoing.responses or outgoing.redeliveries or outgoing.waiting.queue
+        if said or outgoing.notes or outgoing.trims or outgoing.drops:
+            outgoing.drain_into(ready, context.holds)
         progress: object = False  # true: a group that this node leads may have progress to write
         goes_on: object = parts.committing.doubtful  # true: a commit may go on, or messages may have to be moved
         for number, group in context.leading.led:
@@ -573,11 +574,19 @@ class Broker:
             _, in_doubt = waiting
             in_doubt()
 
-    def not_sent(self, deliveries: list[Delivery]) -> None:
-        """Deliveries of a Ready did not leave: the log could not record them, or another node may lead their groups."""
+    def not_sent(self, sends: list[Delivery | LeaseAnswer]) -> None:
+        """Deliveries and answers of a Ready did not leave: the log could not record them, or another node may lead their groups.
+        The answers wait for the leases of the groups that this node leads."""
+        deliveries = [one for one in sends if isinstance(one, Delivery)]
+        self._keep_answers([one for one in sends if isinstance(one, LeaseAnswer)])
         for number, group in (*self.context.leading.led, *self.context.leading.serving.groups):
             lost = [one for one in deliveries if one.group == number]
             self.context.within(number, group.dispatch.not_sent, lost)
+
+    def _keep_answers(self, answers: list[LeaseAnswer]) -> None:
+        lost = self.context.outgoing.waiting.add(one for one in answers if all(map(self.context.leads, one.groups)))
+        if lost:
+            self.context.complain("WRN", f"{lost} answers are not sent: too many wait for a lease")
 
     def freeze(self, number: GroupId) -> None:
         """A group's log failed and takes nothing until a restart: the group sends nothing either."""

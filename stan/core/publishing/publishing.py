@@ -464,6 +464,7 @@ class Publishing:
     def _is_too_much(self) -> bool:
         """True if too much waits to take more. Asked in a cluster, and of a reserved channel; else the edge reads less."""
         waiting = sum(self.unsealed.values()) + sum(self.uncommitted.values()) + sum(self.held.bytes.values())
+        waiting += self.context.outgoing.waiting.bytes
         return waiting > limits.UNCOMMITTED_BYTES_MAX
 
     def _refuse(self, acks: bytes, error: str, channel: bytes) -> None:

@@ -330,11 +330,11 @@ class Gateway:
 
     def send(
         self, sends: Iterable[Send], silent: Callable[[Set[GroupId]], Set[GroupId]] = lambda _groups: frozenset()
-    ) -> list[Delivery]:
+    ) -> list[Delivery | LeaseAnswer]:
         """Write *sends* in their order, as one piece.
 
         *silent* is called right before the write with the groups of *sends*, and returns those whose deliveries and answers must
-        not be sent. Returns the deliveries that were left out for that reason."""
+        not be sent. Returns what was left out for that reason."""
         shown: list[Send] = []
         rendered: list[bytes] = []
         groups: set[GroupId] = set()
@@ -360,9 +360,9 @@ class Gateway:
             return []
         joined = b"".join(rendered)
         quiet = silent(groups)
-        lost: list[Delivery] = []
+        lost: list[Delivery | LeaseAnswer] = []
         if quiet:
-            lost = [send for send in shown if isinstance(send, Delivery) and send.group in quiet]
+            lost = [one for one in shown if not isinstance(one, bytes) and not quiet.isdisjoint(_groups(one))]
             joined = b"".join(
                 [data for send, data in zip(shown, rendered, strict=True) if quiet.isdisjoint(_groups(send))]
             )

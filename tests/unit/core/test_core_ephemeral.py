@@ -232,6 +232,69 @@ def test_acks_leave_under_the_lease_alone(node):
     assert b"_INBOX.acks" in acks[0].data
 
 
+def test_acks_wait_for_the_lease_in_their_order_as_long_as_the_leader_stays(node):
+    node.subscribe("e", "in")
+    node.lapsed = {1}
+    assert node.publish("e", b"1", b"2", conn_id="") == node.publish("e", b"3", conn_id="") == []
+    assert node.received("in") == []
+    node.lapsed = set()
+    node.turn()
+    assert node.pub_acks() == [], "nobody has said that the lease holds"
+    node.broker.step_lease(1, holds=True)
+    assert node.publish("e", b"4", conn_id="") == [""] * 4
+    assert [sequence % BLOCK for sequence, _ in node.received("in")] == [1, 2, 3, 4]
+    waiting = node.broker.context.outgoing.waiting
+    assert (waiting.queue, waiting.bytes) == ([], 0)
+
+
+def test_refusals_and_answers_to_requests_wait_for_the_lease_too(node):
+    node.lapsed = {1}
+    error = errors.EPHEMERAL_IS_NO.format('"e"', "times").encode()
+    node.broker.context.answer_as_leader(1, b"PUB refused 5\r\nerror\r\n")
+    node.broker.context.respond(b"asked", error, (0, 1))
+    node.turn()
+    assert node.said == []
+    node.lapsed = set()
+    node.broker.step_lease(0, holds=False)
+    node.broker.step_lease(1, holds=True)
+    node.turn()
+    assert [said.subject for said in node.said] == ["refused"]
+    node.broker.step_lease(0, holds=True)
+    node.turn()
+    assert [said.subject for said in node.said] == ["refused", "asked"]
+
+
+def test_acks_that_wait_for_a_lease_end_with_the_leadership(node):
+    node.lapsed = {1}
+    assert node.publish("e", b"1", conn_id="") == []
+    node.follow(1)
+    node.lapsed = set()
+    node.lead(1)
+    assert set(node.pub_acks()) == {errors.EPHEMERAL_EMPTIED}
+    assert node.broker.context.outgoing.waiting.bytes == 0
+
+
+def test_where_too_many_acks_wait_for_a_lease_nothing_more_is_published(node, monkeypatch):
+    monkeypatch.setattr(limits, "UNCOMMITTED_BYTES_MAX", 1000)
+    monkeypatch.setattr(limits, "WAITING_ANSWERS_BYTES_MAX", 2000)
+    node.publish("e", b"0", conn_id="")
+    node.lapsed = {1}
+    for number in range(50):
+        assert node.publish("e", b"%d" % number, conn_id="") == []
+    (store,) = node.broker.parts.channels.stores.by_uid.values()
+    stored = store.last_sequence - store.first_sequence + 1
+    assert 1 < stored < 50
+    for _ in range(50):
+        node.broker.context.answer_as_leader(1, b"PUB refused 99\r\n" + b"e" * 99 + b"\r\n")
+    node.turn()
+    assert node.broker.context.outgoing.waiting.bytes <= 2000
+    assert any("too many wait for a lease" in text for _, text in node.notes)
+    node.lapsed = set()
+    node.broker.step_lease(1, holds=True)
+    node.turn()
+    assert node.pub_acks() == [""] * (stored - 1), "each that was stored is acked"
+
+
 def test_an_ack_tells_its_level(node):
     node.hears(pub_frame("e", "1" * 22, b"1", conn_id="", numbered=True))
     (ack,) = [wire.PubAck.FromString(said.payload) for said in node.hear("_INBOX.acks")]
