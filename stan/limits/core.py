@@ -62,6 +62,8 @@ KEY_DATA_BYTES_MAX = 256 * KiB
 """Longest data in which a key is looked for; that of a longer message is its client id."""
 PINS_MAX = 1_000
 """Channels that are pinned to a group; the metadata keeps them all in one row."""
+DROPPED_RUNS = 64
+"""A group keeps the uids of dropped channels as no more runs than these, and two for each channel that exists."""
 MOVES_MAX = 16
 """Moves of channels between groups that are under way at once."""
 MOVE_ANSWER_BYTES_MAX = 512 * KiB

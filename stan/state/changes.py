@@ -48,11 +48,10 @@ def _add_group(changes: Changes, group: GroupId, rows: GroupRows) -> None:
             state = subscription_row(sub).SerializeToString()
             changes.put("subscriptions", group, subscription_id, sub.cursor_id, sub.client_id, state)
     for uid, first in rows.first_sequences:
-        if first is None:
-            changes.remove("first_sequences", group, uid)
-            changes.put("dropped", group, uid)
-        elif first:
+        if first:
             changes.put("first_sequences", group, uid, first)
+        else:
+            changes.remove("first_sequences", group, uid)
     _add_parts(changes, group, rows.parts)
 
 

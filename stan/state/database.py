@@ -24,14 +24,13 @@ from stan.state.ledger import Ledger, Row, checksum
 from stan.state.opening import connect
 from stan.types import RaftIndex
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 SCHEMA = """
 CREATE TABLE cluster (only_row INTEGER PRIMARY KEY CHECK (only_row = 1), cluster_id TEXT, raft_groups INTEGER, state BLOB);
 CREATE TABLE applied (raft_group INTEGER PRIMARY KEY, raft_index INTEGER, term INTEGER, next_id INTEGER);
 CREATE TABLE clients (client_id BLOB PRIMARY KEY, incarnation INTEGER, state BLOB);
 CREATE TABLE channels (uid INTEGER PRIMARY KEY, name BLOB, raft_group INTEGER, state BLOB);
 CREATE TABLE first_sequences (raft_group INTEGER, uid INTEGER, first_sequence INTEGER, PRIMARY KEY (raft_group, uid));
-CREATE TABLE dropped (raft_group INTEGER, uid INTEGER, PRIMARY KEY (raft_group, uid));
 CREATE TABLE cursors (raft_group INTEGER, cursor_id INTEGER, uid INTEGER, name BLOB, last_sent INTEGER, state BLOB,
   PRIMARY KEY (raft_group, cursor_id));
 CREATE TABLE subscriptions (raft_group INTEGER, subscription_id INTEGER, cursor_id INTEGER, client_id BLOB, state BLOB,
@@ -48,14 +47,13 @@ _KEYS: Final = {
     "clients": ("client_id",),
     "channels": ("uid",),
     "first_sequences": ("raft_group", "uid"),
-    "dropped": ("raft_group", "uid"),
     "cursors": ("raft_group", "cursor_id"),
     "subscriptions": ("raft_group", "subscription_id"),
     "parts": ("raft_group", "kind", "key"),
 }
 """By table: the columns that tell its rows apart, which are the first ones of a row."""
 _META_TABLES: Final = ("cluster", "clients", "channels")
-_GROUP_TABLES: Final = ("cursors", "subscriptions", "first_sequences", "dropped", "parts")
+_GROUP_TABLES: Final = ("cursors", "subscriptions", "first_sequences", "parts")
 CHECKSUMS = "".join(
     [
         "ALTER TABLE applied ADD COLUMN rows_sum INTEGER;\n",
@@ -63,6 +61,10 @@ CHECKSUMS = "".join(
     ]
 )
 """What version 3 has more than version 2."""
+RUNS_OF_DROPPED: Final = (
+    "(SELECT raft_group, uid, uid - ROW_NUMBER() OVER (PARTITION BY raft_group ORDER BY uid) AS island FROM dropped)"
+)
+"""In versions below 4: neighbours have the same `island`."""
 _DAMAGE: Final = frozenset(
     (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 )
@@ -130,16 +132,25 @@ class Database:
             return
         if version > SCHEMA_VERSION:
             raise StartError(f"{self.path}: state of version {version}, this program reads version {SCHEMA_VERSION}")
-        made = (SCHEMA + PARTS, PARTS, "")[version] + CHECKSUMS
+        made = (SCHEMA + PARTS + CHECKSUMS, PARTS + CHECKSUMS, CHECKSUMS, "")[version]
         await self._connection.executescript(f"BEGIN IMMEDIATE; {made}")
         try:
-            await self._add_checksums()
+            if version:
+                await self._move_dropped()
+                await self._add_checksums()
             await self._connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             await self._connection.execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:
                 await self._connection.execute("ROLLBACK")
             raise
+
+    async def _move_dropped(self) -> None:
+        """Make parts of the state of the rows of dropped channels, which had a table before, with a row for each channel."""
+        runs = await self.rows(RUNS_OF_DROPPED, "raft_group, MIN(uid), MAX(uid)", "GROUP BY raft_group, island")
+        rows = [(group, first.to_bytes(4, "big"), last.to_bytes(4, "big")) for group, first, last in runs]
+        await self._connection.executemany("INSERT INTO parts VALUES (?, 'dropped', ?, ?, 0)", rows)
+        await self._connection.execute("DROP TABLE dropped")
 
     async def _add_checksums(self) -> None:
         """Take rows for right that were written before they had checksums."""
@@ -335,7 +346,6 @@ def _as_snapshot(found: dict[str, list[Row]]) -> pb.Snapshot:
         snapshot.first_sequences.extend((uid, first))
     for _, kind, key, state in found.get("parts", ()):
         snapshot.parts.add(kind=kind, key=key, state=state)
-    snapshot.dropped.extend(uid for _, uid in found.get("dropped", ()))
     return snapshot
 
 

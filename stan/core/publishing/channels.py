@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
-from stan import limits
+from stan import level, limits
 from stan.config import ChannelLimits
 from stan.core.base.ready import Index
 from stan.core.base.runs import pairs
@@ -127,6 +128,13 @@ class Delay(NamedTuple):
     room: ChannelLimits  # of what waits: limits of such a channel refuse publishes, as what is removed would be lost
 
 
+@dataclass(slots=True)
+class _Joining:
+    """Whether a group has been asked to join the runs of its dropped channels."""
+
+    under_way: bool = False
+
+
 class LiveChannels:
     """All channels of the groups that this node leads."""
 
@@ -162,9 +170,9 @@ class LiveChannels:
             self.watch_idle(channel)
         machine, known = self.context.groups[number].machine, self.context.meta.by_uid
         moved = machine.moves.held  # to another group, which this copy of the metadata may not know yet
-        for uid in sorted((machine.dropped & known.keys()) - moved):
-            if known[ChannelUid(uid)].group == number:
-                self.unregister(ChannelUid(uid))
+        for uid in sorted(uid for uid in known if uid in machine.dropped and uid not in moved):
+            if known[uid].group == number:
+                self.unregister(uid)
         self.retain(channels)
         self._drop_parts(channels)
 
@@ -636,6 +644,11 @@ class LiveChannels:
         """The channel was removed from the registry; *deleted_from*: the channel with parts of which it was a part, if it was."""
         self.context.placement_changed()  # its name may belong to another group now
         self._forget_replays(deleted, deleted_from)
+        self.context.outgoing.drops.append(
+            (deleted.group, deleted.uid)
+        )  # whoever asked meanwhile has made its index anew
+        for number, _ in self.context.leading.led:
+            self._join_dropped(number)
         channel = self.by_uid.get(deleted.uid)
         if channel is not None:
             self._forget(channel)
@@ -647,6 +660,22 @@ class LiveChannels:
                 channel=channel.info.name,
                 group=channel.info.group,
             )
+
+    def _join_dropped(self, number: GroupId) -> None:
+        """Have a group join the runs of channels that it has dropped, if there are many more of them than channels."""
+        context = self.context
+        dropped, asked = context.groups[number].machine.dropped, context.kept(number, _Joining)
+        few = dropped.runs.pieces <= limits.DROPPED_RUNS + 2 * len(context.meta.by_uid)
+        if few or asked.under_way or context.meta.level < level.EPHEMERAL:
+            return
+
+        def done(_result: object = None, _error: str = "") -> None:
+            asked.under_way = False
+
+        runs = [*chain.from_iterable(dropped.missing(context.meta.gone()))]
+        if runs:
+            asked.under_way = True
+            context.change_group(number, done, done, gone_channels=pb.GoneChannels(runs=runs))
 
     def _forget_replays(self, deleted: ChannelInfo, deleted_from: bytes) -> None:
         """Requests that came before about channels that are gone are not replayed; nor are publishes, where the group that a name

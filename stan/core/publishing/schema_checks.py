@@ -24,6 +24,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.schemas.checks import Check, checker
 from stan.protocol.schemas.kinds import HEADER, SchemaError, SchemaKind
 from stan.protocol.schemas.rules import SchemaText
+from stan.remembered import Remembered
 from stan.types import ChannelUid
 
 NO_SCHEMA = "stan: no schema is registered for channel {}"
@@ -46,7 +47,7 @@ class SchemaChecks:
         self.channels = channels
         self.read_index = read_index
         self._registry: tuple[object, int] = None, 0  # and its changes, when the following was found
-        self._schemas: dict[bytes, tuple[bytes, pb.ChannelSchema] | None] = {}  # by channel
+        self._schemas: Remembered[bytes, tuple[bytes, pb.ChannelSchema] | None] = Remembered()  # by channel
         self._checks: dict[tuple[bytes, int], Check | str] = {}  # by pattern and version; or why there is none
 
     def objections(self, uid: ChannelUid, bodies: bytes, count: int) -> list[str]:
@@ -155,7 +156,7 @@ class SchemaChecks:
             self._schemas.clear()
             self._checks.clear()
         if channel not in self._schemas:
-            self._schemas[channel] = schemas.of(channel)
+            return self._schemas.remember(channel, schemas.of(channel), len(channel))
         return self._schemas[channel]
 
     def _check(self, pattern: bytes, schema: pb.ChannelSchema, version: int) -> Check | str:

@@ -11,6 +11,7 @@ from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.deferred import Deferred
+from stan.core.state.dropped import DroppedChannels
 from stan.core.state.ephemeral import EphemeralEpochs
 from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
@@ -63,4 +64,5 @@ def make_components() -> list[StateComponent]:
         MoveStages(),
         PartClosings(),
         EphemeralEpochs(),
+        DroppedChannels(),
     ]

@@ -19,6 +19,7 @@ from stan.core.state.compactions import Compactions
 from stan.core.state.components import StateComponent, make_components
 from stan.core.state.cursor_override import CursorOverride, of_cursor, of_row
 from stan.core.state.deferred import Deferred
+from stan.core.state.dropped import DroppedChannels
 from stan.core.state.ephemeral import EphemeralEpochs, Epoch
 from stan.core.state.expiries import Expiries
 from stan.core.state.limit_overrides import LimitOverrides
@@ -260,7 +261,7 @@ class GroupRows(NamedTuple):
 
     cursors: list[tuple[int, Cursor | None]]
     subscriptions: list[tuple[int, Subscription | None]]
-    first_sequences: list[tuple[int, int | None]]  # uid and first sequence, 0 if unknown; None: the channel is dropped
+    first_sequences: list[tuple[int, int]]  # uid and first sequence; 0: unknown, or the channel is gone
     parts: list[tuple[str, bytes, bytes | None]]  # kind of the component, key, row
     next_id: int
 
@@ -273,17 +274,18 @@ class GroupMachine:
     channels: dict[ChannelUid, GroupChannel] = field(default_factory=dict)
     cursors: dict[int, Cursor] = field(default_factory=dict)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
-    dropped: set[int] = field(default_factory=set)  # uids of dropped channels that the registry may still list
     next_id: int = 1
     components: list[StateComponent] = field(default_factory=make_components)
     dirty: DirtyRows = field(default_factory=DirtyRows)
     # Members of `components`, by name:
+    dropped: DroppedChannels = field(init=False)
     transactions: Transactions = field(init=False)
     tombstones: Tombstones = field(init=False)
     limit_overrides: LimitOverrides = field(init=False)
     moves: MoveStages = field(init=False)  # which channels come from other groups, or go there
 
     def __post_init__(self) -> None:
+        self.dropped = self.part(DroppedChannels)
         self.transactions = self.part(Transactions)
         self.tombstones = self.part(Tombstones)
         self.limit_overrides = self.part(LimitOverrides)
@@ -406,7 +408,7 @@ class GroupMachine:
 
     def trim(self, uid: ChannelUid, first_sequence: int) -> None:
         """Messages below *first_sequence* are gone. Those still pending are settled when their redelivery is due."""
-        if uid in self.moves.held:
+        if uid in self.moves.held or uid in self.dropped:
             return
         channel = self.channel(uid)
         if first_sequence > channel.first_sequence:
@@ -420,6 +422,8 @@ class GroupMachine:
         made = self.subscriptions.made_by(request)
         if made is not None:  # the previous leader had proposed it, too
             return GroupResult(joined=made, again=True)
+        if uid in self.dropped:
+            return GroupResult(error=UNKNOWN_CHANNEL)
         channel = self.channel(uid)
         kind, name = kind_and_name(request.queue_group, request.durable_name)
         key = (kind, name, request.client_id if kind is CursorKind.DURABLE else b"")
@@ -658,7 +662,6 @@ class GroupMachine:
 
     def _drop(self, uid: ChannelUid) -> None:
         channel = self.channels.pop(uid, None)
-        self.dropped.add(uid)
         self.dirty.channels.add(uid)
         for part in self.components:
             part.drop_channel(uid)
@@ -679,7 +682,7 @@ class GroupMachine:
         """Mark everything as changed, so that all rows are written again: the stored rows are lost."""
         self.dirty.cursors.update(self.cursors)
         self.dirty.subscriptions.update(self.subscriptions.by_id)
-        self.dirty.channels.update(self.channels, self.dropped)
+        self.dirty.channels.update(self.channels)
         for part in self.components:
             part.dirty.update(part.keys())
 
@@ -690,7 +693,7 @@ class GroupMachine:
         rows = GroupRows(
             [(cursor_id, self.cursors.get(cursor_id)) for cursor_id in dirty.cursors],
             [(number, self.subscriptions.by_id.get(number)) for number in dirty.subscriptions],
-            [(uid, None if uid in self.dropped else self._first_sequence(uid)) for uid in dirty.channels],
+            [(uid, self._first_sequence(uid)) for uid in dirty.channels],
             [(part.KIND, key, part.row(key)) for part in self.components for key in sorted(part.dirty)],
             self.next_id,
         )
@@ -815,8 +818,8 @@ class GroupMachine:
 
     def _compact(self, change: pb.Compacted, index: RaftIndex) -> str:
         """Channels are compacted further; those that are gone meanwhile, or held for a move, are left out."""
-        gone = self.dropped | self.moves.held
-        kept = [one for one in change.channels if one.uid not in gone]
+        gone, held = self.dropped, self.moves.held
+        kept = [one for one in change.channels if one.uid not in gone and one.uid not in held]
         self.part(Compactions).apply("compacted", pb.Compacted(channels=kept), index)
         return ""
 
@@ -972,8 +975,9 @@ class GroupMachine:
                 self._drop_cursors(self.channel(uid))
                 self.channel(uid).cursors.clear()
                 self.channel(uid).by_key.clear()
-                for part in self.components[:-1]:
-                    part.drop_channel(uid)
+                for part in self.components:
+                    if part is not self.dropped:
+                        part.drop_channel(uid)
                 self.moves.put(uid, MoveStage(change.move, Stage.COPIED))
         return ""
 

@@ -4,7 +4,7 @@ A deterministic state machine: the same committed entries give the same state on
 never sends; the outcome of a change is the return value of `apply`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -524,6 +524,14 @@ class MetaMachine:
         if known is None or not self.channels.parted.close_part(change):
             return MetaResult()
         return self._make_parts(change.name, known.parts, known.row.new_groups)
+
+    def gone(self) -> Iterator[tuple[int, int]]:
+        """The uids of channels that were deleted, as runs in increasing order."""
+        begin = 1
+        for uid in sorted((*self.by_uid, self.next_uid)):
+            if begin < uid:
+                yield begin, uid - 1
+            begin = uid + 1
 
     def _delete(self, uid: ChannelUid) -> MetaResult:
         info = self.by_uid.pop(uid, None)

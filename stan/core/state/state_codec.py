@@ -81,7 +81,6 @@ def snapshot_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:
     for uid in sorted(machine.channels):
         if machine.channels[uid].first_sequence:
             snapshot.first_sequences.extend((uid, machine.channels[uid].first_sequence))
-    snapshot.dropped.extend(sorted(machine.dropped))
     snapshot.next_id = machine.next_id
     for part in machine.components:
         for key in sorted(part.keys()):
@@ -93,7 +92,6 @@ def restore_group(machine: GroupMachine, snapshot: pb.Snapshot) -> None:
     load_group(machine, snapshot.cursors, snapshot.subscriptions)
     for uid, first in pairs(snapshot.first_sequences):
         machine.channel(ChannelUid(uid)).first_sequence = first
-    machine.dropped.update(snapshot.dropped)
     machine.next_id = max(machine.next_id, snapshot.next_id)
     parts = {part.KIND: part for part in machine.components}
     for row in snapshot.parts:

@@ -253,6 +253,8 @@ class ActiveServer:
             return  # the lease cannot be read, so the claim cannot be judged
         claim = f"ft: serverID {go_quote(message.server_id.decode(errors='replace'))} claims to be active"
         since = decode_time(message.data)
+        if len(self._claims) >= limits.NODES_MAX:
+            self._claims.clear()
         self._claims[message.server_id] += 1
         if since is not None and since < self._activated and self._claims[message.server_id] >= _CLAIMS_BELIEVED:
             self._fail(LostLock(f"{claim}, aborting"))

@@ -435,12 +435,12 @@ class Storage:
 
     def _trim(self, broker: Broker, number: GroupId) -> None:
         """Trim and drop the channels of a group's log as far as its loaded state has removed their messages."""
-        machine = broker.view.groups[number].machine
+        machine, log = broker.view.groups[number].machine, self.logs[number]
         for uid, channel in machine.channels.items():
             if channel.first_sequence:
-                self.logs[number].trim(uid, Sequence(channel.first_sequence))
-        for dropped in machine.dropped:
-            self.logs[number].drop(ChannelUid(dropped))
+                log.trim(uid, Sequence(channel.first_sequence))
+        for uid in [uid for uid in log.channels() if uid in machine.dropped]:
+            log.drop(uid)
 
     # --- flushing ---------------------------------------------------------------------------------------------------------
 

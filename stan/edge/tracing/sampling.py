@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
+from stan.remembered import Remembered
 
 HEADER = b"traceparent"
 CARRIED_MAX = 100
@@ -55,7 +56,9 @@ class Sampler:
     def __init__(self, period: int) -> None:
         """*period*: 1 for each message, 1000 for one in a thousand."""
         self._period = period
-        self._newest: dict[int, tuple[int, int]] = {}  # by channel: a block, and which of its sequences is chosen
+        self._newest: Remembered[int, tuple[int, int]] = (
+            Remembered()
+        )  # by channel: a block, and which of its sequences is chosen
 
     def within(self, uid: int, first: int, last: int) -> Iterator[int]:
         """The chosen sequences in [first, last], in order. Costs nothing for each message, only for each block."""
@@ -84,7 +87,8 @@ class Sampler:
                         return True
                     block = last // self._period
                     begin = block * self._period
-                    self._newest[uid] = block, next(self.within(uid, begin, begin + self._period - 1))
+                    place = next(self.within(uid, begin, begin + self._period - 1))
+                    self._newest.remember(uid, (block, place), _HEADER_BYTES)
                 elif first <= chosen <= last:
                     return True
             elif flags == CHANGE_FLAG:

@@ -116,6 +116,7 @@ class Compactor:
         if self.pause:
             self.pause -= 1
             return
+        self._forget_dropped()
         newer = {segment.number for segment in rest}
         targets: dict[ChannelUid, CompactedRange] = {}
         seen: dict[ChannelUid, Sequence] = {}
@@ -142,6 +143,10 @@ class Compactor:
         if targets:
             until = RaftIndex(covered[-1].last_index)
             self.under_way = CompactionPass(KeyMap(targets, keys_max=self.keys_max), seen, until)
+
+    def _forget_dropped(self) -> None:
+        for uid in self.clean.keys() - self.channels.by_uid.keys():
+            del self.clean[uid]
 
     # --- in the worker ------------------------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ async def test_quick_syncs_beside_rows_of_the_state_in_the_same_file_stop_nothin
     group.log = SqlLog(file, group.group)
     rows = Changes()
     for number in range(5):
-        rows.put("dropped", 1, number)
+        rows.put("first_sequences", 1, number, 1)
     for _ in range(5):
         flush = asyncio.ensure_future(database.flush(rows))
         while not flush.done():

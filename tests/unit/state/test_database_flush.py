@@ -53,6 +53,7 @@ async def test_flush_that_fails_leaves_nothing_of_it_behind(tmp_path):
 async def test_rows_of_the_version_before_are_read(tmp_path):
     with sqlite3.connect(tmp_path / "state.db") as old:
         old.executescript(SCHEMA)
+        old.executescript("CREATE TABLE dropped (raft_group INTEGER, uid INTEGER)")
         old.executescript("PRAGMA user_version = 1; INSERT INTO applied VALUES (3, 7, 1, 9)")
     old.close()
 

@@ -6,12 +6,14 @@ import pytest
 
 from stan.config import Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
+from stan.core.state.group import GroupMachine
+from stan.core.state.state_codec import restore_group
 from stan.edge.log import ServerLog
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
 from stan.log.files.segment import SegmentHeader, segment_name
 from stan.protocol.proto import entries_pb2 as pb
-from stan.state.database import PARTS, SCHEMA, Changes, Database
+from stan.state.database import CHECKSUMS, PARTS, SCHEMA, Changes, Database
 from stan.types import GroupId, RaftIndex, Term
 from tests.kit.storage import StorageNode
 
@@ -253,26 +255,34 @@ async def test_lone_server_without_rows_and_with_half_a_log_says_what_to_do(tmp_
 # --- versions -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [1, 2])
-async def test_rows_of_versions_without_checksums_are_taken_over(tmp_path, version):
+@pytest.mark.parametrize("version", [1, 2, 3])
+async def test_rows_of_earlier_versions_are_taken_over(tmp_path, version):
     path = tmp_path / "state.db"
     with sqlite3.connect(path) as old:
-        old.executescript(SCHEMA + (PARTS if version > 1 else ""))
+        dropped = "CREATE TABLE dropped (raft_group INTEGER, uid INTEGER, PRIMARY KEY (raft_group, uid));"
+        old.executescript(SCHEMA + dropped + (PARTS if version > 1 else ""))
         old.execute(f"PRAGMA user_version = {version}")
         old.executescript(
             "INSERT INTO applied VALUES (3, 7, 1, 9), (0, 5, 1, 2);"
             "INSERT INTO first_sequences VALUES (3, 1, 0), (3, 2, 8);"
+            "INSERT INTO dropped VALUES (3, 5), (3, 7), (3, 6), (3, 300), (2, 8);"
         )
         row = pb.Client(client_id=b"c", incarnation=4).SerializeToString()
         old.execute("INSERT INTO clients VALUES (?, 4, ?)", (b"c", row))
+        if version > 2:
+            old.executescript(CHECKSUMS + "ALTER TABLE dropped ADD COLUMN checksum INTEGER")
     old.close()
 
     database = await Database.open(path)
     found = await database.snapshot(3)
     assert (found.applied_index, found.next_id, list(found.first_sequences)) == (7, 9, [2, 8])
+    machine = GroupMachine(3)
+    restore_group(machine, found)
+    assert machine.dropped.runs.flat() == [5, 7, 300, 300]
+    assert [row.key for row in found.parts] == list(machine.dropped.keys())
     assert [client.client_id for client in (await database.snapshot(0)).clients] == [b"c"]
     changes = Changes()
-    changes.put("dropped", 3, 4)
+    changes.put("first_sequences", 3, 4, 5)
     changes.put("applied", 3, 8, 1, 9)
     await database.flush(changes)
     await database.close()
