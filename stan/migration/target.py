@@ -172,7 +172,7 @@ class MigrationTarget:
             else:
                 snapshot_group(self._machines[number], snapshot)
             path = snapshot_path(str(self._directory / "groups" / str(number)), index)
-            write_durably(OsFiles(), path, snapshot_bytes(snapshot))
+            write_durably(OsFiles(), path, snapshot_bytes(snapshot.SerializeToString()))
 
     async def _write_rows(self, marks: dict[GroupId, RaftIndex]) -> None:
         changes = Changes()

@@ -10,11 +10,11 @@ row and a missing one from what was written.
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import aiosqlite
 
@@ -22,7 +22,7 @@ from stan.errors import Damage, NotNow, StanError, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.ledger import Ledger, Row, checksum
 from stan.state.opening import connect
-from stan.types import RaftIndex
+from stan.types import RaftIndex, Term
 
 SCHEMA_VERSION = 4
 SCHEMA = """
@@ -52,6 +52,8 @@ _KEYS: Final = {
     "parts": ("raft_group", "kind", "key"),
 }
 """By table: the columns that tell its rows apart, which are the first ones of a row."""
+ROWS_AT_ONCE: Final = 1000
+"""Rows that are serialized in one piece: meanwhile no other thread runs."""
 _META_TABLES: Final = ("cluster", "clients", "channels")
 _GROUP_TABLES: Final = ("cursors", "subscriptions", "first_sequences", "parts")
 CHECKSUMS = "".join(
@@ -69,6 +71,14 @@ _DAMAGE: Final = frozenset(
     (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 )
 """What SQLite says of a file that is not as it was written; the rest is of the disk, or of the moment."""
+
+
+class StoredState(NamedTuple):
+    """The state of a group as its rows tell it."""
+
+    applied_index: RaftIndex  # of the newest entry in it; 0: the group was never flushed
+    applied_term: Term
+    content: bytes  # a pb.Snapshot, serialized
 
 
 @dataclass(slots=True)
@@ -158,7 +168,7 @@ class Database:
         for (group,) in await self.rows("applied", "raft_group"):
             changes, where = Changes(), _where(group)
             for table in _tables(group):
-                for *row, _ in await self.rows(table, "*", where if table not in _META_TABLES else ""):
+                for *row, _ in await self.rows(table, "*", _where_in(table, group)):
                     changes.put(table, *row)
             for *row, _, _ in await self.rows("applied", "*", where):
                 changes.put("applied", *row)
@@ -261,8 +271,7 @@ class Database:
         db = self._connection
         for group in changes.cleared:
             for table in (*_tables(group), "applied"):
-                where = _where(group) if table not in _META_TABLES else ""
-                await db.execute(f"DELETE FROM {table} {where}")  # noqa: S608 - own names only
+                await db.execute(f"DELETE FROM {table} {_where_in(table, group)}")  # noqa: S608 - own names only
         for table, keys in changes.deletes.items():
             wanted = " AND ".join(f"{column} = ?" for column in _KEYS[table])
             await db.executemany(f"DELETE FROM {table} WHERE {wanted}", keys)  # noqa: S608
@@ -311,21 +320,64 @@ class Database:
         ledger = Ledger()
         for table in (*_tables(group), "applied"):
             found[table] = []
-            for *values, mark in await self.rows(table, "*", _where(group) if table not in _META_TABLES else ""):
-                row = tuple(values)
-                if mark != checksum(table, row):
-                    told = ", ".join(f"{name} {_shown(value)}" for name, value in zip(_KEYS[table], row, strict=False))
-                    raise Damage(f"{self.path}: a row of {table} is damaged ({told}: wrong checksum)")
+            for row, mark in self._right(table, await self.rows(table, "*", _where_in(table, group))):
                 found[table].append(row)
                 if table != "applied":
                     ledger.put(table, row[: len(_KEYS[table])], mark)
                 else:
                     ledger.note(RaftIndex(row[1]), mark)
-        sums = [row[-1] for row in found["applied"]]
-        if (sums or [0]) != [ledger.sum]:
-            raise Damage(f"{self.path}: rows of group {group} are missing, or there are too many of them")
+        self._expect_all(group, found["applied"], ledger.sum)
         self._ledgers[group] = ledger
         return found
+
+    def _right(self, table: str, stored: Iterable[Row]) -> Iterator[tuple[Row, int]]:
+        """Rows without their checksums, and these. Raises Damage at one that is not as it was written."""
+        for *values, mark in stored:
+            row = tuple(values)
+            if mark != checksum(table, row):
+                told = ", ".join(f"{name} {_shown(value)}" for name, value in zip(_KEYS[table], row, strict=False))
+                raise Damage(f"{self.path}: a row of {table} is damaged ({told}: wrong checksum)")
+            yield row, mark
+
+    def _expect_all(self, group: int, applied: list[Row], added_up: int) -> None:
+        """Raise Damage if the other rows of a group do not add up to what its row in `applied` says."""
+        if ([row[-1] for row in applied] or [0]) != [added_up]:
+            raise Damage(f"{self.path}: rows of group {group} are missing, or there are too many of them")
+
+    def read_state(self, group: int) -> StoredState:
+        """The state of a group as of the last flush. Blocking, for a worker thread: it reads beside the flushes, and takes as
+        long as the state is large.
+
+        Raises:
+            Damage: the rows are not those that were written; the text names one.
+            NotNow: they cannot be read at the moment.
+        """
+        pieces: list[bytes] = []
+        applied: list[Row] = []
+        added_up = 0
+        try:
+            with self._reader() as reader:
+                for table in (*_tables(group), "applied"):
+                    stored = reader.execute(f"SELECT * FROM {table} {_where_in(table, group)}")  # noqa: S608 - own names only
+                    while some := stored.fetchmany(ROWS_AT_ONCE):
+                        rows = [*self._right(table, some)]
+                        found = {table: [row for row, _ in rows]}
+                        pieces.append(_as_snapshot(found).SerializeToString())
+                        applied += found.get("applied", ())
+                        for _, mark in rows if table != "applied" else ():
+                            added_up ^= mark
+        except sqlite3.DatabaseError as error:
+            raise why_not(self.path, error, NotNow) from error
+        self._expect_all(group, applied, added_up)
+        index, term = applied[0][1:3] if applied else (0, 0)
+        return StoredState(RaftIndex(index), Term(term), b"".join(pieces))
+
+    @contextmanager
+    def _reader(self) -> Iterator[sqlite3.Connection]:
+        """A connection for one thread, which sees one flush of all of them."""
+        with closing(sqlite3.connect(self.path, isolation_level=None)) as reader:
+            reader.execute("BEGIN")
+            yield reader
 
     async def close(self) -> None:
         """Close the file."""
@@ -334,7 +386,7 @@ class Database:
 
 def _as_snapshot(found: dict[str, list[Row]]) -> pb.Snapshot:
     snapshot = pb.Snapshot()
-    for _, index, term, next_id, _ in found["applied"]:
+    for _, index, term, next_id, _ in found.get("applied", ()):
         snapshot.applied_index, snapshot.applied_term, snapshot.next_id = index, term, next_id
     for *_, state in found.get("cluster", ()):
         snapshot.cluster_info.ParseFromString(state)
@@ -357,6 +409,11 @@ def _tables(group: int) -> tuple[str, ...]:
 def _group(table: str, row: Row) -> int:
     """Whose row it is."""
     return 0 if table in _META_TABLES else int(row[0])
+
+
+def _where_in(table: str, group: int) -> str:
+    """Which rows of a table are a group's."""
+    return "" if table in _META_TABLES else _where(group)
 
 
 def _where(group: int) -> str:

@@ -2,8 +2,10 @@
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker.broker import Broker
+from stan.core.state.state_codec import snapshot_group
 from stan.edge.storage.data_directory import Disk
 from stan.edge.storage.storage import Storage
+from stan.errors import StanError
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId
@@ -131,7 +133,7 @@ class StorageNode:
 
     def state(self):
         """The state of group 1."""
-        return self.storage.state_of(self.broker, GroupId(1))
+        return state_of(self.storage, self.broker, 1)
 
     def messages(self):
         """What a reader of the channel sees."""
@@ -143,7 +145,7 @@ class StorageNode:
         return self.log.entries(1, self.log.last_index, 10**9)
 
     def sender(self, now=lambda: 0):
-        return self.storage.sender(self.broker, now)
+        return ReadySender(self, self.storage.sender(now))
 
     def receive(self, sender, session=1, wire=None):
         """Get group 1 and let it take its place."""
@@ -172,6 +174,40 @@ class StorageNode:
         """The next life begins on what the disk kept."""
         self.files = self.files.crash(seed)
         return self
+
+
+class ReadySender:
+    """Answers requests at once: a state that is to be read first is flushed and read."""
+
+    def __init__(self, node, sender):
+        self.node, self.sender = node, sender
+        self.expire, self.close = sender.expire, sender.close
+
+    def handle(self, request):
+        """See Sender.handle."""
+        number, state = self.sender.opens(request), None
+        if number is not None:
+            self.node.flush()
+            try:
+                state = self.sender.read(number)
+            except StanError as error:
+                state = error
+        return self.sender.handle(request, state)
+
+
+def state_of(storage, broker, number):
+    """The whole state of a group as it is in memory, as of its newest applied entry."""
+    index, term = storage.applied[number]
+    snapshot = pb.Snapshot(applied_index=index, applied_term=term)
+    if number in storage.members:
+        voters = storage.members[number].voters
+        if voters.index:
+            snapshot.voters[:], snapshot.voters_index = voters.names, voters.index
+    if number == 0:
+        broker.context.meta.snapshot(snapshot)
+    else:
+        snapshot_group(broker.context.groups[number].machine, snapshot)
+    return snapshot
 
 
 def carry(receiver, sender, session=1, wire=None):

@@ -23,6 +23,7 @@ from stan.protocol.proto import wire_pb2 as wire
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.files import PowerCut
+from tests.kit.storage import state_of
 from tests.sim.clients import value_of
 from tests.sim.database import SimDatabase
 from tests.sim.loop import NodeRuntime, disk
@@ -422,7 +423,7 @@ class SimulatedNode:
 
     def state(self, number):
         """(applied index, the whole state of a group as bytes, its messages)."""
-        snapshot = self.storage.state_of(self.cluster_node.broker, number)
+        snapshot = state_of(self.storage, self.cluster_node.broker, number)
         return snapshot.applied_index, snapshot.SerializeToString(deterministic=True), self.messages(number)
 
     def messages(self, number):

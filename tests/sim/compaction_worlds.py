@@ -18,6 +18,7 @@ from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND
+from tests.kit.storage import state_of
 from tests.sim.clients import Publisher, Subscriber, value_of
 from tests.sim.cluster_world import ClusterWorld, _hash
 from tests.sim.scene import CHANNELS
@@ -169,7 +170,7 @@ class ClusterCompaction(_Compacting, ClusterWorld):
         replicas.clear()
         for node in self.nodes.values():
             for number in node.cluster_node.groups:
-                snapshot = node.storage.state_of(node.cluster_node.broker, number)
+                snapshot = state_of(node.storage, node.cluster_node.broker, number)
                 machine = node.cluster_node.broker.context.groups[number].machine if number else None
                 log = node.storage.logs[number]
                 uids = [uid for uid in sorted(log.channels()) if log.channel(uid).last_sequence] if number else []

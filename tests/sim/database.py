@@ -5,6 +5,7 @@ the node and rolls an open transaction back.
 """
 
 import sqlite3
+from contextlib import contextmanager
 from pathlib import Path
 
 from stan.errors import NotNow
@@ -79,6 +80,13 @@ class _Connection:
 
 class _Undisturbed(Database):
     """Nobody cancels a flush here, and there are no tasks that could go on with one."""
+
+    @contextmanager
+    def _reader(self):
+        medium = self._connection.medium
+        if medium.in_transaction:  # it would see half of a flush
+            raise NotNow("the rows are being written")
+        yield medium
 
     async def flush(self, *changes):
         async with self._turn:

@@ -19,7 +19,7 @@ from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor, GroupMachine, GroupRows
 from stan.core.state.meta import MetaMachine, MetaRows
-from stan.core.state.state_codec import restore_group, snapshot_group
+from stan.core.state.state_codec import restore_group
 from stan.protocol.channels import Subjects
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
@@ -79,15 +79,12 @@ def restore(context: BrokerContext, number: GroupId, snapshot: pb.Snapshot, *, a
     else:
         restore_group(machine, snapshot)
     if anew:
-        machine.touch_all()
+        touch_all(context, number)
 
 
-def snapshot(context: BrokerContext, number: GroupId, into: pb.Snapshot) -> None:
-    """Write the whole replicated state of a group *into* a message."""
-    if number == META_GROUP:
-        context.meta.snapshot(into)
-    else:
-        snapshot_group(context.groups[number].machine, into)
+def touch_all(context: BrokerContext, number: GroupId) -> None:
+    """Mark all of a group's state as changed: the stored rows are lost."""
+    (context.meta if number == META_GROUP else context.groups[number].machine).touch_all()
 
 
 def take_changed_rows(context: BrokerContext, number: GroupId) -> ChangedRows:

@@ -101,9 +101,9 @@ class Broker:
         """Apply one entry to the replicated state alone: no request is answered and nothing is delivered."""
         loading.replay(self.context, number, index, kind, body)
 
-    def snapshot(self, number: GroupId, into: pb.Snapshot) -> None:
-        """Write the whole replicated state of a group *into* a message."""
-        loading.snapshot(self.context, number, into)
+    def touch_all(self, number: GroupId) -> None:
+        """Mark all of a group's state as changed: the stored rows are lost."""
+        loading.touch_all(self.context, number)
 
     def take_changed_rows(self, number: GroupId) -> loading.ChangedRows:
         """Return the rows of a group's state that have changed since the last call, to be encoded before the next event and

@@ -8,19 +8,36 @@ hint begins it anew; a group whose copy could not be replaced is not received ag
 `<node>.transfer` takes hints and requests, `<node>.received` answers.
 """
 
+from collections.abc import Callable
 from struct import Struct
 
 from stan import limits
 from stan.edge.cluster.host import Host
 from stan.edge.storage.transfer import Receiver, Sender, TransferStep
-from stan.errors import NotNow, fault
+from stan.errors import Damage, NotNow, fault
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
 from stan.raft.group import RaftGroup
+from stan.state.database import StoredState
 from stan.types import GroupId, Nanos
 
 _HINT = Struct("<BH")
 _HINT_VERB = 0  # tells hints from requests, which begin with the version of their format, 1 or more
+
+
+class _Reading:
+    """The state of a group is read in a worker thread."""
+
+    def __init__(self, read: Callable[[GroupId], StoredState], number: GroupId) -> None:
+        self._read, self._number = read, number
+        self.found: StoredState | Exception = NotNow("the state was not read")
+
+    def run(self) -> None:
+        """Read it, or find out why it cannot be read."""
+        try:
+            self.found = self._read(self._number)
+        except Exception as error:  # noqa: BLE001 - the border of the group: the answer tells it
+            self.found = error
 
 
 class GroupSync:
@@ -30,6 +47,7 @@ class GroupSync:
         self._node = node
         self._me = node.storage.node_id
         self._sender: Sender | None = None
+        self._reading: set[bytes] = set()  # requests for which the state of a group is being read
         self._hinted: dict[tuple[GroupId, str], Nanos] = {}  # by group and peer: time of the last hint
         self._receiver: Receiver | None = None
         self._source = ""
@@ -57,10 +75,25 @@ class GroupSync:
         if not frame.reply:
             self._on_hint(frame.payload)
             return
-        if self._sender is None:
-            node = self._node
-            self._sender = node.storage.sender(node.broker, node.environment.runtime.now)
-        answer = self._sender.handle(frame.payload)
+        runtime = self._node.environment.runtime
+        sender = self._sender = self._sender or self._node.storage.sender(runtime.now)
+        number = sender.opens(frame.payload)
+        if number is None:
+            self._answer(sender, frame)
+        elif frame.payload not in self._reading and len(self._reading) < limits.TRANSFER_SESSIONS_MAX:
+            self._reading.add(frame.payload)
+            reading = _Reading(sender.read, number)
+            runtime.work(reading.run, lambda _problem: self._read(sender, frame, number, reading.found))
+
+    def _read(self, sender: Sender, frame: Frame, number: GroupId, found: StoredState | Exception) -> None:
+        """The state of a group that a member asks for was read."""
+        self._reading.discard(frame.payload)
+        if isinstance(found, Damage):
+            self._node.within(number, self._node.storage.write_again, self._node.broker, number, found)
+        self._answer(sender, frame, found)
+
+    def _answer(self, sender: Sender, frame: Frame, found: StoredState | Exception | None = None) -> None:
+        answer = sender.handle(frame.payload, found)
         if answer:
             self._node.gateway.connection.write(publication(frame.reply, answer))
 

@@ -46,17 +46,18 @@ class SnapshotFiles:
         return read_snapshot(self._files, snapshot_path(self._path(number), index))
 
     def write(self, number: GroupId, index: RaftIndex, content: bytes) -> None:
-        """Write a snapshot durably, in place of the older ones."""
+        """Write the content of a snapshot file durably, in place of the older ones."""
         older = [other for other in self._indexes(number) if other < index]
         write_durably(self._files, snapshot_path(self._path(number), index), content)
         for other in older:
             self._files.unlink(snapshot_path(self._path(number), other))
 
 
-def snapshot_bytes(snapshot: pb.Snapshot) -> bytes:
-    """The content of a snapshot file: the message between two fields that it does not have, the second one with a CRC-32."""
-    content = _SNAPSHOT_FRONT + snapshot.SerializeToString()
-    return content + _SNAPSHOT_END + zlib.crc32(content).to_bytes(4, "little")
+def snapshot_bytes(*serialized: bytes) -> bytes:
+    """The content of a snapshot file: the message, given in parts, between two fields that it does not have, the second one with
+    a CRC-32."""
+    content = b"".join((_SNAPSHOT_FRONT, *serialized))
+    return b"".join((content, _SNAPSHOT_END, zlib.crc32(content).to_bytes(4, "little")))
 
 
 def read_snapshot(files: Files, path: str) -> pb.Snapshot:

@@ -32,7 +32,7 @@ from stan.protocol.compression import require as require_compression
 from stan.protocol.entries import DEFERRED_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import SOLO_TERM
-from stan.state.database import Changes, Database
+from stan.state.database import Changes, Database, StoredState
 from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
 
 REPLAY_BYTES = 4 * MiB
@@ -534,50 +534,63 @@ class Storage:
             log.release(min(flushed, newest[number]))
 
     async def _snapshot(self, broker: Broker, number: GroupId) -> None:
-        """Write a snapshot of a group's state as of now, from which a lost database can be made again."""
-        log = self.logs[number]
-        try:
-            snapshot = self.state_of(broker, number)
-        except Exception as error:  # noqa: BLE001 - the border of the group
-            self._fail(broker, number, error)
-            return
-        index, snapshots = RaftIndex(snapshot.applied_index), self._of_disk().snapshots
-        await self._offload(partial(snapshots.write, number, index, snapshot_bytes(snapshot)))
-        if self.logs.get(number) is log:
-            snapshots.newest[number] = index
+        """Write a snapshot of a group's state as its rows tell it, from which a lost database can be made again."""
+        log, snapshots = self.logs[number], self._of_disk().snapshots
+        written: list[RaftIndex] = []
 
-    def state_of(self, broker: Broker, number: GroupId) -> pb.Snapshot:
-        """The whole state of a group as of its newest applied entry."""
-        index, term = self.applied[number]
-        snapshot = pb.Snapshot(applied_index=index, applied_term=term)
+        def write() -> None:
+            state = self.read_state(number)
+            snapshots.write(number, state.applied_index, state.content)
+            written.append(state.applied_index)
+
+        try:
+            await self._offload(write)
+        except Damage as error:
+            self.write_again(broker, number, error)
+        if written and self.logs.get(number) is log:
+            snapshots.newest[number] = written[0]
+
+    def read_state(self, number: GroupId, sealed_from: int = 0) -> StoredState:
+        """The state of a group as of the last flush of its rows, and the voters that this node knows: what a snapshot file holds.
+        Blocking, for a worker thread. *sealed_from*: see pb.Snapshot. Raises NotNow, Damage."""
+        database = self.rows.database
+        state = None if database is None else database.read_state(number)
+        if state is None or not state.applied_index:
+            raise NotNow(f"the state of group {number} was not written yet")
+        more = pb.Snapshot(sealed_from=sealed_from)
         if number in self.members:
             voters = self.members[number].voters
             if voters.index:
-                snapshot.voters[:], snapshot.voters_index = voters.names, voters.index
-        broker.snapshot(number, snapshot)
-        return snapshot
+                more.voters[:], more.voters_index = voters.names, voters.index
+        return state._replace(content=snapshot_bytes(state.content, more.SerializeToString()))
+
+    def write_again(self, broker: Broker, number: GroupId, error: Damage) -> None:
+        """Have the next flush write all rows of a group anew, which are damaged in the database; the state is in memory."""
+        self._note("ERR", f"{error}; all rows of group {number} are written again")
+        self.rows.mark_stale(number)
+        self.rows.flushed.pop(number, None)
+        broker.touch_all(number)
 
     # --- transfer ---------------------------------------------------------------------------------------------------------
 
-    def sender(self, broker: Broker, now: Callable[[], Nanos]) -> Sender:
+    def sender(self, now: Callable[[], Nanos]) -> Sender:
         """Make the sender that answers other nodes' requests for groups of this node."""
         files, data = self._of_disk(), self._in_directory()
 
-        def export(number: GroupId, directory: str) -> Export:
+        def read(number: GroupId) -> StoredState:
+            cipher = data.log_cipher(number)
+            return self.read_state(number, cipher.since if cipher is not None else 0)
+
+        def export(number: GroupId, state: StoredState, directory: str) -> Export:
             log = self.logs.get(number)
             if not isinstance(log, FileLog) or not self.is_intact(number) or number not in self.applied:
                 raise NotNow(f"group {number} is not whole on this node")
-            try:
-                state = self.state_of(broker, number)
-            except Exception as error:
-                self._fail(broker, number, error)
-                raise NotNow(f"group {number} cannot be told on this node") from error
-            cipher = data.log_cipher(number)
-            state.sealed_from = cipher.since if cipher is not None else 0
-            extents = log.export(RaftIndex(state.applied_index), directory)
-            return Export(state, log.first_index, extents)
+            index = state.applied_index
+            if log.first_index - 1 > index or log.term_at(index) not in (0, state.applied_term):
+                raise NotNow(f"the log of group {number} has gone on")  # or another one has taken its place
+            return Export(log.first_index, log.export(index, directory))
 
-        return Sender(files.files, files.outgoing, export, now)
+        return Sender(files.files, files.outgoing, read, export, now)
 
     def receiver(self, number: GroupId) -> Receiver:
         """Return the receiver that gets a group from another node, for `install`; the same one until that is done."""

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.edge.storage.received_files import ReceivedFiles
-from stan.edge.storage.snapshot_files import snapshot_bytes
 from stan.edge.storage.transfer_codec import LENGTH, OFFER, Header, Offer, OfferedSegment, Status, Verb, decode, encode
 from stan.errors import Damage, NotNow, StanError, fault
 from stan.log.encryption import Cipher
@@ -28,16 +27,15 @@ from stan.log.files.disk import Files, remove_directory
 from stan.log.files.segment import segment_name
 from stan.log.files.segments import Extent
 from stan.log.types import GroupLog
-from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId, Nanos, RaftIndex, Term
+from stan.state.database import StoredState
+from stan.types import GroupId, Nanos, RaftIndex
 
 # --- sending ----------------------------------------------------------------------------------------------------------
 
 
 class Export(NamedTuple):
-    """A group as of now, its files linked into a directory."""
+    """The log of a group, its files linked into a directory."""
 
-    state: pb.Snapshot
     first_index: RaftIndex
     extents: list[Extent]
 
@@ -51,12 +49,13 @@ class _Session:
 
 
 class Sender:
-    """Answers the requests of all receivers. `handle` blocks for one read of at most a chunk.
+    """Answers the requests of all receivers. `handle` blocks for one read of at most a chunk; `read` is for a worker thread.
 
     Args:
         files: where the files are.
         directory: for the links of sessions; a start removes what is in there.
-        export: links a group's files into a directory, or raises NotNow.
+        read: reads the state of a group, with the content of a snapshot file; blocks. Raises NotNow, Damage.
+        export: links a group's files up to the entry of a state into a directory, or raises NotNow.
         now: monotonic time.
     """
 
@@ -64,35 +63,45 @@ class Sender:
         self,
         files: Files,
         directory: str,
-        export: Callable[[GroupId, str], Export],
+        read: Callable[[GroupId], StoredState],
+        export: Callable[[GroupId, StoredState, str], Export],
         now: Callable[[], Nanos],
     ) -> None:
         self._files = files
         self._directory = directory
+        self.read = read
         self._export = export
         self._now = now
         self._sessions: dict[int, _Session] = {}
 
-    def handle(self, request: bytes) -> bytes:
-        """The answer to a request; b"" if the bytes are not a request."""
+    def opens(self, request: bytes) -> GroupId | None:
+        """The group whose state `handle` needs for this request, as it would open a session; None: it would not."""
+        decoded = decode(request)
+        if decoded is None or decoded[0].verb != Verb.OPEN or decoded[0].session in self._sessions:
+            return None
+        return None if len(self._sessions) >= limits.TRANSFER_SESSIONS_MAX else GroupId(decoded[0].group)
+
+    def handle(self, request: bytes, state: StoredState | Exception | None = None) -> bytes:
+        """The answer to a request; b"" if the bytes are not a request. *state*: of the group that it `opens`, or why there is
+        none."""
         decoded = decode(request)
         if decoded is None:
             return b""
         header = decoded[0]
         try:
             self.expire()
-            content = self._answer(header)
+            content = self._answer(header, state)
         except Exception as error:  # noqa: BLE001 - the border of the group
             return encode(header._replace(status=Status.REFUSED), fault(error).encode())
         return encode(header._replace(status=Status.FINE), content)
 
-    def _answer(self, header: Header) -> bytes:
+    def _answer(self, header: Header, state: StoredState | Exception | None) -> bytes:
         if header.verb == Verb.CLOSE:
             self._end(header.session)
             return b""
         session = self._sessions.get(header.session)
         if session is None and header.verb == Verb.OPEN:
-            session = self._open(header)
+            session = self._open(header, state)
         if session is None or session.group != header.group:
             raise NotNow("no such transfer")
         session.deadline = self._now() + limits.TRANSFER_LEASE
@@ -110,27 +119,28 @@ class Sender:
         finally:
             self._files.close(descriptor)
 
-    def _open(self, header: Header) -> _Session:
-        if len(self._sessions) >= limits.TRANSFER_SESSIONS_MAX:
+    def _open(self, header: Header, state: StoredState | Exception | None) -> _Session:
+        if isinstance(state, Exception):
+            raise state
+        if state is None:
             raise NotNow("too many transfers at once")
         directory = f"{self._directory}/{header.session:016x}"
         self._files.makedirs(directory)
         try:
-            state, first_index, extents = self._export(GroupId(header.group), directory)
+            first_index, extents = self._export(GroupId(header.group), state, directory)
         except BaseException:
             remove_directory(self._files, directory)
             raise
-        content = snapshot_bytes(state)
         offer = Offer(
             GroupId(header.group),
-            RaftIndex(state.applied_index),
-            Term(state.applied_term),
+            state.applied_index,
+            state.applied_term,
             first_index,
-            len(content),
+            len(state.content),
             tuple(OfferedSegment(extent.first_index, extent.length, extent.generation) for extent in extents),
         )
         links = [(f"{directory}/{segment_name(extent.first_index)}", extent.length) for extent in extents]
-        session = _Session(header.group, directory, [offer.encode(), content, *links], 0)
+        session = _Session(header.group, directory, [offer.encode(), state.content, *links], 0)
         self._sessions[header.session] = session
         return session
 

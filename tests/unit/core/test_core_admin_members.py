@@ -153,7 +153,7 @@ def test_a_level_never_goes_down_and_an_unknown_one_is_refused(node) -> None:
 
 def test_the_level_survives_a_restart(node) -> None:
     snapshot = pb_entries.Snapshot()
-    node.broker.snapshot(0, snapshot)
+    node.broker.context.meta.snapshot(snapshot)
     assert snapshot.cluster_info.level == level.KNOWN
 
 

@@ -23,6 +23,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.server.compose import _open_storage, start_failure
 from stan.types import GroupId
 from tests.kit.batches import batch, entry
+from tests.kit.storage import state_of
 
 ONE = GroupId(1)
 
@@ -71,8 +72,8 @@ class Directory:
             log.append([entry(2 + at, batch(1, 1 + at, 1), term=1)])
         log.sync()
         self.catch_up()
-        state = storage.state_of(self.broker, ONE)
-        storage._of_disk().snapshots.write(ONE, state.applied_index, snapshot_bytes(state))
+        state = state_of(storage, self.broker, ONE)
+        storage._of_disk().snapshots.write(ONE, state.applied_index, snapshot_bytes(state.SerializeToString()))
         if self.clustered:
             for number in (0, 1):
                 storage.members[GroupId(number)].hard_state.save(3, "a")
@@ -89,7 +90,7 @@ class Directory:
         """All of the group that a restart has to bring back."""
         log = self.storage.logs[ONE]
         refs = log.channel(1).refs(1, 99, 1 << 20, 99)
-        return self.storage.state_of(self.broker, ONE), [log.read(ref) for ref in refs]
+        return state_of(self.storage, self.broker, ONE), [log.read(ref) for ref in refs]
 
     async def close(self):
         await self.storage.flush(self.broker)
@@ -186,10 +187,12 @@ async def test_hard_state_without_a_right_slot_is_put_aside_in_a_cluster(tmp_pat
 def test_snapshot_files_of_earlier_versions_are_read(tmp_path):
     snapshot = pb.Snapshot(applied_index=7, applied_term=2, next_id=3)
     path = tmp_path / "state.snap"
-    for content in (snapshot.SerializeToString(), snapshot_bytes(snapshot)):
+    for content in (snapshot.SerializeToString(), snapshot_bytes(snapshot.SerializeToString())):
         path.write_bytes(content)
         assert read_snapshot(OsFiles(), str(path)) == snapshot
-    assert pb.Snapshot.FromString(snapshot_bytes(snapshot)).applied_index == 7  # an earlier version reads it
+    assert (
+        pb.Snapshot.FromString(snapshot_bytes(snapshot.SerializeToString())).applied_index == 7
+    )  # an earlier version reads it
 
 
 def test_a_full_disk_at_start_names_the_directory_and_what_to_do(tmp_path):

@@ -1,6 +1,7 @@
 """What a cluster node keeps: whose directory it is, where its state stands, and what it knows to have lost."""
 
 import errno
+import sqlite3
 
 import pytest
 
@@ -117,14 +118,18 @@ def test_snapshot_file_newer_than_the_rows_replaces_them_whole(node):
     node.subscribe("gone")
     node.publish(20)
     node.flush()
+    older = sqlite3.connect(":memory:")
+    node.medium.medium.backup(older)
     (member,) = node.broker.context.groups[1].machine.subscriptions.by_id.values()
     node.change(leave=pb.Leave(uid=7, subscription_id=member.subscription_id, unsubscribe=True))
     node.subscribe("here", term=2)
     node.trim(10, term=2)
-    node.storage.rows.flushed[1] = node.log.sealed_index  # as if these rows were on their way
+    node.flush()
     node.release()
     before = node.state()
     node.close()
+    older.backup(node.medium.medium)
+    older.close()
     assert len(run_now(node.medium.open().snapshot(1)).cursors) == 1
     node.boot()
 
