@@ -151,7 +151,7 @@ FAN_OUT_MAX = 13
 COMPOSED = {
     "stan.core.broker.parts": 31,
     "stan.core.publishing.publishing": 15,
-    "stan.core.state.group": 14,
+    "stan.core.state.group": 15,
     "stan.core.broker.broker": 15,
     "stan.server.compose": 27,
     "stan.edge.cluster.node": 22,

@@ -159,9 +159,9 @@ class Outgoing:
 
     def drain_into(self, ready: Ready, holds: Callable[[tuple[GroupId, ...]], bool]) -> None:
         """Move everything that must leave before deliveries into *ready*: answers, redeliveries, log lines, trims and drops; and
-        reads. *holds*: see `WaitingAnswers.take`."""
+        reads. *holds*: see `WaitingAnswers.release`."""
         if self.waiting.queue:
-            ready.sends += self.waiting.take(holds)
+            ready.sends += self.waiting.release(holds)
         ready.sends += self.responses
         ready.sends += self.redeliveries
         ready.notes += self.notes

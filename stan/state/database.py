@@ -412,7 +412,7 @@ def _group(table: str, row: Row) -> int:
 
 
 def _where_in(table: str, group: int) -> str:
-    """Which rows of a table are a group's."""
+    """The condition for the rows of a group in a table."""
     return "" if table in _META_TABLES else _where(group)
 
 

@@ -69,8 +69,8 @@ class WaitingAnswers:
                 self.bytes += len(one.data)
         return refused
 
-    def take(self, holds: Callable[[tuple[GroupId, ...]], bool]) -> list[LeaseAnswer]:
-        """Take those that may leave now: of groups of which *holds* says that no other node can lead them."""
+    def release(self, holds: Callable[[tuple[GroupId, ...]], bool]) -> list[LeaseAnswer]:
+        """Remove and return those that may leave now: of groups of which *holds* says that no other node can lead them."""
         free = [one for one in self.queue if holds(one.groups)]
         if free:
             self._keep([one for one in self.queue if not holds(one.groups)])

@@ -130,7 +130,7 @@ class Delay(NamedTuple):
 
 @dataclass(slots=True)
 class _Joining:
-    """Whether a group has been asked to join the runs of its dropped channels."""
+    """An entry that joins the runs of a group's dropped channels."""
 
     under_way: bool = False
 
@@ -672,7 +672,7 @@ class LiveChannels:
         def done(_result: object = None, _error: str = "") -> None:
             asked.under_way = False
 
-        runs = [*chain.from_iterable(dropped.missing(context.meta.gone()))]
+        runs = [*chain.from_iterable(dropped.gaps(context.meta.deleted_uids()))]
         if runs:
             asked.under_way = True
             context.change_group(number, done, done, gone_channels=pb.GoneChannels(runs=runs))

@@ -1,4 +1,4 @@
-"""The channels that a group has dropped, as runs of their uids: what comes later about one of them changes nothing.
+"""The channels that a group has dropped, as runs of their uids: later entries about one of them change nothing.
 
 A component of the group's machine (see components.py). Uids are given out in rising order over all groups and never twice. The
 runs of a group are short, as those between them are other groups'; so now and then its leader tells which uids are gone for all
@@ -53,10 +53,13 @@ class DroppedChannels:
             at = run.last + 1
         return found
 
-    def missing(self, gone: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-        """What of *gone*, channels that are gone for all groups, joins runs: below the newest one that this group has dropped."""
+    def gaps(self, deleted: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+        """The parts of *deleted*, runs of channels that no group has any more, that lie below this group's newest dropped channel
+        and are in none of its runs: they join these."""
         newest = self.runs.last
-        return [part for first, last in gone if first < newest for part in self.runs.missing(first, min(last, newest))]
+        return [
+            part for first, last in deleted if first < newest for part in self.runs.missing(first, min(last, newest))
+        ]
 
     def keys(self) -> Iterable[bytes]:
         """The first uid of each run."""

@@ -525,7 +525,7 @@ class MetaMachine:
             return MetaResult()
         return self._make_parts(change.name, known.parts, known.row.new_groups)
 
-    def gone(self) -> Iterator[tuple[int, int]]:
+    def deleted_uids(self) -> Iterator[tuple[int, int]]:
         """The uids of channels that were deleted, as runs in increasing order."""
         begin = 1
         for uid in sorted((*self.by_uid, self.next_uid)):

@@ -30,14 +30,14 @@ class _Reading:
 
     def __init__(self, read: Callable[[GroupId], StoredState], number: GroupId) -> None:
         self._read, self._number = read, number
-        self.found: StoredState | Exception = NotNow("the state was not read")
+        self.state: StoredState | Exception = NotNow("the state was not read")
 
     def run(self) -> None:
         """Read it, or find out why it cannot be read."""
         try:
-            self.found = self._read(self._number)
+            self.state = self._read(self._number)
         except Exception as error:  # noqa: BLE001 - the border of the group: the answer tells it
-            self.found = error
+            self.state = error
 
 
 class GroupSync:
@@ -83,17 +83,17 @@ class GroupSync:
         elif frame.payload not in self._reading and len(self._reading) < limits.TRANSFER_SESSIONS_MAX:
             self._reading.add(frame.payload)
             reading = _Reading(sender.read, number)
-            runtime.work(reading.run, lambda _problem: self._read(sender, frame, number, reading.found))
+            runtime.work(reading.run, lambda _problem: self._read(sender, frame, number, reading.state))
 
-    def _read(self, sender: Sender, frame: Frame, number: GroupId, found: StoredState | Exception) -> None:
+    def _read(self, sender: Sender, frame: Frame, number: GroupId, state: StoredState | Exception) -> None:
         """The state of a group that a member asks for was read."""
         self._reading.discard(frame.payload)
-        if isinstance(found, Damage):
-            self._node.within(number, self._node.storage.write_again, self._node.broker, number, found)
-        self._answer(sender, frame, found)
+        if isinstance(state, Damage):
+            self._node.within(number, self._node.storage.write_again, self._node.broker, number, state)
+        self._answer(sender, frame, state)
 
-    def _answer(self, sender: Sender, frame: Frame, found: StoredState | Exception | None = None) -> None:
-        answer = sender.handle(frame.payload, found)
+    def _answer(self, sender: Sender, frame: Frame, state: StoredState | Exception | None = None) -> None:
+        answer = sender.handle(frame.payload, state)
         if answer:
             self._node.gateway.connection.write(publication(frame.reply, answer))
 

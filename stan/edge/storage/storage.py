@@ -565,7 +565,7 @@ class Storage:
         return state._replace(content=snapshot_bytes(state.content, more.SerializeToString()))
 
     def write_again(self, broker: Broker, number: GroupId, error: Damage) -> None:
-        """Have the next flush write all rows of a group anew, which are damaged in the database; the state is in memory."""
+        """Have the next flush write all rows of a group again, as they are damaged in the database; the state is in memory."""
         self._note("ERR", f"{error}; all rows of group {number} are written again")
         self.rows.mark_stale(number)
         self.rows.flushed.pop(number, None)

@@ -20,7 +20,7 @@ def drop(machine, uid):
 
 
 def join(machine, meta):
-    runs = [number for run in machine.dropped.missing(meta.gone()) for number in run]
+    runs = [number for run in machine.dropped.gaps(meta.deleted_uids()) for number in run]
     machine.apply(pb.GroupChange(gone_channels=pb.GoneChannels(runs=runs)), 1)
     return runs
 
