@@ -7,6 +7,11 @@ from stan.state.database import Changes
 from stan.types import GroupId, RaftIndex, Term
 
 
+def add_some_rows(changes: Changes, group: GroupId, rows: GroupRows) -> None:
+    """Add some of the changed rows of a group; `add_rows` follows in the same flush."""
+    _add_group(changes, group, rows)
+
+
 def add_rows(changes: Changes, group: GroupId, rows: MetaRows | GroupRows, applied: tuple[RaftIndex, Term]) -> None:
     """Add changed rows of a group and the index and term of its newest applied entry."""
     if isinstance(rows, MetaRows):

@@ -25,6 +25,7 @@ from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, RaftIndex
 
+SomeRows = GroupRows
 ChangedRows = MetaRows | GroupRows
 """The rows of a group's state that have changed."""
 
@@ -85,6 +86,11 @@ def restore(context: BrokerContext, number: GroupId, snapshot: pb.Snapshot, *, a
 def touch_all(context: BrokerContext, number: GroupId) -> None:
     """Mark all of a group's state as changed: the stored rows are lost."""
     (context.meta if number == META_GROUP else context.groups[number].machine).touch_all()
+
+
+def take_some_rows(context: BrokerContext, number: GroupId, most: int) -> SomeRows | None:
+    """Return some of the changed rows of a group's state, if there are more than *most*."""
+    return None if number == META_GROUP else context.groups[number].machine.take_some_rows(most)
 
 
 def take_changed_rows(context: BrokerContext, number: GroupId) -> ChangedRows:

@@ -105,6 +105,11 @@ class Broker:
         """Mark all of a group's state as changed: the stored rows are lost."""
         loading.touch_all(self.context, number)
 
+    def take_some_rows(self, number: GroupId, most: int) -> loading.SomeRows | None:
+        """Return some of the changed rows of a group's state, to be encoded at once and written with the others; None: there are
+        no more than *most*."""
+        return loading.take_some_rows(self.context, number, most)
+
     def take_changed_rows(self, number: GroupId) -> loading.ChangedRows:
         """Return the rows of a group's state that have changed since the last call, to be encoded before the next event and
         written with the group's applied index."""

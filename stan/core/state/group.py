@@ -255,6 +255,10 @@ class DirtyRows:
     subscriptions: set[int] = field(default_factory=set)
     channels: set[int] = field(default_factory=set)  # uids
 
+    def take_some(self, most: int) -> "DirtyRows":
+        """Take keys of cursors and subscriptions, *most* of each; the others stay."""
+        return DirtyRows(_some(self.cursors, most), _some(self.subscriptions, most))
+
 
 class GroupRows(NamedTuple):
     """Changed rows of a group. None instead of a row: the row is gone."""
@@ -690,16 +694,26 @@ class GroupMachine:
         """Return the rows that have changed since the last call; the caller writes them. They must be encoded before the next
         entry is applied, as cursors and subscriptions are not copied."""
         dirty, self.dirty = self.dirty, DirtyRows()
-        rows = GroupRows(
+        parts = [(part.KIND, key, part.row(key)) for part in self.components for key in sorted(part.dirty)]
+        for part in self.components:
+            part.dirty.clear()
+        return self._rows(dirty, parts)
+
+    def take_some_rows(self, most: int) -> GroupRows | None:
+        """As `take_changed_rows`, of some that have changed: they may change again before the others are taken, and come again
+        then. None: no more than *most* cursors and subscriptions have changed."""
+        if len(self.dirty.cursors) + len(self.dirty.subscriptions) <= most:
+            return None
+        return self._rows(self.dirty.take_some(most // 2), [])
+
+    def _rows(self, dirty: DirtyRows, parts: list[tuple[str, bytes, bytes | None]]) -> GroupRows:
+        return GroupRows(
             [(cursor_id, self.cursors.get(cursor_id)) for cursor_id in dirty.cursors],
             [(number, self.subscriptions.by_id.get(number)) for number in dirty.subscriptions],
             [(uid, self._first_sequence(uid)) for uid in dirty.channels],
-            [(part.KIND, key, part.row(key)) for part in self.components for key in sorted(part.dirty)],
+            parts,
             self.next_id,
         )
-        for part in self.components:
-            part.dirty.clear()
-        return rows
 
     def first_sequence(self, uid: ChannelUid) -> Sequence:
         """The first sequence of a channel that is not removed; 0 if nothing ever was."""
@@ -1078,6 +1092,11 @@ def subscription_of(row: pb.Subscription, subscription_id: int, cursor_id: int) 
 
 def _settings_of(row: pb.Cursor | pb.Subscription) -> SubscriptionSettings:
     return SubscriptionSettings(row.inbox, row.ack_inbox, row.max_in_flight, row.ack_wait_s)
+
+
+def _some(keys: set[int], most: int) -> set[int]:
+    """Take *most* of *keys* out, or all."""
+    return {keys.pop() for _ in range(min(most, len(keys)))}
 
 
 def removed_runs(removal: pb.Removal) -> list[tuple[int, int]]:

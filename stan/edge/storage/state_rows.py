@@ -4,13 +4,17 @@ Promises: a group's rows are written for one entry as a whole. Of a frozen group
 """
 
 from collections.abc import Container
+from typing import Final
 
 from stan.core.broker.broker import Broker
 from stan.errors import Damage
 from stan.protocol.proto import entries_pb2 as pb
-from stan.state.changes import add_rows
+from stan.state.changes import add_rows, add_some_rows
 from stan.state.database import Changes, Database
 from stan.types import GroupId, RaftIndex, Term
+
+ROWS_AT_ONCE: Final = 250
+"""Changed rows of one group that are encoded in one turn of the event loop."""
 
 
 class StateRows:
@@ -41,12 +45,29 @@ class StateRows:
 
     # --- what has changed -------------------------------------------------------------------------------------------------
 
-    def changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
-        """The rows of a group that have changed, as of the entry *mark*; they count as taken."""
+    def take_some(self, broker: Broker, number: GroupId) -> bool:
+        """Take some of the changed rows of a group, if there are many, for the next flush, in which the others follow: one event
+        loop's turn is too short for all. Returns False if there are few."""
+        rows = broker.take_some_rows(number, ROWS_AT_ONCE)
+        if rows is None:
+            return False
+        changes = self._begun(number)
+        add_some_rows(changes, number, rows)
+        if self.database is not None:
+            self.database.seal(changes)
+            self._early.setdefault(number, []).append(changes)
+        return True
+
+    def _begun(self, number: GroupId) -> Changes:
         changes = Changes()
         if number in self._stale:
             self._stale.discard(number)
             changes.clear(number)
+        return changes
+
+    def changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
+        """The rows of a group that have changed, as of the entry *mark*; they count as taken."""
+        changes = self._begun(number)
         add_rows(changes, number, broker.take_changed_rows(number), mark)
         if self.database is not None:
             self.database.seal(changes)

@@ -12,6 +12,7 @@ from collections.abc import Sequence as Seq
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from stan.config import Config
 from stan.core.broker.broker import Broker
@@ -38,6 +39,9 @@ from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Ter
 REPLAY_BYTES = 4 * MiB
 """Entries read at once while the log is replayed."""
 
+SLICES_MAX: Final = 10_000
+"""Slices of changed rows before the rest is taken at once, should rows change as fast as they are taken."""
+
 BACKUP = "restore the directory from a backup"
 REMEDY = f"{BACKUP}, or start once with --file_truncate_bad_eof to go on without what is lost"
 POWER_LOST = (
@@ -51,6 +55,10 @@ Offload = Callable[[Callable[[], object]], Awaitable[object]]
 
 Note = Callable[[str, str], None]
 """Takes level and text of a line for the operator."""
+
+
+def _nothing() -> None:
+    """Stands for work of a thread."""
 
 
 async def in_thread(call: Callable[[], object]) -> object:
@@ -450,6 +458,7 @@ class Storage:
         Rows are never ahead of the log: they are taken before the logs are synced. A group whose log fails does not hold up the
         other groups: its rows stay as they are, and Frozen is raised once the rows of the others are written.
         """
+        await self._take_slices(broker)
         marks = {number: mark for number, mark in self.applied.items() if mark[0] != self.rows.flushed.get(number)}
         changes: dict[GroupId, list[Changes]] = {}
         for number, mark in marks.items():
@@ -476,6 +485,22 @@ class Storage:
             await self._offload(partial(self.directory.change, level=broker.view.meta.level))
         if failed is not None:
             raise failed
+
+    async def _take_slices(self, broker: Broker) -> None:
+        """Take the rows of groups of which many have changed slice by slice, each in a turn of the event loop of its own; what
+        changes meanwhile is taken with the rest."""
+        for number in list(self.applied):
+            for _ in range(SLICES_MAX):
+                if not self._take_slice(broker, number):
+                    break
+                await self._offload(_nothing)
+
+    def _take_slice(self, broker: Broker, number: GroupId) -> bool:
+        try:
+            return number in self.applied and self.rows.take_some(broker, number)
+        except Exception as error:  # noqa: BLE001 - the border of the group, whose rows stay as they are
+            self._fail(broker, number, error)
+            return False
 
     def _fail(self, broker: Broker, number: GroupId, error: Exception) -> None:
         """Write nothing more of a group in which the program failed; the driver freezes the group."""

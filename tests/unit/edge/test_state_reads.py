@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import pytest
 
 from stan.edge.cluster.group_sync import GroupSync
+from stan.edge.storage import state_rows
 from stan.edge.storage.storage import in_thread
 from stan.edge.storage.transfer_codec import Header, Status, Verb, decode, encode
 from stan.errors import NotNow
 from stan.protocol.frames import Frame
+from stan.protocol.proto import entries_pb2 as pb
 from stan.state import database
 from stan.state.database import Database
 from stan.types import GroupId
@@ -82,6 +84,31 @@ def test_rows_that_are_damaged_while_the_node_runs_are_written_again_from_memory
 def test_a_state_that_no_flush_has_written_yet_is_not_read(node):
     with pytest.raises(NotNow, match="was not written yet"):
         node.storage.read_state(GroupId(2))
+
+
+def test_many_changed_rows_are_taken_slice_by_slice_and_written_as_of_one_entry(node, monkeypatch):
+    monkeypatch.setattr(state_rows, "ROWS_AT_ONCE", 10)
+    slices, add, index = [], state_rows.add_some_rows, node.storage.applied[ONE][0]
+
+    def noted(changes, number, rows):
+        slices.append(len(rows.cursors) + len(rows.subscriptions))
+        add(changes, number, rows)
+
+    async def turn(call):
+        call()
+        if len(slices) == 3:  # something happens in between: to a row that was taken, and to others
+            node.change(progress=[pb.Progress(cursor_id=number, last_sent=9) for number in range(1, DURABLES)])
+
+    monkeypatch.setattr(state_rows, "add_some_rows", noted)
+    node.storage._offload = turn
+    node.broker.touch_all(ONE)
+    node.change(trim=pb.Trim(first_sequences=[7, 2]))
+    node.flush()
+
+    assert max(slices) <= 10
+    assert len(slices) > 2 * DURABLES // 10
+    assert node.storage.rows.flushed[ONE] == index + 2
+    assert run_now(node.medium.open().snapshot(1)) == node.state()
 
 
 class Serving:
