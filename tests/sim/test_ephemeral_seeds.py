@@ -39,7 +39,7 @@ def test_no_ack_is_lost_while_followers_stand_still_and_the_leader_stays():
 def test_a_broker_that_loses_answers_with_the_lease_is_found_out(monkeypatch):
     monkeypatch.setattr(Broker, "_keep_answers", lambda *_: None)
 
-    assert any(found_out(ShortStops, seed) for seed in (2, 4))
+    assert any(found_out(ShortStops, seed) for seed in (13, 15))
 
 
 def begins_without_an_entry(monkeypatch):
@@ -73,7 +73,7 @@ def goes_on_where_it_was(monkeypatch):
     [
         (begins_without_an_entry, range(12)),
         (takes_what_was_heard_before, range(12)),
-        (goes_on_where_it_was, (21, 44)),
+        (goes_on_where_it_was, (5, 8)),
     ],
 )
 def test_a_broken_broker_is_found_out(monkeypatch, mutate, seeds):

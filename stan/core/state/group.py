@@ -700,7 +700,7 @@ class GroupMachine:
         return self._rows(dirty, parts)
 
     def take_some_rows(self, most: int) -> GroupRows | None:
-        """As `take_changed_rows`, of some that have changed: they may change again before the others are taken, and come again
+        """Return some of the rows that have changed, as `take_changed_rows` does: they may change again before the others are taken, and come again
         then. None: no more than *most* cursors and subscriptions have changed."""
         if len(self.dirty.cursors) + len(self.dirty.subscriptions) <= most:
             return None
