@@ -700,8 +700,8 @@ class GroupMachine:
         return self._rows(dirty, parts)
 
     def take_some_rows(self, most: int) -> GroupRows | None:
-        """Return some of the rows that have changed, as `take_changed_rows` does: they may change again before the others are taken, and come again
-        then. None: no more than *most* cursors and subscriptions have changed."""
+        """Return some of the rows that have changed, as `take_changed_rows` does all: they may change again before the others are
+        taken, and come again then. None: no more than *most* cursors and subscriptions have changed."""
         if len(self.dirty.cursors) + len(self.dirty.subscriptions) <= most:
             return None
         return self._rows(self.dirty.take_some(most // 2), [])
