@@ -202,7 +202,7 @@ class KeptSpace:
 
     def mostly_dead(self, file_bytes: int) -> bool:
         """True if a rewrite of the file of *file_bytes* pays; a segment without kept batches is deleted instead."""
-        return 0 < self.bytes < min(self.clean_below, file_bytes * CLEAN_BELOW_PERCENT // 100)
+        return self.batches > 0 and self.bytes < min(self.clean_below, file_bytes * CLEAN_BELOW_PERCENT // 100)
 
     def defer_cleaning(self) -> None:
         """The segment was rewritten, or that failed: rewriting it pays again once half of what is kept now has gone."""

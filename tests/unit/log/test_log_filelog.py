@@ -631,6 +631,27 @@ def test_clean_leaves_old_places_readable_until_the_new_file_is_used(files, log)
     assert [found.index for found in again.entries(1, 9, ALL) if found.kind == change(1).kind] == []
 
 
+def test_clean_rewrites_a_segment_that_keeps_nothing_but_sequences_that_were_used(files, log):
+    """A channel that was restored or emptied, whose newest sequences only a batch without records tells."""
+    unused = b"".join(encode_batch(7, 1, 5, 0, 0, b""))
+    log.append([entry(1, unused)])
+    for index in range(2, 12):
+        log.append([one(index, uid=2)])
+    log.sync()
+    log.commit(11)
+    log.trim(2, 12)
+    size = log.size
+    get_rid_of_what_is_not_kept(log)
+    log.commit(11)
+    assert log.clean() is None, "once"
+    assert log.size < size / 2
+    assert log.channel(7).last_sequence == 5
+    log.close()
+    again, _ = open_log(files)
+    again.commit(11)
+    assert again.channel(7).last_sequence == 5
+
+
 def test_clean_interrupted_at_any_call_leaves_the_old_file_or_the_new():
     for calls in range(20):
         files = CrashingFiles()
