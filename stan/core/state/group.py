@@ -990,7 +990,7 @@ class GroupMachine:
                 self.channel(uid).cursors.clear()
                 self.channel(uid).by_key.clear()
                 for part in self.components:
-                    if part is not self.dropped:
+                    if part is not self.dropped and part is not self.moves:
                         part.drop_channel(uid)
                 self.moves.put(uid, MoveStage(change.move, Stage.COPIED))
         return ""

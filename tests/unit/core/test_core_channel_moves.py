@@ -430,11 +430,13 @@ def test_nothing_of_a_held_channel_changes_until_it_returns() -> None:
 
 def test_what_arrived_goes_when_the_move_is_cancelled() -> None:
     source, target = full(), GroupMachine(TO)
+    source.apply(pb.GroupChange(ephemeral_epoch=pb.EphemeralEpoch(uid=1, at=5)), 300)
     target.apply(pb.GroupChange(arriving=pb.Moving(move=9, uids=[1])), 1)
     rows = list(moved_rows(source, [1], lambda _uid: 12))
     target.apply(pb.GroupChange(arrived=pb.Arrived(move=9, uids=[1], rows=rows)), 2)
     target.apply(pb.GroupChange(arrival_dropped=pb.Moving(move=9, uids=[1])), 3)
     assert shape(target, 1)[1:] == ({}, [])
+    assert {type(part) for part in target.components if [*part.keys()]} == {type(target.moves)}
     assert not target.subscriptions.by_id
     assert target.apply(pb.GroupChange(arrived=pb.Arrived(move=9, uids=[1], rows=rows)), 4).error == ""
     assert target.apply(pb.GroupChange(arriving=pb.Moving(move=9, uids=[1])), 5).error == ""
