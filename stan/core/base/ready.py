@@ -32,6 +32,7 @@ class Delivery(NamedTuple):
     last: int
     redelivery_count: int  # 0 = first delivery, not flagged
     group: GroupId  # the group whose log records the delivery
+    subscription_id: int  # in the group; several subscriptions may have one inbox
     picked: tuple[int, ...] = ()  # sequences of single messages, as runs: first, last, first, last, ...
 
     def runs(self) -> list[tuple[int, int]]:

@@ -461,16 +461,16 @@ class Dispatch:
     def not_sent(self, deliveries: Iterable[Delivery]) -> None:
         """Deliveries did not leave after all: their messages are sent again at once, without waiting for the ack wait, and with
         the redelivery count of before: a message that was never sent is not a redelivery."""
-        by_inbox: dict[bytes, list[tuple[int, int]]] = {}
         for lost in deliveries:
-            by_inbox.setdefault(lost.inbox, []).extend(lost.runs())
-        for live, member in self.cursors.by_subscription.values():
-            for first, last in by_inbox.get(member.sub.settings.inbox, ()):
-                for run in member.window.remove(first, last):
-                    self._owe(live, Run(run.first, run.last, 0, run.count - 1))
-                    for part in withdrawn(live.unreported.sent, member.sub.subscription_id, run.first, run.last):
-                        live.retries.owe(part.first, part.last, Cause(part.count))
-                    live.retries.owe(run.first, run.last, Cause.NOT_SENT)
+            found = self.cursors.by_subscription.get(lost.subscription_id)
+            if found is None:
+                continue
+            live, member = found
+            for run in [run for first, last in lost.runs() for run in member.window.remove(first, last)]:
+                self._owe(live, Run(run.first, run.last, 0, run.count - 1))
+                for part in withdrawn(live.unreported.sent, lost.subscription_id, run.first, run.last):
+                    live.retries.owe(part.first, part.last, Cause(part.count))
+                live.retries.owe(run.first, run.last, Cause.NOT_SENT)
 
     def pause(self) -> None:
         """The NATS connection is lost: send nothing until `resume`."""
@@ -633,8 +633,9 @@ class Dispatch:
         if count:
             totals.redelivered_messages += size
             live.retries.redelivered += size
-        inbox, group = member.sub.settings.inbox, self.machine.group
-        return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group)
+        sub, group = member.sub, self.machine.group
+        inbox, number = sub.settings.inbox, sub.subscription_id
+        return Delivery(inbox, batch.records, batch.base_sequence, first, last, count, group, number)
 
     # --- order by key -----------------------------------------------------------------------------------------------------
 
@@ -710,8 +711,8 @@ class Dispatch:
             if count:
                 totals.redelivered_messages += size
                 live.retries.redelivered += size
-            inbox = member.sub.settings.inbox
-            ready.sends.append(Delivery(inbox, joined, 1, 1, size, count, group, parcel.picked))
+            inbox, number = member.sub.settings.inbox, member.sub.subscription_id
+            ready.sends.append(Delivery(inbox, joined, 1, 1, size, count, group, number, parcel.picked))
             if not member.timer_at:
                 self._arm(live, member)
 

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from stan.config import ChannelLimits, Config, StoreLimits
+from stan.core.base.ready import Delivery
 from stan.core.base.runs import Run, Runs
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
@@ -276,6 +277,29 @@ def test_nothing_is_sent_while_the_disk_has_no_room_for_what_was_sent(harness):
     assert harness.received() == [(4, 0), (5, 0), (6, 0)]
     harness.ack(sub.ack_inbox, 4)
     assert harness.received() == [(7, 0)]
+
+
+def test_what_did_not_leave_for_one_subscription_is_not_taken_from_another_with_the_same_inbox(harness):
+    harness.subscribe("foo", "shared", wait=5)
+    harness.publish("foo", b"a", b"b")
+    harness.subscribe("bar", "shared", wait=5)
+    harness.received("shared")
+    ready, not_sent = harness.broker.ready, harness.broker.not_sent
+
+    def lost(*arguments):
+        said = ready(*arguments)
+        deliveries = [send for send in said.sends if isinstance(send, Delivery)]
+        said.sends = [send for send in said.sends if not isinstance(send, Delivery)]
+        if deliveries:
+            harness.broker.ready = ready
+            not_sent(deliveries)
+        return said
+
+    harness.broker.ready = lost
+    harness.publish("bar", b"c", b"d")
+    assert sorted(harness.received("shared")) == [(1, 0), (2, 0)], "those of bar"
+    harness.pass_time(6)
+    assert sorted(harness.received("shared")) == [(1, 1), (1, 1), (2, 1), (2, 1)]
 
 
 def test_a_life_that_ends_on_a_full_disk_leaves_nothing_to_come_again_unflagged(harness):

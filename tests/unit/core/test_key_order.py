@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stan import limits
-from stan.core.base.ready import ReadResult
+from stan.core.base.ready import Delivery, ReadResult
 from stan.core.base.runs import Run, Runs, runs_of
 from stan.core.leader.key_order import KeyOrder, cut
 from stan.protocol.kernel.server import NO_SLOT, HoldLimits, OpenWindows, assign
@@ -249,9 +249,8 @@ def test_what_did_not_leave_is_sent_again_and_is_no_redelivery(harness):
     dispatch = harness.broker.context.groups[1].dispatch
     publish(harness, "ab")
     harness.received("one")
-    from stan.core.base.ready import Delivery  # noqa: PLC0415
-
-    dispatch.not_sent([Delivery(b"one", b"", 1, 1, 2, 0, 1, (1, 2))])
+    (number,) = dispatch.cursors.by_subscription
+    dispatch.not_sent([Delivery(b"one", b"", 1, 1, 2, 0, 1, number, (1, 2))])
     harness.turn()
     assert sorted(harness.received("one")) == [(1, 0), (2, 0)]
 

@@ -96,7 +96,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
         *(Proposal(group, Kind.CHANGE, b"a lot of progress", urgent=False, ticket=group) for group in groups),
         *(Proposal(group, Kind.CHANGE, b"leave", urgent=True, ticket=10 + group) for group in groups),
     ]
-    one, other = (Delivery(b"inbox", b"", 1, 1, 1, 0, group) for group in groups)
+    one, other = (Delivery(b"inbox", b"", 1, 1, 1, 0, group, 1) for group in groups)
     answer = LeaseAnswer(b"an answer", (1,))
     ready.sends = [one, answer, other]
     driver._carry_out(ready)

@@ -68,17 +68,17 @@ def test_stored_messages_above_a_lowered_payload_limit_are_left_out_and_the_rest
     made, _ = gateway()
     made.broker.context.nats.payload_bytes_max = 1000
     batch = records(10, 2000, 20, 30, 5000)
-    made.send([Delivery(b"in", batch, 1, 1, 5, 0, 1)])
+    made.send([Delivery(b"in", batch, 1, 1, 5, 0, 1, 1)])
     assert sent(made.connection) == [1, 3, 4]
 
     made.connection.written = b""
-    made.send([Delivery(b"in", batch, 1, 2, 2, 1, 1), b"", Delivery(b"in", batch, 1, 4, 5, 0, 1)])
+    made.send([Delivery(b"in", batch, 1, 2, 2, 1, 1, 1), b"", Delivery(b"in", batch, 1, 4, 5, 0, 1, 1)])
     assert sent(made.connection) == [4]
 
 
 def test_messages_within_the_limit_are_sent_whole():
     made, _ = gateway()
-    made.send([Delivery(b"in", records(10, 20, 30), 1, 2, 3, 0, 1)])
+    made.send([Delivery(b"in", records(10, 20, 30), 1, 2, 3, 0, 1, 1)])
 
     assert sent(made.connection) == [2, 3]
 
@@ -90,7 +90,7 @@ def test_who_must_be_silent_is_asked_when_nothing_is_left_to_be_done_but_to_writ
     frames, write = kernel.frames, made.connection.write
     monkeypatch.setattr(kernel, "frames", lambda *told: steps.append("rendered") or frames(*told))
     monkeypatch.setattr(made.connection, "write", lambda data: steps.append("written") or write(data))
-    deliveries = [Delivery(b"in", records(10, 20), 1, 1, 2, 0, group) for group in (1, 2)]
+    deliveries = [Delivery(b"in", records(10, 20), 1, 1, 2, 0, group, 1) for group in (1, 2)]
     sends = [
         b"PUB ack 1\r\na\r\n",
         LeaseAnswer(b"PUB both 1\r\na\r\n", (2, 3)),
