@@ -102,6 +102,23 @@ class Changes:
         """Remove one row, if it is there."""
         self.deletes.setdefault(table, []).append(key)
 
+    def followed_by(self, later: "Changes") -> "Changes":
+        """Return these changes and *later* ones as one, with the newest version of each row; both are sealed."""
+        both = Changes([*self.cleared, *later.cleared], sealed=True)
+        for table in _KEYS:
+            width = len(_KEYS[table])
+            removed, written = later.deletes.get(table, []), later.upserts.get(table, [])
+            newer = {row[:width] for row in (*removed, *written)}
+            for mine, theirs, into in (
+                (self.deletes, removed, both.deletes),
+                (self.upserts, written, both.upserts),
+            ):
+                stay = [row for row in mine.get(table, ()) if row[:width] not in newer]
+                rows = [row for row in stay if _group(table, row) not in later.cleared] + theirs
+                if rows:
+                    into[table] = rows
+        return both
+
 
 class Database:
     """One SQLite file. Raises Damage when the file is none of ours or broken. A snapshot never sees half of a flush."""

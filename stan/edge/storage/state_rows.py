@@ -27,8 +27,8 @@ class StateRows:
         self._frozen: set[GroupId] = (
             set()
         )  # groups whose log, or the program in them, failed: their rows stay as they are
-        self._early: dict[GroupId, list[Changes]] = {}  # rows as of entries before the newest, for the next flush
-        self._unwritten: list[list[Changes]] = []
+        self._early: dict[GroupId, Changes] = {}  # rows as of entries before the newest, for the next flush
+        self._unwritten: dict[GroupId, Changes] = {}  # what no flush has written yet
 
     async def read(self, number: GroupId) -> tuple[pb.Snapshot, str]:
         """The state that a group's rows tell, and what is wrong with them: then it is an empty one."""
@@ -73,14 +73,15 @@ class StateRows:
             self.database.seal(changes)
         return changes
 
-    def take_changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> list[Changes]:
-        """All changes for the next flush: those of `keep_hash` first, then the ones up to *mark*."""
-        return [*self._early.pop(number, ()), self.changes(broker, number, mark)]
+    def take_changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
+        """All changes for the next flush: those of `keep_hash`, and then the ones up to *mark*."""
+        early, newest = self._early.pop(number, None), self.changes(broker, number, mark)
+        return newest if early is None else early.followed_by(newest)
 
     def keep_hash(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> None:
         """Remember the hash of a group's state as of the entry *mark*; its rows go with the next flush."""
         if self.database is not None:
-            self._early.setdefault(number, []).append(self.changes(broker, number, mark))
+            self._early[number] = self.take_changes(broker, number, mark)
             self.database.ledger(number).keep()
 
     def hashes(self, number: GroupId) -> list[tuple[RaftIndex, int]]:
@@ -91,7 +92,7 @@ class StateRows:
 
     async def write(
         self,
-        changes: dict[GroupId, list[Changes]],
+        changes: dict[GroupId, Changes],
         marks: dict[GroupId, tuple[RaftIndex, Term]],
         applied: Container[GroupId],
     ) -> None:
@@ -101,12 +102,16 @@ class StateRows:
         """
         if self.database is None:
             return
-        together = [one for number, changed in changes.items() if number not in self._frozen for one in changed]
-        if together:
-            self._unwritten.append(together)
-        while self._unwritten:
-            await self.database.flush(*self._unwritten[0])
-            del self._unwritten[0]
+        for number, changed in changes.items():
+            if number not in self._frozen:
+                before = self._unwritten.get(number)
+                self._unwritten[number] = changed if before is None else before.followed_by(changed)
+        writing = {**self._unwritten}
+        if writing:
+            await self.database.flush(*writing.values())
+        for number, written in writing.items():
+            if self._unwritten.get(number) is written:  # the group was neither deleted nor changed meanwhile
+                del self._unwritten[number]
         for number in changes:
             if number not in self._frozen and number in applied:
                 self.flushed[number] = marks[number][0]
@@ -114,6 +119,7 @@ class StateRows:
     def freeze(self, number: GroupId) -> None:
         """Write nothing more of a group."""
         self._frozen.add(number)
+        self.forget_changes(number)
 
     def unfreeze(self, number: GroupId) -> None:
         """Write a group's rows again: another log has taken the place of the one that failed."""
@@ -122,6 +128,7 @@ class StateRows:
     def forget_changes(self, number: GroupId) -> None:
         """Write nothing of the state that a group had until now."""
         self._early.pop(number, None)
+        self._unwritten.pop(number, None)
 
     async def delete(self, number: GroupId) -> None:
         """Delete all rows of a group."""

@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from stan.edge.storage.manifest import RecordedNodes, read_manifest
-from stan.errors import Damage, Frozen, StartError
+from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Changes
 from stan.types import GroupId
@@ -364,6 +364,51 @@ def test_a_group_that_is_given_up_is_put_aside_and_begun_anew_knows_nothing(node
     assert not node.broker.context.groups[one].machine.cursors
     node.flush()
     assert node.notes == []
+
+
+def flush_fails(node, monkeypatch):
+    """The database writes nothing until the patch is undone."""
+
+    async def full(*_changes):
+        raise NotNow("state.db: database or disk is full")
+
+    monkeypatch.setattr(node.storage.rows.database, "flush", full)
+
+
+def test_rows_that_found_no_room_are_not_written_once_their_group_is_deleted(node, monkeypatch):
+    node.publish(3)
+    node.subscribe("d")
+    flush_fails(node, monkeypatch)
+    with pytest.raises(NotNow):
+        node.flush()
+    monkeypatch.undo()
+    end(node, GroupId(1))
+    node.flush()
+    assert run_now(node.medium.open().snapshot(1)) == pb.Snapshot()
+
+
+def test_what_waits_for_room_grows_with_the_rows_and_not_with_the_attempts(node, monkeypatch):
+    flush_fails(node, monkeypatch)
+    for _ in range(5):
+        node.publish(1)
+        node.subscribe("d")
+        with pytest.raises(NotNow):
+            node.flush()
+    monkeypatch.undo()
+    written, flush = [], node.storage.rows.database.flush
+
+    async def counted(*changes):
+        written.extend(changes)
+        await flush(*changes)
+
+    monkeypatch.setattr(node.storage.rows.database, "flush", counted)
+    node.flush()
+    (changes,) = [one for one in written if any(row[0] == 1 for row in one.upserts["applied"])]
+    assert {table: len(rows) for table, rows in changes.upserts.items() if table in ("applied", "cursors")} == {
+        "applied": 1,
+        "cursors": 1,
+    }
+    assert len(again(node).broker.context.groups[1].machine.cursors) == 1
 
 
 @pytest.mark.parametrize("operations", range(12))
