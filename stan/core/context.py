@@ -4,8 +4,9 @@ Each part of the broker (publishing, clients, subscribing, channels) holds this 
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVarTuple
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from stan import limits
 from stan.config import Config
@@ -51,6 +52,7 @@ NUMBER_DIGITS_MAX = 19
 """Longest request number in a reply subject; a longer one is not of this broker, and int() raises beyond a few thousand."""
 
 Parts = TypeVarTuple("Parts")
+Result = TypeVar("Result")
 
 
 class Authorizer(Protocol):
@@ -269,6 +271,15 @@ class LeadingState:
     serving: ServingState = field(default_factory=ServingState)
     held: HeldChannels = field(default_factory=HeldChannels)
 
+    @contextmanager
+    def replay_of(self, group: GroupId) -> Iterator[None]:
+        """While the buffered frames of *group* are replayed, requests of other groups do not concern this node."""
+        self.replaying = group
+        try:
+            yield
+        finally:
+            self.replaying = None
+
 
 @dataclass(slots=True)
 class Access:
@@ -325,8 +336,8 @@ class BrokerContext:
     def policies_changed(self) -> None:
         """The configuration or the metadata have other policies: the groups that this node leads look again."""
         self.placement_changed()
-        for _, group in self.leading.led:
-            group.dispatch.policies_changed()
+        for number, group in self.leading.led:
+            self.within(number, group.dispatch.policies_changed)
 
     def placement_changed(self) -> None:
         """Names of channels may belong to other groups than before: who remembers that, looks again."""
@@ -587,7 +598,7 @@ class BrokerContext:
 
         def told(result: object, _error: str) -> None:
             if result is None:
-                self.timers.at(self.clock.now + SECOND, lambda _now: self.end(group, subscription_id, done))
+                self.timers.at(self.clock.now + SECOND, lambda _now: self.end(group, subscription_id, done), group)
             else:
                 done()
 
@@ -597,7 +608,7 @@ class BrokerContext:
             group, {"leave": pb.Leave(subscription_id=subscription_id)}
         ):  # perhaps it stays here after all
             later = self.clock.now + limits.FORWARD_INTERVAL
-            self.timers.at(later, lambda _now: self.end(group, subscription_id, done))
+            self.timers.at(later, lambda _now: self.end(group, subscription_id, done), group)
         else:
             self.leave(group, subscription_id, told)
 
@@ -623,11 +634,17 @@ class BrokerContext:
         of what is in this node's memory alone. Without the lease they wait for it as long as this node leads the group."""
         self.outgoing.pub_acks.append(LeaseAnswer(answers, (number,)) if self.clustered else answers)
 
-    def request(self, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b"") -> None:
-        """Send a request; *answered* is called once, with None after *timeout_ns*."""
+    def request(
+        self, group: GroupId, subject: bytes, timeout_ns: int, answered: Answered, payload: bytes = b""
+    ) -> None:
+        """Send a request on behalf of *group*; *answered* is called once, with None after *timeout_ns*."""
         self.nats.requests += 1
         number = self.nats.requests
-        self.nats.awaited[number] = answered
+
+        def end(payload: bytes | None) -> None:
+            self.within(group, answered, payload)
+
+        self.nats.awaited[number] = end
         reply = b"%b%d" % (self.nats.reply_prefix, number)
         if self.access.authorizer is not None and (user := user_of(subject).encode()):
             self.nats.asked_users[number] = user
@@ -637,9 +654,9 @@ class BrokerContext:
         def late(_now: Nanos) -> None:
             self.nats.asked_users.pop(number, None)
             if self.nats.awaited.pop(number, None) is not None:
-                answered(None)
+                end(None)
 
-        self.timers.at(self.clock.now + timeout_ns, late)
+        self.timers.at(self.clock.now + timeout_ns, late, group)
 
     def answered(self, suffix: bytes) -> Answered | None:
         """Take the callback that waits for the answer under *suffix*, the reply subject behind `reply_prefix`; None if there is
@@ -677,12 +694,13 @@ class BrokerContext:
         """The program failed in a group: the group is frozen, if this node still holds it, and the others continue."""
         self.outgoing.faults.append((group, error))
 
-    def within(self, group: GroupId, call: Callable[[*Parts], object], *args: *Parts) -> None:
-        """Call something on behalf of a group; if the call raises, only this group fails."""
+    def within(self, group: GroupId, call: Callable[[*Parts], Result], *args: *Parts) -> Result | None:
+        """Call something on behalf of a group; if the call raises, only this group fails, and the result is None."""
         try:
-            call(*args)
+            return call(*args)
         except Exception as error:  # noqa: BLE001 - the border of the group
             self.fail(group, error)
+            return None
 
     # --- look-ups -----------------------------------------------------------------------------------------------------
 

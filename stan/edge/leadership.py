@@ -247,7 +247,7 @@ class Leaderships:
             led.waiting = True
             self._trouble(number, f"{error}; nobody else is there to lead")
             later = self._now() + limits.FULL_DISK_RETRY
-            self._broker.step_alarm(later, partial(self._look_again, number, led))
+            self._broker.step_alarm(later, partial(self._look_again, number, led), number)
 
     def _trouble(self, number: GroupId, what: str) -> None:
         self._note("WRN", f"group {number}: {what}")

@@ -116,6 +116,8 @@ class CoreHarness:
     alive: set = field(default_factory=set)  # heartbeat inboxes that answer
     user: str = ""  # as whom it speaks, as NATS tells
     policy: DeliveryPolicy = DEFAULT  # of all positions
+    # By group: the first error in it, which has frozen the group, as the driver does; None: it ends the test.
+    faults: dict[int, Exception] | None = None
 
     def __post_init__(self):
         self.logs = defaultdict(list)  # group -> [(index, kind, body)]
@@ -131,6 +133,19 @@ class CoreHarness:
         self._boot()
 
     # --- the driver ---------------------------------------------------------------------------------------------------
+
+    def within(self, group, call, *args):
+        """Call for a group; what fails there ends there."""
+        try:
+            call(*args)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            self._freeze(group, error)
+
+    def _freeze(self, group, error):
+        if self.faults is None:
+            raise error
+        self.faults.setdefault(group, error)
+        self.broker.fail(group, str(error))
 
     def _boot(self):
         self.broker = Broker(self.config, lambda group, uid: self.indexes[group, uid], b"_INBOX.node.")
@@ -174,12 +189,15 @@ class CoreHarness:
         for _ in range(100):
             ready = broker.ready(self.now, self.wall, 8 << 20)
             self.notes += ready.notes
+            for group, error in ready.faults:
+                self._freeze(group, error)
+            frozen = self.faults or {}
             for group, uid, first in ready.trims:
                 self.indexes[group, uid].first = max(self.indexes[group, uid].first, first)
             for key in ready.drops:
                 self.indexes.pop(key, None)
             for proposal in ready.proposals:
-                if self.in_doubt:
+                if self.in_doubt or proposal.group in frozen:
                     broker.in_doubt(proposal)
                     continue
                 if self.full:
@@ -190,7 +208,7 @@ class CoreHarness:
                 log = self.logs[proposal.group]
                 index = len(log) + 1
                 log.append((index, proposal.kind, proposal.body))
-                broker.written(proposal, index)
+                self.within(proposal.group, broker.written, proposal, index)
                 self.uncommitted.append((proposal.group, index, proposal.kind, proposal.body))
             lost = [send for send in ready.sends if self._is_silent(send)]
             for group in self.lapsed:
@@ -208,9 +226,9 @@ class CoreHarness:
                     and base + count > index.first
                     and any(base <= last and base + count > first for first, last in fetch.runs)
                 ]
-                broker.step_fetched(fetch, found)
+                self.within(fetch.group, broker.step_fetched, fetch, found)
             for one in ready.replays:
-                self.replay_heard(one)
+                self.within(one.group, self.replay_heard, one)
             if not self.hold:
                 self.commit()
             context = broker.context
@@ -222,7 +240,7 @@ class CoreHarness:
     def _is_silent(self, send):
         """Whether a send must not leave now."""
         if isinstance(send, Delivery):
-            return send.group in self.broker.progress.blocked or send.group in self.lapsed
+            return send.group in {*self.broker.progress.blocked, *self.lapsed, *(self.faults or ())}
         return isinstance(send, LeaseAnswer) and not self.lapsed.isdisjoint(send.groups)
 
     def replay_heard(self, one):
@@ -231,7 +249,8 @@ class CoreHarness:
     def commit(self):
         taken, self.uncommitted = self.uncommitted, []
         for entry in taken:
-            self._commit_entry(*entry)
+            if self.faults is None or entry[0] not in self.faults:
+                self.within(entry[0], self._commit_entry, *entry)
 
     def _commit_entry(self, group, index, kind, body):
         if kind == Kind.RECORDS:
@@ -476,14 +495,17 @@ class Node(CoreHarness):
     def lead(self, *groups, replay=True):
         """Begin to lead, as edge.leadership does it."""
         for group in groups or (1,):
-            if group == 0:
-                self.broker.roles.lead_meta(b"NUID")
-            else:
-                self.broker.roles.lead_group(group, unconfirmed=True)
-            self.gateway.scope.roles_changed()
-            if replay:
-                self.gateway.replay(group)
+            self.within(group, self._begin, group, replay)
         self.turn()
+
+    def _begin(self, group, replay):
+        if group == 0:
+            self.broker.roles.lead_meta(b"NUID")
+        else:
+            self.broker.roles.lead_group(group, unconfirmed=True)
+        self.gateway.scope.roles_changed()
+        if replay:
+            self.gateway.replay(group)
 
     def follow(self, *groups):
         """Lead no more; what was proposed and not committed is cut from the log."""
@@ -494,7 +516,7 @@ class Node(CoreHarness):
             if group == 0:
                 self.broker.roles.follow_meta()
             else:
-                self.broker.roles.follow_group(group)
+                self.within(group, self.broker.roles.follow_group, group)
             self.gateway.scope.roles_changed()
         self.turn()
 

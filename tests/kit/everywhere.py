@@ -9,10 +9,10 @@ MANY = replace(CLUSTERED, store=replace(CLUSTERED.store, raft_groups=2))
 
 
 class Everywhere(Node):
-    """A node of a cluster with two groups of channels."""
+    """A node of a cluster, as a rule with two groups of channels."""
 
-    def __init__(self, entries=()):
-        super().__init__(config=MANY)
+    def __init__(self, entries=(), config=MANY):
+        super().__init__(config=config)
         for group, kind, body in entries[1:]:
             self.feed(group, kind, body)
         self.alive |= {client.heartbeat_inbox.decode() for client in self.broker.view.meta.clients.values()}

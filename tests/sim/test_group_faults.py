@@ -112,15 +112,15 @@ def break_requests(node, number):
         )
 
 
-def break_answers(node, _number):
+def break_answers(node, number):
     """Of other nodes, to what it asks them."""
     context = node.broker.context
-    context.request(b"_INBOX.nobody", SECOND, broken)
+    context.request(number, b"_INBOX.nobody", SECOND, broken)
     node.broker.step_frame(Frame(1, b"%b%d" % (context.nats.reply_prefix, context.nats.requests), b"", b"", b""))
 
 
-def break_timers(node, _number):
-    node.broker.context.timers.at(0, broken)
+def break_timers(node, number):
+    node.broker.context.timers.at(0, broken, number)
 
 
 BORDERS = {

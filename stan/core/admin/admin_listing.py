@@ -17,7 +17,7 @@ from typing import NamedTuple
 from stan import limits
 from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs, counted_of
-from stan.core.context import BrokerContext, text
+from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import DelayFaults, LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
@@ -109,9 +109,9 @@ class AdminListing:
                 begun = True
                 self._begin(_Report(accepted, steps))
 
-        self.lookup.catch_up(begin)
+        self.lookup.catch_up(accepted, begin)
         if not begun:
-            self.context.timers.at(self.context.clock.now + limits.REPORT_PATIENCE, begin)
+            self.context.timers.at(self.context.clock.now + limits.REPORT_PATIENCE, begin, META_GROUP)
 
     def _begin(self, report: _Report) -> None:
         if len(self._reports) >= limits.REPORTS_MAX:
@@ -119,7 +119,7 @@ class AdminListing:
             return
         self._reports.append(report)
         if len(self._reports) == 1:
-            self.context.timers.at(self.context.clock.now, self._go_on)
+            self.context.timers.at(self.context.clock.now, self._go_on, META_GROUP)
 
     def _go_on(self, now: Nanos) -> None:
         """Continue the answers under way, for this turn's share of steps."""
@@ -135,7 +135,7 @@ class AdminListing:
                     self._reports.append(report)
                     break
         if self._reports:
-            self.context.timers.at(now + 1, self._go_on)
+            self.context.timers.at(now + 1, self._go_on, META_GROUP)
 
     def _chosen(self, accepted: AcceptedRequest, after: bytes, *, again: bool) -> Iterator[ChannelInfo | None]:
         """The channels asked for, sorted by name, after the channel *after*, with it if *again*. None for each channel that was
@@ -150,7 +150,7 @@ class AdminListing:
             if info is None or info.group not in accepted.groups or not (pattern == ALL or covers(name)):
                 yield None
             else:
-                yield None if self.lookup.is_dropped(info) else info
+                yield info if self.context.within(info.group, self.lookup.is_dropped, info) is False else None
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,9 @@ class AdminListing:
             if len(response.channels) >= page:
                 response.more = True
                 break
-            shown = self._channel(info)
+            shown = self.context.within(info.group, self._channel, info)
+            if shown is None:
+                return  # the answer would not leave without the group
             room -= shown.ByteSize() + ITEM_ROOM
             if room < 0 and response.channels:
                 response.more = True
@@ -252,12 +254,16 @@ class AdminListing:
         page = _page(request.max)
         for info in self._chosen(accepted, request.after_channel, again=True):
             yield 1 if info is None else 3
-            after = request.after_cursor if info is not None and info.name == request.after_channel else 0
-            for cursor in self._wanted(info, request, after):
+            if info is None:
+                continue
+            after = request.after_cursor if info.name == request.after_channel else 0
+            for cursor in self.context.within(info.group, self._wanted, info, request, after) or ():
                 if len(response.cursors) >= page:
                     response.more = True
                     break
-                shown = self.cursor(info, cursor) if info is not None else pb.CursorStatus()
+                shown = self.context.within(info.group, self.cursor, info, cursor)
+                if shown is None:
+                    return
                 size = shown.ByteSize() + ITEM_ROOM
                 if size > room and response.cursors:
                     response.more = True
@@ -272,9 +278,9 @@ class AdminListing:
                 break
         accepted.answer_with(response)
 
-    def _wanted(self, info: ChannelInfo | None, request: pb.SubscriptionsRequest, after: int) -> list[Cursor]:
+    def _wanted(self, info: ChannelInfo, request: pb.SubscriptionsRequest, after: int) -> list[Cursor]:
         """The cursors of a channel that are asked for, after the cursor with the id *after*, sorted by id."""
-        known = None if info is None else self.context.group_of(info).machine.channels.get(info.uid)
+        known = self.context.group_of(info).machine.channels.get(info.uid)
         if known is None:
             return []
         name, client_id = request.name, request.client_id

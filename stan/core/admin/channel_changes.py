@@ -155,7 +155,7 @@ class ChannelChanges:
         if accepted.request.channel in self.context.meta.channels:
             self._delete_known(accepted, known=True)
         else:
-            self.lookup.catch_up(lambda known: self._delete_known(accepted, known=known))
+            self.lookup.catch_up(accepted, lambda known: self._delete_known(accepted, known=known))
 
     def _delete_known(self, accepted: AcceptedRequest, *, known: bool) -> None:
         name, uid = accepted.request.channel, accepted.request.uid

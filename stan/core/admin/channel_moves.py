@@ -15,7 +15,7 @@ from stan.core.admin.move_source import MoveSource, context_change
 from stan.core.admin.move_target import MoveTarget
 from stan.core.clients.clients import Clients
 from stan.core.clients.subscribing import Subscribing
-from stan.core.context import BrokerContext, nobody_waits, text
+from stan.core.context import META_GROUP, BrokerContext, nobody_waits, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.publishing import Publishing
@@ -108,8 +108,11 @@ class ChannelMoves:
         info = context.meta.by_uid.get(ChannelUid(question.uid))
         if info is None or info.move != question.move or not context.leads(info.group):
             return
-        if context.leading.replaying is not None or not reply:
-            return
+        if context.leading.replaying is None and reply:
+            context.within(info.group, self._answer, question, info, reply)
+
+    def _answer(self, question: pb.MoveQuestion, info: ChannelInfo, reply: bytes) -> None:
+        context = self.context
         if not info.move:  # none has begun
             self.source.tell_messages(info.group, self.family(info), reply)
             return
@@ -132,7 +135,7 @@ class ChannelMoves:
             self.context.placement_changed()
             group = moved.infos[0].group
             if self.context.leads(group):
-                self._take_over(group, [info.uid for info in moved.infos])
+                self.context.within(group, self._take_over, group, [info.uid for info in moved.infos])
         if self.held_at:
             self.held_at = {move: at for move, at in self.held_at.items() if move in self.context.meta.moves()}
         self._look_at_all()
@@ -148,7 +151,7 @@ class ChannelMoves:
         for number, group in self.context.leading.led:
             moves = group.machine.moves
             arrived = [uid for uid, state in moves.by_channel.items() if state.stage is Stage.ARRIVED]
-            self._take_over(number, arrived)  # as far as they are this group's
+            self.context.within(number, self._take_over, number, arrived)  # as far as they are this group's
         self.restless = True
 
     def applied(self, number: GroupId, name: str, change: pb.GroupChange, result: GroupResult) -> None:
@@ -237,10 +240,10 @@ class ChannelMoves:
 
     def start(self) -> None:
         """Look now and then what is to be done."""
-        self.context.timers.at(self.context.clock.now + limits.MOVE_LOOK, self._tick)
+        self.context.timers.at(self.context.clock.now + limits.MOVE_LOOK, self._tick, META_GROUP)
 
     def _tick(self, now: Nanos) -> None:
-        self.context.timers.at(now + limits.MOVE_LOOK, self._tick)
+        self.context.timers.at(now + limits.MOVE_LOOK, self._tick, META_GROUP)
         if self.restless or self.context.meta.moving:
             self._look_at_all()
 

@@ -69,7 +69,7 @@ class ChannelQueries:
             return  # another server answers
         unknown = named - context.meta.channels.keys()
         if request.pattern or any(context.group_number(name) in accepted.groups for name in unknown):
-            self.lookup.catch_up(partial(self._tell_or_wait, accepted))
+            self.lookup.catch_up(accepted, partial(self._tell_or_wait, accepted))
         else:
             self._tell_or_wait(accepted, known=True)
 
@@ -85,7 +85,9 @@ class ChannelQueries:
         }
         if not watched or self.long_poll.is_newer(watched):
             self._tell(accepted)
-        elif not self.long_poll.add(watched, request.wait_ms * MILLISECOND, partial(self._tell, accepted)):
+        elif not self.long_poll.add(
+            watched, request.wait_ms * MILLISECOND, partial(self._tell, accepted), accepted.border
+        ):
             accepted.busy()
 
     def _tell(self, accepted: AcceptedRequest) -> None:
@@ -159,7 +161,7 @@ class ChannelQueries:
         elif not request.generation or request.generation <= self.context.meta.applied:
             self._set(accepted, info)
         else:  # a generation is an index of the metadata: either this copy is behind, or nobody was given it
-            self.lookup.catch_up(partial(self._set_if_given, accepted, info))
+            self.lookup.catch_up(accepted, partial(self._set_if_given, accepted, info))
 
     def _set_if_given(self, accepted: AcceptedRequest, info: ChannelInfo, known: bool) -> None:  # noqa: FBT001
         if not known or not self.context.holds(accepted.groups):

@@ -87,7 +87,8 @@ class CommitRequests:
                 self._begin(accepted, info, to)
 
         body = entries.MetaChange(move_question=entries.MoveQuestion(uid=info.uid)).SerializeToString()
-        self.context.request(self.context.nats.subjects.meta.encode(), ANSWER_PATIENCE, answered, body)
+        subject = self.context.nats.subjects.meta.encode()
+        self.context.request(accepted.border, subject, ANSWER_PATIENCE, answered, body)
 
     def _target(self, info: ChannelInfo, request: pb.ChangeCommitRequest) -> tuple[GroupId, list[str]]:
         """The group for the channel, 0 if there is none, and what stands in the way besides messages."""

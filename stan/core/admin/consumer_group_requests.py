@@ -195,7 +195,7 @@ class ConsumerGroupRequests:
         live = self.live[name]
         if not live.due:
             live.due = True
-            self.context.timers.at(self.context.clock.now, lambda _now: self._divide(name))
+            self.context.timers.at(self.context.clock.now, lambda _now: self._divide(name), META_GROUP)
 
     def _divide(self, name: bytes) -> None:
         """Divide the channels of a group among its members, and tell those who wait what is theirs now."""
@@ -228,7 +228,9 @@ class ConsumerGroupRequests:
             self._divide(name)
             return
         self.context.note("WRN", f"the channels of a consumer group could not be divided: {error or result.error}")  # type: ignore[attr-defined]
-        self.context.timers.at(self.context.clock.now + limits.CONSUMER_RETRY, lambda _now: self._divide(name))
+        self.context.timers.at(
+            self.context.clock.now + limits.CONSUMER_RETRY, lambda _now: self._divide(name), META_GROUP
+        )
 
     # --- answers ------------------------------------------------------------------------------------------------------
 
@@ -264,7 +266,7 @@ class ConsumerGroupRequests:
 
     def _patrol_next(self, now: int) -> None:
         self._patrol_at = now + limits.CONSUMER_PATROL
-        self.context.timers.at(self._patrol_at, self._patrol)
+        self.context.timers.at(self._patrol_at, self._patrol, META_GROUP)
 
     def _patrol(self, now: Nanos) -> None:
         """Look for leases that are over and for requests that have waited long enough."""

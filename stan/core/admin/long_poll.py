@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from stan import limits
-from stan.core.context import BrokerContext
+from stan.core.context import META_GROUP, BrokerContext
 from stan.core.state.meta import ChannelInfo
 from stan.types import ChannelUid, GroupId, Nanos
 
@@ -16,12 +16,13 @@ from stan.types import ChannelUid, GroupId, Nanos
 class _Watch:
     """One request that waits."""
 
-    __slots__ = ("call", "over", "positions")
+    __slots__ = ("call", "group", "over", "positions")
 
-    def __init__(self, positions: Mapping[bytes, int], over: int, call: Callable[[], None]) -> None:
+    def __init__(self, positions: Mapping[bytes, int], over: int, call: Callable[[], None], group: GroupId) -> None:
         self.positions = positions
         self.over = over  # tick
         self.call = call
+        self.group = group
 
 
 class LongPoll:
@@ -37,17 +38,17 @@ class LongPoll:
         """True if one of the channels has messages after its position now."""
         return any(self._last(name) > sequence for name, sequence in positions.items())
 
-    def add(self, positions: Mapping[bytes, int], wait: int, call: Callable[[], None]) -> bool:
-        """Call *call* once, as soon as one of the channels has messages after its position or is deleted, or after *wait*
-        nanoseconds. False if too many requests wait already."""
+    def add(self, positions: Mapping[bytes, int], wait: int, call: Callable[[], None], group: GroupId) -> bool:
+        """Call *call* once for *group*, as soon as one of the channels has messages after its position or is deleted, or after
+        *wait* nanoseconds. False if too many requests wait already."""
         if self._watched + len(positions) > limits.WATCHED_MAX:
             return False
         context = self.context
         tick = -(-(context.clock.now + min(wait, limits.INFO_WAIT_MAX)) // limits.INFO_WAIT_TICK)
-        watch = _Watch(positions, tick, call)
+        watch = _Watch(positions, tick, call, group)
         if tick not in self._by_tick:
             self._by_tick[tick] = set()
-            context.timers.at(tick * limits.INFO_WAIT_TICK, partial(self._over, tick))
+            context.timers.at(tick * limits.INFO_WAIT_TICK, partial(self._over, tick), META_GROUP)
         self._by_tick[tick].add(watch)
         for name in positions:
             self._by_channel.setdefault(name, set()).add(watch)
@@ -118,4 +119,4 @@ class LongPoll:
                 info = self.context.meta.channels.get(name)
                 self.context.outgoing.watched.discard(info.uid if info is not None else ChannelUid(0))
         self._watched -= len(watch.positions)
-        watch.call()
+        self.context.within(watch.group, watch.call)

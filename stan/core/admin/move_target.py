@@ -158,7 +158,7 @@ class MoveTarget:
             if arrival.waits_until == until and self.context.leads(arrival.number) and self._goes_on(arrival):
                 self._step(arrival)
 
-        self.context.timers.at(until, step)
+        self.context.timers.at(until, step, arrival.number)
 
     # --- questions ------------------------------------------------------------------------------------------------------
 
@@ -175,7 +175,8 @@ class MoveTarget:
         )
         context, body = self.context, pb.MetaChange(move_question=question).SerializeToString()
         answered = partial(self._answered, arrival, uid, question, context.clock.now)
-        context.request(context.nats.subjects.meta.encode(), ANSWER_PATIENCE, answered, body)
+        subject = context.nats.subjects.meta.encode()
+        context.request(arrival.number, subject, ANSWER_PATIENCE, answered, body)
 
     def _answered(
         self, arrival: Arrival, uid: ChannelUid, question: pb.MoveQuestion, asked_at: Nanos, payload: bytes | None

@@ -132,7 +132,7 @@ class Spreading:
     def _tick_on(self) -> None:
         if not self.ticking and (self.unseen or self.wishes):
             self.ticking = True
-            self.context.timers.at(self.context.clock.now + limits.MOVE_LOOK, self._tick)
+            self.context.timers.at(self.context.clock.now + limits.MOVE_LOOK, self._tick, META_GROUP)
 
     def _tick(self, now: Nanos) -> None:
         self.ticking = False

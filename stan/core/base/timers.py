@@ -5,54 +5,60 @@ Time is an argument; nothing here looks at a clock. A timer cannot be cancelled:
 
 import heapq
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
-from stan.types import Nanos
+from stan.types import GroupId, Nanos
+
+Call = Callable[[Nanos], None]
+"""The callback of a timer; its argument is the time of the turn."""
 
 
 class Timers:
-    """Calls callbacks at their deadlines."""
+    """Calls callbacks at their deadlines, each on behalf of one group: an exception is a fault of that group alone."""
 
     __slots__ = ("_heap", "_made", "next")
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Callable[[Nanos], None]]] = []
+        self._heap: list[tuple[int, int, GroupId, Call]] = []
         self._made = 0
         self.next: Nanos | None = None  # the earliest deadline; None: there is none
 
-    def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
-        """Call `call(now)` at the first `run` at or after *deadline*; equal deadlines in the order they were set."""
+    def at(self, deadline: int, call: Call, group: GroupId) -> None:
+        """Call `call(now)` for *group* at the first `run` at or after *deadline*; equal deadlines in the order they were set."""
         self._made += 1
-        heapq.heappush(self._heap, (deadline, self._made, call))
+        heapq.heappush(self._heap, (deadline, self._made, group, call))
         self.next = Nanos(self._heap[0][0])
 
-    def run(self, now: Nanos, fail: Callable[[Exception], None]) -> None:
-        """Call everything that is due; timers that these calls add for *now* run, too. *fail* is called with the exception of a
-        callback that raises."""
+    def wake_at(self, deadline: int, group: GroupId) -> None:
+        """Have a turn run at *deadline*, as *group* has something to do then."""
+        self.at(deadline, _nothing, group)
+
+    def run(self, now: Nanos, fail: Callable[[GroupId, Exception], None]) -> None:
+        """Call everything that is due; timers that these calls add for *now* run, too. *fail* is called with the group and the
+        exception of a callback that raises."""
         while self._heap and self._heap[0][0] <= now:
-            call = heapq.heappop(self._heap)[2]
+            _, _, group, call = heapq.heappop(self._heap)
             self.next = Nanos(self._heap[0][0]) if self._heap else None
-            PartTimers(self, fail).call(call, now)
+            try:
+                call(now)
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                fail(group, error)
 
-    def within(self, fail: Callable[[Exception], None]) -> "PartTimers":
-        """The same timers for a part of the broker that may fail alone: *fail* is called with the exceptions of its callbacks."""
-        return PartTimers(self, fail)
+    def of(self, group: GroupId) -> "GroupTimers":
+        """The same timers for the callbacks of one group."""
+        return GroupTimers(self, group)
 
 
-class PartTimers(NamedTuple):
-    """Timers of one part of the broker: an exception in their callbacks is that part's fault, and other parts' timers run."""
+class GroupTimers(NamedTuple):
+    """Timers of one group."""
 
     timers: Timers
-    fail: Callable[[Exception], None]
+    group: GroupId
 
-    def at(self, deadline: int, call: Callable[[Nanos], None]) -> None:
+    def at(self, deadline: int, call: Call) -> None:
         """See Timers.at."""
-        self.timers.at(deadline, partial(self.call, call))
+        self.timers.at(deadline, call, self.group)
 
-    def call(self, call: Callable[[Nanos], None], now: Nanos) -> None:
-        """Call *call* now; `fail` is called with its exception."""
-        try:
-            call(now)
-        except Exception as error:  # noqa: BLE001 - the border of the part
-            self.fail(error)
+
+def _nothing(_now: Nanos) -> None:
+    """Only the turn is wanted."""

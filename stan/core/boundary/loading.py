@@ -57,9 +57,8 @@ def reset(context: BrokerContext, number: GroupId) -> None:
         context.meta = MetaMachine()
         return
     machine = GroupMachine(number)
-    timers = context.timers.within(partial(context.fail, number))
     tell, policy_of = partial(tell_failure, context, number), partial(_policy_of, context)
-    made = ChannelGroup(machine, Dispatch(machine, context.indexes, timers, tell, policy_of))
+    made = ChannelGroup(machine, Dispatch(machine, context.indexes, context.timers.of(number), tell, policy_of))
     old = context.groups.get(number)
     if old is not None:  # numbers continue, so that late answers for the old state are recognised
         made.leadership_epoch, made.dispatch.fetches, made.dispatch.stops.disconnected = (

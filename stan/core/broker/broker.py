@@ -123,7 +123,7 @@ class Broker:
         self.roles.lead_meta(b"")
         for number in self.context.groups:
             if number not in self.context.leading.faulty:
-                self.roles.lead_group(number, unconfirmed=unconfirmed)
+                self.context.within(number, partial(self.roles.lead_group, number, unconfirmed=unconfirmed))
 
     def start(self, now: Nanos, wall: WallNanos) -> None:
         """Set the clock for the first time and start the timers."""
@@ -131,7 +131,7 @@ class Broker:
         for number, group in self.context.groups.items():
             group.replay_filter.begun(now, empty=not group.loaded)
             self.parts.serving.node.begin(number)
-        self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
+        self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
         if self.context.clustered:
             self.parts.moves.start()
 
@@ -144,8 +144,17 @@ class Broker:
     ) -> None:
         """This node leads a group from now on, or some *channels* that have come to it: handle the buffered frames of the group
         since *since* that the previous leader has not handled."""
+        with self.context.leading.replay_of(group):
+            self._replay(group, steps, since, channels)
+
+    def _replay(
+        self,
+        group: GroupId,
+        steps: list[Publishes | Acks | Verdicts | Frame],
+        since: Nanos,
+        channels: frozenset[bytes] | None,
+    ) -> None:
         context = self.context
-        context.leading.replaying = group
         if channels is None:
             self.original_requests.forget_pending(group)  # they are among the steps
         frames = [step for step in steps if isinstance(step, Frame)]
@@ -170,7 +179,6 @@ class Broker:
                 self.step_verdicts(step.frames, replayed=True)
             elif step not in done and step not in followed:
                 self.step_frame(step)
-        context.leading.replaying = None
 
     def is_about(self, frame: Frame, channels: frozenset[bytes]) -> bool:
         """True if a frame is a client's request about one of *channels*."""
@@ -187,7 +195,7 @@ class Broker:
         self.parts.consumer_groups.policies_changed()
 
     def _retain(self, now: Nanos) -> None:
-        self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain)
+        self.context.timers.at(now + limits.RETENTION_INTERVAL, self._retain, META_GROUP)
         self.parts.channels.expire()
         self.parts.staging.expire()
         self.parts.timed.compacting.look(now)
@@ -308,7 +316,7 @@ class Broker:
         elif frame.subject.startswith(self.context.nats.reply_prefix):
             answered = self.context.answered(frame.subject[len(self.context.nats.reply_prefix) :])
             if answered is not None:
-                self.context.within(META_GROUP, answered, None if frame.nobody else frame.payload)
+                answered(None if frame.nobody else frame.payload)
 
     def step_committed(self, group: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """An entry is committed, and its record batches are indexed. On every node, in index order."""
@@ -412,14 +420,14 @@ class Broker:
         """The program failed in a group, outside the broker: the next Ready reports the fault, which freezes the group."""
         self.context.fail(number, error)
 
-    def step_alarm(self, at: int, call: Callable[[Nanos], None]) -> None:
-        """Run *call* in the first `ready` at or after *at* (Nanos)."""
-        self.context.timers.at(at, call)
+    def step_alarm(self, at: int, call: Callable[[Nanos], None], group: GroupId) -> None:
+        """Run *call* for *group* in the first `ready` at or after *at* (Nanos)."""
+        self.context.timers.at(at, call, group)
 
-    def catch_up(self, done: Callable[[bool], None]) -> None:
-        """Call *done* once: with True when this node's copy of the metadata is as new as the leader's, with False if that cannot
-        be found out now."""
-        self.parts.read_index.wait(done)
+    def catch_up(self, done: Callable[[bool], None], group: GroupId) -> None:
+        """Call *done* once for *group*: with True when this node's copy of the metadata is as new as the leader's, with False if
+        that cannot be found out now."""
+        self.parts.read_index.wait(done, group)
 
     def emit(self, kind: str, text: str, **about: Any) -> None:
         """Publish an admin event (stan.core.base.admin_events); *about*: channel=, client_id=, group=, cursor_id=."""
@@ -482,7 +490,7 @@ class Broker:
         """Call the timers that are due, and handle what waits for the end of a read: requests, and news for long polls."""
         context = self.context
         if context.timers.next is not None and context.timers.next <= now:
-            context.timers.run(now, partial(context.fail, META_GROUP))
+            context.timers.run(now, context.fail)
         if self.original_requests.pending:
             self.original_requests.handle_pending()
         if context.outgoing.news:
@@ -542,10 +550,13 @@ class Broker:
             if change.group not in context.leading.write_blocked:
                 return True
         commits = False
-        for _, group in context.leading.serving.groups + context.leading.led:
+        for number, group in context.leading.serving.groups + context.leading.led:
             dispatch = group.dispatch
-            if dispatch.scheduled and dispatch.has_work:
-                return True
+            try:
+                if dispatch.scheduled and dispatch.has_work:
+                    return True
+            except Exception as error:  # noqa: BLE001 - the border of the group
+                context.fail(number, error)
             if dispatch.cursors.given_up and not dispatch.stops.mute:
                 return True
             if group.machine.transactions.under_way:

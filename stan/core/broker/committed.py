@@ -4,7 +4,7 @@ from stan.core.broker.parts import BrokerParts
 from stan.core.context import BrokerContext
 from stan.core.publishing.timed import TIMED_CHANGES
 from stan.core.state.group import GroupResult
-from stan.core.state.meta import MetaResult
+from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.transactions import Ended
 from stan.protocol.entries import STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
@@ -42,16 +42,10 @@ class CommittedEntries:
             self.context.placement_changed()
         self.parts.doubling.before(applied.parted)
         for info in applied.created:
-            self.parts.publishing.registered(info.name, info.group)
-            self.parts.channels.registered(info)
             self.parts.long_poll.registered(info)
-            group = self.context.groups.get(info.group)
-            if group is not None:
-                group.dispatch.policies_changed(info.uid)
+            self.context.within(info.group, self._registered, info)
         if applied.deleted is not None:
-            self.parts.channels.unregistered(applied.deleted, applied.deleted_from)
-            self.parts.channel_changes.unregistered(applied.deleted)
-            self.parts.long_poll.unregistered(applied.deleted)
+            self.context.within(applied.deleted.group, self._unregistered, applied.deleted, applied.deleted_from)
         self.parts.doubling.changed(applied.parted, divided=bool(applied.created))
         if applied.created or applied.deleted is not None:
             self.parts.consumer_groups.channels_changed(applied)
@@ -65,6 +59,18 @@ class CommittedEntries:
             self.parts.consumer_groups.policies_changed()
         self.parts.read_index.applied()
         return applied
+
+    def _unregistered(self, info: ChannelInfo, deleted_from: bytes) -> None:
+        self.parts.channels.unregistered(info, deleted_from)
+        self.parts.channel_changes.unregistered(info)
+        self.parts.long_poll.unregistered(info)
+
+    def _registered(self, info: ChannelInfo) -> None:
+        self.parts.publishing.registered(info.name, info.group)
+        self.parts.channels.registered(info)
+        group = self.context.groups.get(info.group)
+        if group is not None:
+            group.dispatch.policies_changed(info.uid)
 
     def _apply_change(self, number: GroupId, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
         machine, name = self.context.groups[number].machine, change.WhichOneof("change")

@@ -49,7 +49,7 @@ class ProgressWriter:
             group.reported_deliveries = sent
             return True
         if not group.report_at:
-            self._retry_later(group)
+            self._retry_later(number, group)
         return False
 
     def written(self, proposal: Proposal) -> None:
@@ -57,9 +57,9 @@ class ProgressWriter:
         if self.unwritten.pop(proposal.ticket, None) is not None:
             self.context.groups[proposal.group].dispatch.stops.progress_blocked = False
 
-    def _retry_later(self, group: ChannelGroup) -> None:
+    def _retry_later(self, number: GroupId, group: ChannelGroup) -> None:
         group.report_at = self.context.clock.now + limits.PROGRESS_INTERVAL
-        self.context.timers.at(group.report_at, lambda _now: None)  # only so that a turn runs then
+        self.context.timers.wake_at(group.report_at, number)
 
     def report(self, number: GroupId, group: ChannelGroup, ready: Ready, changing: Set[GroupId]) -> None:
         """Add the progress entries of a group to *ready*, if they are due. *changing*: groups with other changes in this turn."""
@@ -95,4 +95,4 @@ class ProgressWriter:
         group = self.context.groups.get(number)
         if group is not None and group.leads:
             group.dispatch.stops.progress_blocked = True
-            self._retry_later(group)
+            self._retry_later(number, group)

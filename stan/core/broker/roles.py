@@ -20,14 +20,14 @@ class GroupRoles:
             return
         meta = self.context.meta
         for gone in [one.info for uid, one in self.parts.channels.by_uid.items() if uid not in meta.by_uid]:
-            self.parts.channels.unregistered(gone, whole_of(gone.name))
+            self.context.within(gone.group, self.parts.channels.unregistered, gone, whole_of(gone.name))
         self.parts.moves.meta_reset()
         for info in [info for info in meta.channels.values() if info.uid not in self.parts.channels.by_uid]:
-            self.parts.publishing.registered(info.name, info.group)
-            self.parts.channels.registered(info)
+            self.context.within(info.group, self.parts.publishing.registered, info.name, info.group)
+            self.context.within(info.group, self.parts.channels.registered, info)
         self.parts.doubling.reset()
         for led, _ in self.context.leading.led:
-            self.parts.clients.lead_group(led)
+            self.context.within(led, self.parts.clients.lead_group, led)
         self.parts.channels.reconfigure()
         self.context.policies_changed()
         self.parts.long_poll.reset()

@@ -170,7 +170,7 @@ class Clients:
             self._register(request, reply, 0)
         else:
             answered = partial(self._checked, request, reply, old)
-            self.context.request(old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
+            self.context.request(META_GROUP, old.heartbeat_inbox, limits.DUPLICATE_CHECK_TIMEOUT, answered)
 
     def _limited(self, client_id: bytes) -> str:
         """Return why the configured limits refuse a client; "" if they do not. A replayed connect does not count against the rate
@@ -338,8 +338,10 @@ class Clients:
         if result.connected is not None and self.context.leading.leads_meta:
             self.watch(result.connected)
         if result.beaten is not None:
-            for _, group in (*self.context.leading.led, *self.context.leading.serving.groups):
-                group.dispatch.set_failed_heartbeat(result.beaten.incarnation, failed=result.beaten.failing)
+            beaten = result.beaten
+            for number, group in (*self.context.leading.led, *self.context.leading.serving.groups):
+                told = partial(group.dispatch.set_failed_heartbeat, beaten.incarnation, failed=beaten.failing)
+                self.context.within(number, told)
 
     def _tell(self, result: MetaResult) -> None:
         """Publish the admin event that a client connected or is gone."""
@@ -361,7 +363,7 @@ class Clients:
         if asked and not self.context.leading.leads_meta and heard is None:
             self.context.access.closing_clients[client.incarnation] = client
             until = self.context.clock.now + limits.CLOSE_PATIENCE
-            self.context.timers.at(until, lambda _now: self._let_go(client.incarnation))
+            self.context.timers.at(until, lambda _now: self._let_go(client.incarnation), META_GROUP)
         else:
             self.close_subscriptions(client.incarnation)
 
@@ -372,7 +374,8 @@ class Clients:
         if leaves:
             self.closing.setdefault(incarnation, Closing(set())).left.update(leaves)
         for group, subscription_id in leaves:
-            self.context.end(group, subscription_id, partial(self._left, incarnation, group, subscription_id))
+            left = partial(self._left, incarnation, group, subscription_id)
+            self.context.within(group, self.context.end, group, subscription_id, left)
 
     def _left(self, incarnation: int, group: GroupId, subscription_id: int) -> None:
         closing = self.closing.get(incarnation)
@@ -401,7 +404,7 @@ class Clients:
 
     def _arm(self, beat: Heartbeat, delay_ns: int) -> None:
         beat.due_at = self.context.clock.now + delay_ns
-        self.context.timers.at(beat.due_at, partial(self._beat, beat, beat.due_at))
+        self.context.timers.at(beat.due_at, partial(self._beat, beat, beat.due_at), META_GROUP)
 
     def _beat(self, beat: Heartbeat, due_at: int, _now: Nanos) -> None:
         if beat.due_at != due_at or self.heartbeats.get(beat.client.incarnation) is not beat or beat.waiting:
@@ -410,7 +413,7 @@ class Clients:
             return
         beat.waiting = due_at
         answered = partial(self._heartbeat_answered, beat, due_at)
-        self.context.request(beat.client.heartbeat_inbox, self.heartbeat.timeout_ns, answered)
+        self.context.request(META_GROUP, beat.client.heartbeat_inbox, self.heartbeat.timeout_ns, answered)
 
     def _heartbeat_answered(self, beat: Heartbeat, due_at: int, answer: bytes | None) -> None:
         alive = answer is not None

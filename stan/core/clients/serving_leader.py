@@ -163,7 +163,7 @@ class ServingLeader:
         if not by_node:
             known.watched = False
             return
-        context.timers.at(now + limits.SERVING_REPORT_INTERVAL, partial(self._look, number, leadership))
+        context.timers.at(now + limits.SERVING_REPORT_INTERVAL, partial(self._look, number, leadership), number)
         known.marks.append((now, group.applied))
         free = by_node.pop(b"", [])
         for node, cursors in by_node.items():

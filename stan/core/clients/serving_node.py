@@ -105,7 +105,7 @@ class ServingNode:
         if self.context.groups.get(number) is not group or group.leads or not (serves or untold):
             del self._reporting[number]
             return
-        self.context.timers.at(now + limits.SERVING_REPORT_INTERVAL, partial(self._look, number, group))
+        self.context.timers.at(now + limits.SERVING_REPORT_INTERVAL, partial(self._look, number, group), number)
         stops = dispatch.stops
         if not (self._unanswered[number] or stops.frozen or stops.disconnected):
             self.context.within(number, self._report, number, group)
@@ -126,7 +126,7 @@ class ServingNode:
             answered = partial(self._answered, number, group, context.clock.now, change)
             self._unanswered[number].append(change)
             subject = context.nats.subjects.serving.encode()
-            context.request(subject, limits.SERVING_ANSWER_WAIT, answered, report.SerializeToString())
+            context.request(number, subject, limits.SERVING_ANSWER_WAIT, answered, report.SerializeToString())
 
     def _progress(self, group: ChannelGroup) -> Iterator[pb.GroupChange]:
         """What changed since the last report, in parts of about SERVING_BYTES_MAX."""

@@ -76,7 +76,7 @@ class Subscribing:
         group = self.context.groups[self.context.group_number(request.subject)]
         if self.context.leading.replaying is None or not self._was_made(group, request, frame.reply):
             check = partial(self._check, request, frame.reply, group, group.leadership_epoch)
-            self.read_index.wait(check, ((context.user_of(frame.reply), request.client_id, b""),))
+            self.read_index.wait(check, group.machine.group, ((context.user_of(frame.reply), request.client_id, b""),))
 
     def refuse_overtaken(self, frames: Iterable[Frame]) -> list[Frame]:
         """Refuse those of the replayed *frames*, in order of arrival, that ask for a durable for which the same client has asked
@@ -151,7 +151,8 @@ class Subscribing:
 
     def _opened(self, request: wire.SubscriptionRequest, reply: bytes, channel: LiveChannel | None, error: str) -> None:
         if channel is None:
-            self._refuse(reply, error)
+            if error != errors.LED_ELSEWHERE:
+                self._refuse(reply, error)
             return
         if request.queue_group and b":" in request.durable_name:
             self._refuse(reply, errors.DURABLE_NAME_COLON)
@@ -269,7 +270,7 @@ class Subscribing:
         if request.subject in self.channels.by_name:
             leave(new=True)
         else:
-            self.read_index.wait(lambda new: leave(new=new))
+            self.read_index.wait(lambda new: leave(new=new), group.machine.group)
 
     def _leave(
         self,

@@ -16,7 +16,7 @@ from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.base.ready import Delivery, Fetch, Index, Indexes, ReadResult, Ready
 from stan.core.base.runs import Run, Runs
-from stan.core.base.timers import PartTimers, Timers
+from stan.core.base.timers import GroupTimers
 from stan.core.leader.cursor_override_live import adopt_override, begin_anew, follow
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, sending_of, withdrawn
@@ -68,7 +68,7 @@ class Dispatch:
         self,
         machine: GroupMachine,
         indexes: Indexes,
-        timers: Timers | PartTimers,
+        timers: GroupTimers,
         tell: Tell,
         policy_of: Callable[[Cursor], DeliveryPolicy],
     ) -> None:

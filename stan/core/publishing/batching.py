@@ -154,7 +154,7 @@ class Batching:
             self._propose(line, named, taken, dedup)
         line.going = False
         if not line.busy:
-            del self.context.kept(line.channel.info.group, Batches).lines[named]
+            self.context.kept(line.channel.info.group, Batches).lines.pop(named, None)
 
     def _take(self, line: _ProducerQueue) -> list[_Batch]:
         """Take requests from the front of a producer's queue for one entry: of one version, not too large together, and either
@@ -215,6 +215,7 @@ class Batching:
             self.context.change_group(
                 line.channel.info.group,
                 lambda result, error: after(StoreResult(error=error, retry=result is None)),
+                partial(self._next, line, named),
                 remember_ids=remember,
             )
 
@@ -222,6 +223,10 @@ class Batching:
         self, line: _ProducerQueue, named: Name, counted: list[tuple[_Batch, int]], stored: StoreResult
     ) -> None:
         self._stored(counted, stored)
+        self._next(line, named)
+
+    def _next(self, line: _ProducerQueue, named: Name) -> None:
+        """The entry under way is done, or none will tell."""
         line.busy = False
         if not line.going:
             self._go_on(line, named)

@@ -24,6 +24,7 @@ from stan.errors import (
     DELAY_TARGET_DELAYED,
     DELAY_TARGET_ELSEWHERE,
     HAS_PARTS,
+    LED_ELSEWHERE,
     NO_DELAY_TARGET,
     PART_NAME,
     TOO_MANY_CHANNELS,
@@ -42,7 +43,8 @@ NOT_HERE = "stan: the channel is none of this server's"
 IN_ANOTHER_GROUP = "stan: the channel belongs to group {}, not to group {}"
 
 Opened = Callable[["LiveChannel | None", str], None]
-"""Called with the channel, or with None and the text of the refusal."""
+"""Called once, whatever happens: with the channel, or with None and the text of the refusal; LED_ELSEWHERE: another leader does
+what is asked of the channel, or will, and this node answers nothing."""
 
 
 @dataclass(slots=True)
@@ -194,14 +196,18 @@ class LiveChannels:
         for channel in [channel for channel in self.by_uid.values() if channel.info.group == number]:
             self._forget(channel)
         for name in [name for name, opening in self.opening.items() if opening.group == number]:
-            del self.opening[name]
+            self._opened(name, None, LED_ELSEWHERE)
 
     # --- opening ----------------------------------------------------------------------------------------------------
 
     def open(self, name: bytes, opened: Opened, group: GroupId | None = None) -> None:
         """Find or create channel *name* (a valid name); *opened* is called at once, or once the creation is committed or has
         failed. *group*: the one in which the channel has to be, and which this node leads; None: wherever it belongs."""
-        if name in self.context.leading.held.by_name or (group is None and self.is_left_to_another(name)):
+        if name in self.context.leading.held.by_name:
+            opened(None, CHANNEL_MOVING if group is not None else LED_ELSEWHERE)
+            return
+        if group is None and self.is_left_to_another(name):
+            opened(None, LED_ELSEWHERE)
             return
         channel = self.by_name.get(name)
         where = self.context.group_number(name) if group is None else group
@@ -238,12 +244,15 @@ class LiveChannels:
         """Propose to register the channel, or ask the metadata's leader to; `registered` is called once that is applied."""
         context = self.context
         commit = EPHEMERAL if context.wanted_commit(name) == EPHEMERAL else 0
-        row = pb.Channel(name=name, group=self.opening[name].group, commit=commit)
-        exact = context.meta.pins.get(name, row.group) != row.group  # it belongs to a channel that is there
+        group = self.opening[name].group
+        row = pb.Channel(name=name, group=group, commit=commit)
+        exact = context.meta.pins.get(name, group) != group  # it belongs to a channel that is there
         create = pb.CreateChannels(channels=[row], channels_max=context.config.limits.channels, exact=exact)
         context.ask_meta(partial(self._created, name), create_channels=create)
         if context.clustered:  # the proposal or the forwarded request may be lost with its leader
-            context.timers.at(context.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until))
+            context.timers.at(
+                context.clock.now + limits.FORWARD_INTERVAL, partial(self._create_again, name, until), group
+            )
 
     def _create_again(self, name: bytes, until: Nanos, now: Nanos) -> None:
         if name not in self.opening:
@@ -299,7 +308,7 @@ class LiveChannels:
         for channel in channels:
             found = parted.get(channel.info.name)
             if found is not None and found[0].row.dropping and not channel.deleting:
-                self.delete(channel)
+                self.context.within(channel.info.group, self.delete, channel)
 
     def _created(self, name: bytes, result: object, error: str) -> None:
         if name in self.opening:  # not registered
@@ -311,8 +320,8 @@ class LiveChannels:
         if info.group != self.context.home(info.name):
             self.context.placement_changed()
         if info.uid in self.context.leading.held.uids:
-            return
-        if self.context.leads(info.group):
+            self._opened(info.name, None, LED_ELSEWHERE)
+        elif self.context.leads(info.group):
             channel = self.add(info)
             if channel.deleting:
                 self._opened(info.name, None, CHANNEL_DELETING)
@@ -331,8 +340,9 @@ class LiveChannels:
 
     def _opened(self, name: bytes, channel: LiveChannel | None, error: str) -> None:
         opening = self.opening.pop(name, None)
-        for opened in opening.waiting if opening is not None else ():
-            opened(channel, error)
+        if opening is not None:
+            for opened in opening.waiting:
+                self.context.within(opening.group, opened, channel, error)
 
     def add(self, info: ChannelInfo) -> LiveChannel:
         """Make the live view of a registered channel."""
@@ -405,17 +415,23 @@ class LiveChannels:
     def retain(self, channels: list[LiveChannel]) -> None:
         """Apply the current limits: at start (STAN-SPEC 7.1), when leadership begins, and when limits change."""
         for channel in channels:
-            index = self.context.indexes(channel.info.group, channel.info.uid)
-            if index.last_sequence:
-                written = self.context.written(channel.info.group, channel.info.uid)
-                self._trim(channel, max(self.first_after(channel, written, 0, 0), self._unexpired(channel)))
+            self.context.within(channel.info.group, self._retain, channel)
+
+    def _retain(self, channel: LiveChannel) -> None:
+        index = self.context.indexes(channel.info.group, channel.info.uid)
+        if index.last_sequence:
+            written = self.context.written(channel.info.group, channel.info.uid)
+            self._trim(channel, max(self.first_after(channel, written, 0, 0), self._unexpired(channel)))
 
     def expire(self) -> None:
         """Remove messages older than their channel's age limit, and what has waited for a tier that has it now."""
         for uid in self.aging:
             channel = self.by_uid[uid]
-            self._trim(channel, self._unexpired(channel))
+            self.context.within(channel.info.group, self._expire, channel)
         self.retain([self.by_uid[uid] for uid in self.tiers.by_channel])
+
+    def _expire(self, channel: LiveChannel) -> None:
+        self._trim(channel, self._unexpired(channel))
 
     def _unexpired(self, channel: LiveChannel) -> int:
         """The oldest sequence that an age limit lets stay; 0: it removes nothing."""
@@ -458,7 +474,8 @@ class LiveChannels:
 
     def reconfigure(self) -> None:
         """Apply changed limits of the configuration, also to messages that are stored already."""
-        self.retain([channel for channel in self.by_uid.values() if self._limit(channel)])
+        channels = [*self.by_uid.values()]
+        self.retain([one for one in channels if self.context.within(one.info.group, self._limit, one)])
 
     def refresh(self, uid: ChannelUid) -> None:
         """A channel's limits were edited."""
@@ -563,7 +580,7 @@ class LiveChannels:
 
     def _arm_idle(self, channel: LiveChannel, at: int) -> None:
         channel.idle_at = at
-        self.context.timers.at(at, partial(self._idle, channel, at))
+        self.context.timers.at(at, partial(self._idle, channel, at), channel.info.group)
 
     def _active(self, channel: LiveChannel) -> bool:
         if channel.pending_subscribes:
@@ -618,7 +635,7 @@ class LiveChannels:
             channel.deleting = False
             self.watch_idle(channel)
             again = self.context.clock.now + limits.FORWARD_INTERVAL
-            self.context.timers.at(again, lambda _now: self._drop_parts(self._led(channel)))
+            self.context.timers.at(again, lambda _now: self._drop_parts(self._led(channel)), channel.info.group)
             return
         self.unregister(channel.info.uid)
 
@@ -634,7 +651,9 @@ class LiveChannels:
             return
         context.ask_meta(self._not_deleted, delete_channel=pb.DeleteChannel(uid=uid))
         if context.clustered:
-            context.timers.at(context.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid))
+            context.timers.at(
+                context.clock.now + limits.FORWARD_INTERVAL, lambda _now: self.unregister(uid), info.group
+            )
 
     def _not_deleted(self, result: object, error: str) -> None:
         if result is None:

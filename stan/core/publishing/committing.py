@@ -222,7 +222,11 @@ class Committing:
     @property
     def has_work(self) -> bool:
         """True if `pump` would find something to do."""
-        return any(self._can_go_on(self._carrier(channel)) for _, channel, _ in self._under_way())
+        within = self.context.within
+        return any(within(channel.info.group, self._has_work, channel) for _, channel, _ in self._under_way())
+
+    def _has_work(self, channel: LiveChannel) -> bool:
+        return self._can_go_on(self._carrier(channel))
 
     def _under_way(self) -> Iterator[tuple[ChannelGroup, LiveChannel, pb.Commit]]:
         """Commits under way in the groups that this node leads, without those whose channel is being deleted or is not known to
@@ -415,7 +419,7 @@ class Committing:
         at = Nanos(self.context.clock.now + limits.COMMIT_RETRY)
         if carrier.pause_until < at:
             carrier.pause_until = at
-            self.context.timers.at(at, lambda _now: None)  # only so that a turn runs then
+            self.context.timers.wake_at(at, carrier.channel.info.group)
         if not self.context.clustered:  # else another leader may store what this one has refused
             self.publishing.refuse_waiting(carrier.channel, error)
         number, uid = carrier.channel.info.group, carrier.channel.info.uid

@@ -84,12 +84,13 @@ class DeadLetters:
             if cursors.given_up and not group.dispatch.stops.mute:
                 taken, cursors.given_up = cursors.given_up, {}
                 for cursor_id in taken:
-                    live = cursors.by_id.get(cursor_id) or group.dispatch.offline_view(cursor_id)
-                    if live is not None:
-                        self.context.within(number, self._look, number, group, live)
+                    self.context.within(number, self._look, number, group, cursor_id)
 
-    def _look(self, number: GroupId, group: ChannelGroup, live: LiveCursor) -> None:
+    def _look(self, number: GroupId, group: ChannelGroup, cursor_id: int) -> None:
         """Begin the next move of a position, if it may have one now."""
+        live = group.live(cursor_id) or group.dispatch.offline_view(cursor_id)
+        if live is None:
+            return
         moves, info = live.retries.moves, self.context.meta.by_uid.get(live.cursor.uid)
         if moves is None or moves.busy or info is None or not live.policy.dead_letter or live.cursor.paused:
             return
@@ -306,7 +307,7 @@ class DeadLetters:
         why = f"{live.policy.dead_letter_rate} messages became dead letters within a minute"
         pause = pb.PauseCursor(cursor_id=cursor.cursor_id, paused=True, reason=why.encode())
 
-        def done(result: object, _error: str) -> None:
+        def done(result: object = None, _error: str = "") -> None:
             moves.busy = False
             if result is None:
                 self._again(group, cursor.cursor_id, limits.DEAD_LETTER_RETRY)
@@ -317,7 +318,7 @@ class DeadLetters:
                 "paused", text, channel=info.name, client_id=cursor.client_id, group=number, cursor_id=cursor.cursor_id
             )
 
-        self.context.change_group(number, done, pause_cursor=pause)
+        self.context.change_group(number, done, done, pause_cursor=pause)
 
     # --- what operators hear ------------------------------------------------------------------------------------------
 

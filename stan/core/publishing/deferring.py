@@ -15,7 +15,7 @@ from stan import limits
 from stan.core.base.delivery_policy import DEFAULT
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
-from stan.core.context import BrokerContext, nobody_waits, shown
+from stan.core.context import BrokerContext, shown
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import Deferrals, deferrals
@@ -78,7 +78,7 @@ class Deferring:
         at = now + min(max(wait, 0), limits.DELAY_LOOK)
         if not now < here.armed <= at:
             here.armed = at
-            self.context.timers.at(at, partial(self._tick, number, here))
+            self.context.timers.at(at, partial(self._tick, number, here), number)
 
     def _tick(self, number: GroupId, here: Deferrals, now: Nanos) -> None:
         if self._of(number) is here and here.armed <= now:
@@ -195,11 +195,15 @@ class Deferring:
             here.blocked[uid] = self.context.clock.now + limits.DELAY_RETRY  # this copy of the metadata is behind
         elif channel is None or not there:  # nobody can get them
             here.entries += 1
-            gone = pb.DeferredGone(places=named)
-            self.context.change_group(number, partial(self._gone, number, here), nobody_waits, deferred_gone=gone)
+            self._settle(number, here, pb.DeferredGone(places=named))
         else:
             here.entries += 1
             self._store(number, here, channel, channel.info, [*map(wire.MsgProto.FromString, there)], change)
+
+    def _settle(self, number: GroupId, here: Deferrals, settled: pb.DeferredGone) -> None:
+        """Take messages off the list that are stored nowhere."""
+        done = partial(self._gone, number, here)
+        self.context.change_group(number, done, partial(done, None, ""), deferred_gone=settled)
 
     def _store(
         self,
@@ -244,7 +248,7 @@ class Deferring:
         messages = [wire.MsgProto.FromString(read[sequence]) for sequence, _ in there]
         here.entries += 1
         if not letters or not messages:
-            self.context.change_group(number, partial(self._gone, number, here), nobody_waits, deferred_gone=gone)
+            self._settle(number, here, gone)
             tell(self.context, info, len(places), letters)
             return
         for message, (_, its_id) in zip(messages, there, strict=True):
@@ -269,6 +273,8 @@ class Deferring:
         self.context.complain("WRN", f"Delayed messages cannot be moved to channel {shown(info.name)}: {error}")
 
     def _stored(self, number: GroupId, here: Deferrals, info: ChannelInfo, stored: StoreResult) -> None:
+        if self._of(number) is not here:
+            return
         here.entries -= 1
         if stored.error:
             self._wait(here, info, stored.error)

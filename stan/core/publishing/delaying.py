@@ -13,12 +13,13 @@ from functools import partial
 
 from stan import limits
 from stan.core.base.ready import ReadResult
-from stan.core.context import BrokerContext, nobody_waits, shown
+from stan.core.context import META_GROUP, BrokerContext, shown
 from stan.core.publishing.channels import Delay, DelayFaults, LiveChannel, LiveChannels
 from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
+from stan.errors import CHANNEL_MOVING
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import MILLISECOND, ChannelUid, GroupId, WallNanos
@@ -77,7 +78,7 @@ class Delaying:
             self.look_at = now + wait
             if not now < self.armed <= self.look_at:
                 self.armed = self.look_at
-                self.context.timers.at(self.armed, lambda _now: None)  # only so that a turn runs then
+                self.context.timers.wake_at(self.armed, META_GROUP)
 
     def _look(self, channel: LiveChannel, delay: Delay) -> int:
         """Begin to move what is due in a channel. Returns in how many ns to look again."""
@@ -176,7 +177,8 @@ class Delaying:
             def trimmed(result: object, error: str) -> None:
                 done(StoreResult() if result is not None else StoreResult(error=error))
 
-            self.context.change_group(move.channel.info.group, trimmed, nobody_waits, trim=trim.trim)
+            held = partial(trimmed, None, CHANNEL_MOVING)
+            self.context.change_group(move.channel.info.group, trimmed, held, trim=trim.trim)
 
     def _stored(self, move: Move, stored: StoreResult) -> None:
         if not self._goes_on(move):
@@ -208,8 +210,8 @@ class Delaying:
     ) -> None:
         if not self._goes_on(move):
             return
-        if letters is None:
-            self._failed(move, error)
+        if letters is None or move.channel.closed:
+            self._failed(move, error or move.channel.closed)
             return
         for message in late:
             mark(message, move.channel.info, message.sequence)

@@ -104,7 +104,7 @@ class EphemeralChannels:
             elif uid in self._of(channel).epochs:
                 self._begin(channel)
 
-        self.context.timers.at(Nanos(self.context.clock.now + limits.FORWARD_INTERVAL), again)
+        self.context.timers.at(self.context.clock.now + limits.FORWARD_INTERVAL, again, channel.info.group)
 
     def _begun(self, channel: LiveChannel, result: object, error: str) -> None:
         """The entry was applied, or is not written."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from stan import limits
 from stan.core.base.runs import flat_of, pairs
-from stan.core.context import BrokerContext
+from stan.core.context import META_GROUP, BrokerContext
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import LiveChannels
 from stan.core.state.expiries import Expiries
@@ -105,7 +105,7 @@ class Expiring:
             wait = min(max(next_at - clock.wall, MILLISECOND), limits.DELAY_LOOK)
             if not clock.now < self.armed <= clock.now + wait:
                 self.armed = clock.now + wait
-                self.context.timers.at(Nanos(self.armed), self._tick)
+                self.context.timers.at(self.armed, self._tick, META_GROUP)
 
     def _tick(self, now: Nanos) -> None:
         """A turn runs, and looks if it is time; the next one is armed."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from stan import limits
 from stan.core.base.ready import Replay
 from stan.core.context import BrokerContext, text
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.deferrals import Deferrals
 from stan.core.publishing.part_routing import PartRouting
@@ -105,7 +106,7 @@ class PartDoubling:
         for part in whole.names() if whole.row.doubling or whole.row.settled else ():
             channel = self.channels.by_name.get(part)
             if channel is not None and (whole.row.doubling or channel.unsealed.halted):
-                self._look(channel)
+                self.context.within(channel.info.group, self._look, channel)
 
     def lead(self, number: GroupId) -> None:
         """This node leads a group from now on."""
@@ -118,26 +119,28 @@ class PartDoubling:
     def _divide(self, whole: Parted, before: int, seen: _Doubling | None) -> None:
         """There are more parts than *before*: new ones know what is in the log of the part to which it belonged then, as far as
         that has told it, and take what came meanwhile."""
-        context, now = self.context, self.context.clock.now
+        context = self.context
         for number, name in enumerate(whole.names()) if context.clustered else ():
             info = context.meta.channels.get(name)
             group = context.groups.get(info.group) if info is not None else None
-            if info is None or group is None:
-                continue
-            known = group.replay_filter
-            known.forget_old(now)
-            known.divide(name, now)
-            known.answered[name] = now if seen is None else seen.since
-            if number < before:
-                continue
-            known.named[name] = now
-            told = seen.told.get(number - before) if seen is not None else None
-            known.taken_over[name] = now
-            if seen is not None and told is not None:
-                known.taken_over[name] = told.known_since
-                known.adopt(told.fingerprints, name, now, context.leading.heard_since)
-                if group.leads:
-                    self._take_heard(info, seen.since)
+            if info is not None and group is not None:
+                context.within(info.group, self._divide_part, info, group, number - before, seen)
+
+    def _divide_part(self, info: ChannelInfo, group: ChannelGroup, parent: int, seen: _Doubling | None) -> None:
+        """*parent*: the number of the part from which a new part comes; negative: the part was there before."""
+        known, name, now = group.replay_filter, info.name, self.context.clock.now
+        known.forget_old(now)
+        known.divide(name, now)
+        known.answered[name] = now if seen is None else seen.since
+        if parent < 0:
+            return
+        known.named[name] = known.taken_over[name] = now
+        told = seen.told.get(parent) if seen is not None else None
+        if seen is not None and told is not None:
+            known.taken_over[name] = told.known_since
+            known.adopt(told.fingerprints, name, now, self.context.leading.heard_since)
+            if group.leads:
+                self._take_heard(info, seen.since)
 
     def _take_heard(self, info: ChannelInfo, since: Nanos) -> None:
         """Take what came for a part since *since* that no log has."""
@@ -166,7 +169,9 @@ class PartDoubling:
         elif closed == whole.row.doubling:
             unsealed.halted = True  # an earlier leader may have closed it
             patience = limits.FINGERPRINT_PATIENCE if self.context.clustered else 0
-            self.context.timers.at(self.context.clock.now + patience, partial(self._tell, channel, closed))
+            self.context.timers.at(
+                self.context.clock.now + patience, partial(self._tell, channel, closed), channel.info.group
+            )
         else:
             self._close(channel, whole)
 
@@ -179,7 +184,8 @@ class PartDoubling:
         if self._waits_for_log(channel):
             return
         change = pb.ClosePart(uid=channel.info.uid, doubling=whole.row.doubling)
-        self.context.change_group(channel.info.group, partial(self._done, channel), close_part=change)
+        done = partial(self._done, channel)
+        self.context.change_group(channel.info.group, done, partial(done, None, ""), close_part=change)
 
     def _waits_for(self, channel: LiveChannel) -> str:
         """Why a part cannot be closed now; "" if it can."""
@@ -204,12 +210,14 @@ class PartDoubling:
         waits = channel.reservation is not None
         waits |= any(one.unsealed.count or one.uncommitted_bytes for one in (channel, hidden))
         if waits:
-            self.context.timers.at(self.context.clock.now + LOOK_INTERVAL, partial(self._look, channel))
+            self.context.timers.at(
+                self.context.clock.now + LOOK_INTERVAL, partial(self._look, channel), channel.info.group
+            )
         return waits
 
     def _done(self, channel: LiveChannel, result: object, _error: str) -> None:
         again = 0 if result is not None else limits.FORWARD_INTERVAL
-        self.context.timers.at(self.context.clock.now + again, partial(self._look, channel))
+        self.context.timers.at(self.context.clock.now + again, partial(self._look, channel), channel.info.group)
 
     def _tell(self, channel: LiveChannel, doubling: int, _now: Nanos) -> None:
         """Tell the metadata that a part is closed, again and again until they say that the doubling has ended."""
@@ -232,11 +240,11 @@ class PartDoubling:
         )
         self.context.ask_meta(part_closed=told)
         again = self.context.clock.now + limits.FORWARD_INTERVAL
-        self.context.timers.at(again, partial(self._tell, channel, doubling))
+        self.context.timers.at(again, partial(self._tell, channel, doubling), channel.info.group)
 
     def _give_up(self, whole: Parted, channel: LiveChannel, why: str) -> None:
         name = go_quote(text(channel.info.name))
         self.context.note("WRN", f"The parts of channel {go_quote(text(whole.name))} are not doubled: {name}: {why}")
         self.context.ask_meta(doubling_ended=pb.DoublingEnded(name=whole.name, doubling=whole.row.doubling))
         again = self.context.clock.now + limits.FORWARD_INTERVAL
-        self.context.timers.at(again, partial(self._look, channel))
+        self.context.timers.at(again, partial(self._look, channel), channel.info.group)

@@ -170,7 +170,7 @@ class Publishing:
             return
         group = self.context.group_number(batch.channel)
         self.held.wait_for_metadata(HeldBatch(group, batch, self.context.leading.replaying is not None))
-        self.read_index.wait(partial(self._take_waiting_batch, batch), batch.senders())
+        self.read_index.wait(partial(self._take_waiting_batch, batch), group, batch.senders())
 
     def _take_waiting_batch(self, batch: Publishes, new: bool) -> None:  # noqa: FBT001 - the answer of read_index
         waiting = self.held.for_metadata
@@ -391,6 +391,8 @@ class Publishing:
         if channel is not None:
             if not replayed or not self._refuses_emptied(batch):
                 self._take_into(channel, batch)
+        elif error == errors.LED_ELSEWHERE:
+            return
         elif error == NO_METADATA or batch.channel in self.context.meta.channels.parted.by_name:
             self._refuse_for_now(batch.acks, error)  # it has got parts meanwhile, whose leaders may have taken it
         else:

@@ -97,7 +97,7 @@ class SchemaChecks:
         if not self._row_error(channel, rows, count):
             done(channel, "", False)  # noqa: FBT003
         else:
-            self.read_index.wait(partial(self._rows_again, channel, rows, count, done))
+            self.read_index.wait(partial(self._rows_again, channel, rows, count, done), channel.info.group)
 
     def _rows_again(
         self,

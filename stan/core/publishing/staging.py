@@ -13,6 +13,7 @@ from stan import errors, limits
 from stan.config import ChannelLimits
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.leadership import Leadership
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.publishing.channels import NO_METADATA, LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
 from stan.core.publishing.publishing import Publishing
@@ -26,7 +27,7 @@ from stan.protocol.entries import STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.staged import staged_body
-from stan.types import GroupId
+from stan.types import GroupId, WallNanos
 
 STAGING_NAME = b"_STAN.staged"
 """Channel name in the messages of the hidden channels; no client can request it."""
@@ -158,10 +159,13 @@ class Staging:
 
     def expire(self) -> None:
         """Drop staged parts that were not committed within STAGED_AGE_MAX."""
-        before = self.context.clock.wall - limits.STAGED_AGE_MAX
+        before = WallNanos(self.context.clock.wall - limits.STAGED_AGE_MAX)
         for number, group in self.context.leading.led:
-            if group.machine.transactions.staged_before(before):
-                self.context.change_group(number, nobody_waits, drop_staged=pb.DropStaged(before=before))
+            self.context.within(number, self._expire, number, group, before)
+
+    def _expire(self, number: GroupId, group: ChannelGroup, before: WallNanos) -> None:
+        if group.machine.transactions.staged_before(before):
+            self.context.change_group(number, nobody_waits, drop_staged=pb.DropStaged(before=before))
 
     # --- finish -------------------------------------------------------------------------------------------------------
 

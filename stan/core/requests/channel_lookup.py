@@ -51,7 +51,7 @@ class ChannelLookup:
         if name in self.context.meta.channels:
             look(True)  # noqa: FBT003
         else:
-            self.catch_up(look)
+            self.catch_up(accepted, look)
 
     def is_dropped(self, info: ChannelInfo) -> bool:
         """True if the channel's group has dropped it and the metadata still lists it."""
@@ -74,9 +74,9 @@ class ChannelLookup:
             names = sorted({*names, *also}) if also else names
         return names
 
-    def catch_up(self, call: Callable[[bool], None]) -> None:
-        """Call *call* with True once this copy of the metadata is as new as the leader's was at the time of this call; with False
-        if that fails in time, or too many requests wait already."""
+    def catch_up(self, accepted: AcceptedRequest, call: Callable[[bool], None]) -> None:
+        """Call *call*, for the request *accepted*, with True once this copy of the metadata is as new as the leader's was at the
+        time of this call; with False if that fails in time, or too many requests wait already."""
         if self._waiting >= limits.QUESTIONS_WAITING_MAX:
             call(False)  # noqa: FBT003
             return
@@ -86,7 +86,7 @@ class ChannelLookup:
             self._waiting -= 1
             call(known)
 
-        self.read_index.wait(caught_up)
+        self.read_index.wait(caught_up, accepted.border)
 
 
 def _literal_tokens(pattern: bytes) -> bytes:

@@ -6,16 +6,18 @@ publishes may arrive at a server before that server has registered the client.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from stan import limits
-from stan.core.context import BrokerContext
+from stan.core.context import META_GROUP, BrokerContext
 from stan.protocol.frames import Sender
-from stan.types import Nanos
+from stan.types import GroupId, Nanos
 
 
 @dataclass(slots=True)
 class _Awaiting:
     publishers: tuple[Sender, ...]
+    group: GroupId
     call: Callable[[bool], None]
 
 
@@ -27,18 +29,19 @@ class PendingClients:
         self._waiting: list[_Awaiting] = []
         self._failed: dict[Sender, None] = {}  # did not come in time; oldest first
 
-    def wait(self, publishers: Iterable[Sender], call: Callable[[bool], None]) -> None:
-        """Call *call* with True once each of *publishers* is known or its time is over; at once if that is so already."""
+    def wait(self, publishers: Iterable[Sender], call: Callable[[bool], None], group: GroupId) -> None:
+        """Call *call*, for *group*, with True once each of *publishers* is known or its time is over; at once if it is."""
         strangers = tuple(
             one for one in dict.fromkeys(publishers) if not self._is_known(one) and one not in self._failed
         )
         if not strangers:
             call(True)  # noqa: FBT003 - as stan.core.requests.read_index answers
             return
-        awaiting = _Awaiting(strangers, call)
+        awaiting = _Awaiting(strangers, group, call)
         self._waiting.append(awaiting)
         context = self._context
-        context.timers.at(context.clock.now + limits.PARTITION_CLIENT_PATIENCE, lambda now: self._late(awaiting, now))
+        late = partial(self._late, awaiting)
+        context.timers.at(context.clock.now + limits.PARTITION_CLIENT_PATIENCE, late, META_GROUP)
 
     def _is_known(self, publisher: Sender) -> bool:
         known = self._context.sender(publisher) is not None
@@ -53,7 +56,7 @@ class PendingClients:
         there = [one for one in self._waiting if all(map(self._is_known, one.publishers))]
         self._waiting = [one for one in self._waiting if one not in there]
         for one in there:
-            one.call(True)  # noqa: FBT003
+            self._context.within(one.group, one.call, True)  # noqa: FBT003
 
     def _late(self, awaiting: _Awaiting, _now: Nanos) -> None:
         if awaiting not in self._waiting:
@@ -65,4 +68,4 @@ class PendingClients:
         if len(self._failed) > limits.PARTITION_STRANGERS_MAX:
             for publisher in list(self._failed)[: limits.PARTITION_STRANGERS_PRUNED]:
                 del self._failed[publisher]
-        awaiting.call(True)  # noqa: FBT003
+        self._context.within(awaiting.group, awaiting.call, True)  # noqa: FBT003

@@ -17,13 +17,14 @@ from stan.core.context import META_GROUP, BrokerContext
 from stan.core.requests.pending_clients import PendingClients
 from stan.protocol.frames import Sender
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import Nanos, RaftIndex
+from stan.types import GroupId, Nanos, RaftIndex
 
 INDEX_DIGITS_MAX = 20
 
 
 class _Waiting(NamedTuple):
     until: Nanos
+    group: GroupId
     call: Callable[[bool], None]
 
 
@@ -38,17 +39,17 @@ class ReadIndex:
         self._target: RaftIndex | None = None  # the answer: the index that this copy has to reach
         self._pending_clients = PendingClients(context) if context.config.partitioning else None
 
-    def wait(self, call: Callable[[bool], None], publishers: Iterable[Sender] = ()) -> None:
-        """Call *call* once: True when this copy of the metadata is new enough, False if that did not succeed in time.
+    def wait(self, call: Callable[[bool], None], group: GroupId, publishers: Iterable[Sender] = ()) -> None:
+        """Call *call* once for *group*: True when this copy of the metadata is new enough, False if that did not succeed in time.
         *publishers*: the senders that should be registered by then; used only by servers that share a cluster's channels."""
         context = self.context
         if self._pending_clients is not None:
-            self._pending_clients.wait(publishers, call)
+            self._pending_clients.wait(publishers, call, group)
             return
         if (not context.clustered or self._surely_leads) and not self._round:
             call(True)  # noqa: FBT003 - the answer
             return
-        waiting = _Waiting(Nanos(context.clock.now + limits.CATCHUP_PATIENCE), call)
+        waiting = _Waiting(Nanos(context.clock.now + limits.CATCHUP_PATIENCE), group, call)
         if self._round:
             self._later.append(waiting)
         else:
@@ -71,7 +72,7 @@ class ReadIndex:
             done, self._round, self._later, self._target = self._round, self._later, [], None
             self._question += 1
             for waiting in done:
-                waiting.call(True)  # noqa: FBT003
+                context.within(waiting.group, waiting.call, True)  # noqa: FBT003
             if self._round and not self._surely_leads:
                 self._ask()
                 return
@@ -87,7 +88,7 @@ class ReadIndex:
         self._target = None
         body = pb.MetaChange().SerializeToString()
         answered = partial(self._answered, self._question)
-        context.request(context.nats.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
+        context.request(META_GROUP, context.nats.subjects.meta.encode(), limits.FORWARD_INTERVAL, answered, body)
 
     def _answered(self, question: int, answer: bytes | None) -> None:
         if question != self._question or not self._round:
@@ -96,7 +97,7 @@ class ReadIndex:
             self._target = RaftIndex(int(answer))
             self.applied()
             if question == self._question and self._round:
-                self.context.timers.at(self._round[-1].until, partial(self._late, question))
+                self.context.timers.at(self._round[-1].until, partial(self._late, question), META_GROUP)
         else:
             self._give_up()
 
@@ -115,4 +116,4 @@ class ReadIndex:
         if self._round:
             self._ask()
         for waiting in late:
-            waiting.call(False)  # noqa: FBT003
+            self.context.within(waiting.group, waiting.call, False)  # noqa: FBT003

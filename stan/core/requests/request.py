@@ -6,12 +6,12 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
-from stan.core.context import BrokerContext, text
+from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.requests.table import RequestKind
 from stan.core.state.meta import MetaResult
 from stan.core.state.schemas import SCHEMA_CHANGED
-from stan.errors import BUSY, go_quote
+from stan.errors import BUSY, LED_ELSEWHERE, go_quote
 from stan.types import GroupId
 
 PASSING: Final = frozenset((SCHEMA_CHANGED,))
@@ -36,6 +36,11 @@ class AcceptedRequest(NamedTuple):
     def number(self) -> GroupId:
         """The group of a request to one leader."""
         return self.groups[0]
+
+    @property
+    def border(self) -> GroupId:
+        """The group that fails if the program fails in the request: the metadata, if it is not a request to one leader."""
+        return self.groups[0] if len(self.groups) == 1 else META_GROUP
 
     @property
     def group(self) -> ChannelGroup:
@@ -93,7 +98,9 @@ class AcceptedRequest(NamedTuple):
         self.context.emit("admin", said, channel=channel, client_id=client_id, group=self.number)
 
     def refuse(self, error: str, *, retry: bool = False) -> None:
-        """Answer with an error; *retry*: the error passes, the client may ask again."""
+        """Answer with an error, but LED_ELSEWHERE: another node answers; *retry*: the error passes, the client may ask again."""
+        if error == LED_ELSEWHERE:
+            return
         # The name shows at least that the node is there.
         named = {"node": self.context.reports.events.node} if self.kind.named else {}
         self.answer(error=error.encode(), retry=retry, **named)

@@ -145,8 +145,12 @@ class GroupCopies:
             done(problem)
 
         self._replacing.add(number)
-        self._node.leaderships.leave(number)
-        self._close(number)
+        try:
+            self._node.leaderships.leave(number)
+            self._close(number)
+        except Exception as error:  # noqa: BLE001 - the border of the group
+            put_in(error)
+            return
         self._node.environment.run(self._replace(number), put_in)
 
     async def _replace(self, number: GroupId) -> None:
@@ -213,7 +217,7 @@ class GroupCopies:
             soon(partial(within, number, self._reconfigure, number))
             return
         at = Nanos(node.environment.runtime.now() + limits.VOTERS_TOLD)
-        node.broker.step_alarm(at, lambda _now: soon(partial(within, number, self._yield, number)))
+        node.broker.step_alarm(at, lambda _now: soon(partial(within, number, self._yield, number)), number)
 
     def _yield(self, number: GroupId, asked: frozenset[str] = frozenset()) -> None:
         """Ask the new voters one after the other to take over, until one does; then go on as a new member.

@@ -93,8 +93,8 @@ class Handovers:
         node.environment.note("DBG", f"group {number}: is handed over to {to}")
         self._under_way[number] = node.groups[number].term
         node.broker.step_handover(number, under_way=True)
-        runtime, begin = node.environment.runtime, partial(self._begin, number, to, ended)
-        node.broker.step_alarm(runtime.now(), lambda _now: runtime.soon(begin))
+        runtime, begin = node.environment.runtime, partial(node.within, number, self._begin, number, to, ended)
+        node.broker.step_alarm(runtime.now(), lambda _now: runtime.soon(begin), number)
         node.driver.turns.wake()  # the next turn writes the group's progress
 
     def _may_begin(self, number: GroupId) -> bool:

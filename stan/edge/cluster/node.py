@@ -216,7 +216,7 @@ class ClusterNode:
         identity. A step that fails freezes the metadata here; the others are done, so that this node's leaderships leave it."""
         if self.driver.turns.stopped:
             return
-        self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL, self.tick)
+        self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL, self.tick, META_GROUP)
         self.within(META_GROUP, self._leave_without_metadata, now)
         self.within(META_GROUP, self.copies.note_incomplete)
         self.within(META_GROUP, self._listen, now)
@@ -278,7 +278,9 @@ class ClusterNode:
         if now >= until or self.membership.all_listen(now):
             self.environment.listening()
         else:
-            self.broker.step_alarm(now + limits.MEMBER_TICK_INTERVAL // 10, partial(self._look_who_listens, until))
+            self.broker.step_alarm(
+                now + limits.MEMBER_TICK_INTERVAL // 10, partial(self._look_who_listens, until), META_GROUP
+            )
 
     def _begin_epoch(self, epoch: int) -> bool:
         """Take part in the cluster behind its last rescue, with nothing on the disk; False if the disk does not take the note."""

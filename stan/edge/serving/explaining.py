@@ -49,7 +49,7 @@ class Explaining:
             self._look_up(accepted, 1)
         else:
             self._under_way += 1
-            self._broker.catch_up(partial(self._caught_up, accepted))
+            self._broker.catch_up(partial(self._caught_up, accepted), accepted.border)
 
     def _caught_up(self, accepted: AcceptedRequest, known: bool) -> None:  # noqa: FBT001 - an answer
         self._under_way -= 1

@@ -65,7 +65,7 @@ class Fetching:
             accepted.busy()
         elif self._rules.lags(accepted):
             self._under_way += 1
-            self._broker.catch_up(partial(self._caught_up, accepted))
+            self._broker.catch_up(partial(self._caught_up, accepted), accepted.border)
         else:
             self._look_up(accepted, 1)
 

@@ -47,16 +47,16 @@ def answer(node, reply, applied):
 
 
 def test_alone_and_on_the_leader_nobody_waits(node, calls):
-    CoreHarness().broker.parts.read_index.wait(calls.of("alone"))
+    CoreHarness().broker.parts.read_index.wait(calls.of("alone"), 0)
     node.lead(0)
-    node.broker.parts.read_index.wait(calls.of("leader"))
+    node.broker.parts.read_index.wait(calls.of("leader"), 0)
     assert calls == [("alone", True), ("leader", True)]
 
 
 def test_a_leader_that_may_have_been_replaced_asks_like_everybody(node, calls):
     node.lead(0)
     node.broker.context.leading.meta_lease = False
-    node.broker.parts.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
     assert calls == []
     node.broker.context.leading.meta_lease = True
     node.pass_time(0.3)
@@ -66,10 +66,10 @@ def test_a_leader_that_may_have_been_replaced_asks_like_everybody(node, calls):
 
 def test_one_question_serves_all_who_came_before_it_and_later_ones_get_another(node, calls):
     read_index = node.broker.parts.read_index
-    read_index.wait(calls.of("a"))
+    read_index.wait(calls.of("a"), 0)
     first = questions(node)
-    read_index.wait(calls.of("b"))
-    read_index.wait(calls.of("c"))
+    read_index.wait(calls.of("b"), 0)
+    read_index.wait(calls.of("c"), 0)
     assert questions(node) == []
     answer(node, *first, len(node.logs[0]))
     assert calls == [("a", True)]
@@ -79,7 +79,7 @@ def test_one_question_serves_all_who_came_before_it_and_later_ones_get_another(n
 
 
 def test_the_copy_has_to_get_there(node, calls):
-    node.broker.parts.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
     answer(node, *questions(node), len(node.logs[0]) + 2)
     node.feed_channel("x")
     assert calls == []
@@ -88,7 +88,7 @@ def test_the_copy_has_to_get_there(node, calls):
 
 
 def test_a_lost_answer_is_asked_for_again(node, calls):
-    node.broker.parts.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
     lost = questions(node)
     node.pass_time(limits.FORWARD_INTERVAL / SECOND)
     again = questions(node)
@@ -102,16 +102,16 @@ def test_a_lost_answer_is_asked_for_again(node, calls):
 
 @pytest.mark.parametrize("garbage", ["", "x", "-1", "9" * 5000])
 def test_an_answer_that_is_no_number_is_none(node, calls, garbage):
-    node.broker.parts.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
     answer(node, *questions(node), garbage)
     assert calls == []
     assert len(questions(node)) == 1
 
 
 def test_without_a_leader_each_waits_for_its_own_patience(node, calls):
-    node.broker.parts.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
     node.pass_time(1)
-    node.broker.parts.read_index.wait(calls.of("b"))
+    node.broker.parts.read_index.wait(calls.of("b"), 0)
     node.pass_time(PATIENCE - 0.5)
     assert calls == [("a", False)]
     node.pass_time(1.5)
@@ -121,30 +121,30 @@ def test_without_a_leader_each_waits_for_its_own_patience(node, calls):
 
 
 def test_a_copy_that_never_gets_there_is_not_waited_for_for_ever(node, calls):
-    node.broker.parts.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
     answer(node, *questions(node), 1000)
-    node.broker.parts.read_index.wait(calls.of("b"))
+    node.broker.parts.read_index.wait(calls.of("b"), 0)
     node.pass_time(2 * PATIENCE + 1)
     assert calls == [("a", False), ("b", False)]
 
 
 def test_becoming_the_leader_answers_everything_in_order(node, calls):
     read_index = node.broker.parts.read_index
-    read_index.wait(calls.of("a"))
+    read_index.wait(calls.of("a"), 0)
     questions(node)
-    read_index.wait(calls.of("b"))
+    read_index.wait(calls.of("b"), 0)
     node.lead(0)
-    read_index.wait(calls.of("c"))
+    read_index.wait(calls.of("c"), 0)
     assert calls == [("a", True), ("b", True), ("c", True)]
 
 
 def test_the_answer_to_an_older_question_says_nothing(node, calls):
     read_index = node.broker.parts.read_index
-    read_index.wait(calls.of("a"))
+    read_index.wait(calls.of("a"), 0)
     old = questions(node)
     node.lead(0)
     node.follow(0)
-    read_index.wait(calls.of("b"))
+    read_index.wait(calls.of("b"), 0)
     questions(node)
     answer(node, *old, 1)
     assert calls == [("a", True)]
@@ -155,10 +155,10 @@ def test_who_waits_while_others_are_called_comes_after_them(node, calls):
 
     def first(new):
         calls.append(("a", new))
-        read_index.wait(calls.of("c"))
+        read_index.wait(calls.of("c"), 0)
 
-    read_index.wait(first)
-    read_index.wait(calls.of("b"))
+    read_index.wait(first, 0)
+    read_index.wait(calls.of("b"), 0)
     for _ in range(4):
         for reply in questions(node):
             answer(node, reply, 1)
@@ -343,7 +343,7 @@ def test_metadata_that_was_replaced_as_a_whole_is_taken_in(node, calls):
     node.meta_says(len(node.logs[0]))
     assert node.broker.context.groups[1].machine.subscriptions.by_id
     snapshot = pb.Snapshot(channels=[pb.Channel(name=b"new", uid=9, group=1)], applied_index=50)
-    node.broker.parts.read_index.wait(calls.of("a"))
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
     answer(node, *[reply for reply in questions(node) if reply], 40)
     node.broker.reset(0)
     node.broker.context.meta.restore(snapshot)

@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from stan import limits
 from stan.core.boundary import loading
 from stan.protocol import dead_letters as letters
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import wire_pb2 as wire
-from tests.kit.core_harness import CoreHarness, Index
+from tests.kit.core_harness import CoreHarness, Index, Node
 from tests.kit.cursor_admin import change, replayed, snapshot, stored
 
 PREFIX = "_STAN.x.test-cluster.admin"
@@ -634,3 +635,50 @@ def test_whatever_entry_is_the_last_one_a_message_is_at_one_place(harness):
             assert sum(places) == 1, (count, sequence, places)
             seen.add(places.index(True))
     assert seen == {0, 1, 2}
+
+
+# --- moves of the channels ------------------------------------------------------------------------------------------------
+
+
+def held(harness, channel):
+    return harness.broker.view.meta.channels[channel]
+
+
+def test_dead_letters_go_on_when_their_channel_is_not_moved_after_all(harness):
+    harness.publish("foo.dlq", b"published")
+    sub = harness.subscribe("foo", durable="dur")
+    harness.publish("foo", b"a")
+    moving = harness.broker.context.leading.held
+    moving.hold(held(harness, b"foo.dlq"))
+    harness.say(sub.ack_inbox, 1, wire.REJECT)
+    moving.release(b"foo.dlq")
+    harness.pass_time(20)
+    assert [data for _, data, _ in messages(harness)] == [b"published", b"a"]
+
+
+def test_a_channel_that_is_being_moved_is_refused_to_who_puts_dead_letters_back(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    harness.publish("foo", b"a")
+    harness.say(sub.ack_inbox, 1, wire.REJECT)
+    moving = harness.broker.context.leading.held
+    moving.hold(held(harness, b"foo"))
+    answer = redrive(harness, 1, 1)
+    assert answer.error
+    assert answer.retry
+    moving.release(b"foo")
+    assert redrive(harness, 1, 1).changed == 1
+
+
+def test_requests_that_wait_for_channels_of_lost_groups_do_not_count_for_ever(monkeypatch):
+    monkeypatch.setattr(limits, "CHANNEL_CHANGES_WAITING_MAX", 1)
+    node = Node()
+    node.lead()
+    for _ in range(2):
+        request = admin.CreateChannelRequest(version=1, channel=b"new").SerializeToString()
+        node.hears(node.request(f"{PREFIX}.create_channel", request, "lost"))
+        node.follow()
+        assert not node.hear("lost")
+        node.lead()
+    node.lead(0)
+    answer = node.ask(f"{PREFIX}.create_channel", request, admin.ChangeResponse)
+    assert (answer.error, answer.changed) == (b"", 1)
