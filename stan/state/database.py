@@ -102,21 +102,23 @@ class Changes:
         """Remove one row, if it is there."""
         self.deletes.setdefault(table, []).append(key)
 
-    def followed_by(self, later: "Changes") -> "Changes":
-        """Return these changes and *later* ones as one, with the newest version of each row; both are sealed."""
-        both = Changes([*self.cleared, *later.cleared], sealed=True)
-        for table in _KEYS:
-            width = len(_KEYS[table])
-            removed, written = later.deletes.get(table, []), later.upserts.get(table, [])
-            newer = {row[:width] for row in (*removed, *written)}
-            for mine, theirs, into in (
-                (self.deletes, removed, both.deletes),
-                (self.upserts, written, both.upserts),
-            ):
-                stay = [row for row in mine.get(table, ()) if row[:width] not in newer]
-                rows = [row for row in stay if _group(table, row) not in later.cleared] + theirs
-                if rows:
-                    into[table] = rows
+    @staticmethod
+    def joined(several: "Iterable[Changes]") -> "Changes":
+        """Return sealed changes, oldest first, as one: of each row the newest version."""
+        both = Changes(sealed=True)
+        newest: dict[tuple[str, Row], tuple[dict[str, list[Row]], Row]] = {}
+        for changes in several:
+            both.cleared += changes.cleared
+            if changes.cleared:
+                stay = {
+                    place: found for place, found in newest.items() if _group(place[0], found[1]) not in changes.cleared
+                }
+                newest = stay
+            for rows_of, into in ((changes.deletes, both.deletes), (changes.upserts, both.upserts)):
+                for table, rows in rows_of.items():
+                    newest |= {(table, row[: len(_KEYS[table])]): (into, row) for row in rows}
+        for (table, _), (into, row) in newest.items():
+            into.setdefault(table, []).append(row)
         return both
 
 

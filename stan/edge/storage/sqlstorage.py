@@ -70,7 +70,9 @@ class SqlStorage(Storage):
         self._lock = lock
         return self
 
-    async def _write_rows(self, changes: dict[GroupId, Changes], marks: dict[GroupId, tuple[RaftIndex, Term]]) -> None:
+    async def _write_rows(
+        self, changes: dict[GroupId, list[Changes]], marks: dict[GroupId, tuple[RaftIndex, Term]]
+    ) -> None:
         if self.file.fence is not None:
             self.file.fence()
         try:

@@ -4,6 +4,7 @@ Promises: a group's rows are written for one entry as a whole. Of a frozen group
 """
 
 from collections.abc import Container
+from itertools import chain
 from typing import Final
 
 from stan.core.broker.broker import Broker
@@ -27,8 +28,8 @@ class StateRows:
         self._frozen: set[GroupId] = (
             set()
         )  # groups whose log, or the program in them, failed: their rows stay as they are
-        self._early: dict[GroupId, Changes] = {}  # rows as of entries before the newest, for the next flush
-        self._unwritten: dict[GroupId, Changes] = {}  # what no flush has written yet
+        self._early: dict[GroupId, list[Changes]] = {}  # rows as of entries before the newest, for the next flush
+        self._unwritten: dict[GroupId, list[Changes]] = {}  # what no flush has written yet
 
     async def read(self, number: GroupId) -> tuple[pb.Snapshot, str]:
         """The state that a group's rows tell, and what is wrong with them: then it is an empty one."""
@@ -73,15 +74,14 @@ class StateRows:
             self.database.seal(changes)
         return changes
 
-    def take_changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> Changes:
-        """All changes for the next flush: those of `keep_hash`, and then the ones up to *mark*."""
-        early, newest = self._early.pop(number, None), self.changes(broker, number, mark)
-        return newest if early is None else early.followed_by(newest)
+    def take_changes(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> list[Changes]:
+        """All changes for the next flush: those of `keep_hash` and `take_some` first, then the ones up to *mark*."""
+        return [*self._early.pop(number, ()), self.changes(broker, number, mark)]
 
     def keep_hash(self, broker: Broker, number: GroupId, mark: tuple[RaftIndex, Term]) -> None:
         """Remember the hash of a group's state as of the entry *mark*; its rows go with the next flush."""
         if self.database is not None:
-            self._early[number] = self.take_changes(broker, number, mark)
+            self._early.setdefault(number, []).append(self.changes(broker, number, mark))
             self.database.ledger(number).keep()
 
     def hashes(self, number: GroupId) -> list[tuple[RaftIndex, int]]:
@@ -92,7 +92,7 @@ class StateRows:
 
     async def write(
         self,
-        changes: dict[GroupId, Changes],
+        changes: dict[GroupId, list[Changes]],
         marks: dict[GroupId, tuple[RaftIndex, Term]],
         applied: Container[GroupId],
     ) -> None:
@@ -104,11 +104,11 @@ class StateRows:
             return
         for number, changed in changes.items():
             if number not in self._frozen:
-                before = self._unwritten.get(number)
-                self._unwritten[number] = changed if before is None else before.followed_by(changed)
+                before = self._unwritten.get(number)  # of a flush that failed: it must not grow with each attempt
+                self._unwritten[number] = [Changes.joined([*before, *changed])] if before else changed
         writing = {**self._unwritten}
         if writing:
-            await self.database.flush(*writing.values())
+            await self.database.flush(*chain.from_iterable(writing.values()))
         for number, written in writing.items():
             if self._unwritten.get(number) is written:  # the group was neither deleted nor changed meanwhile
                 del self._unwritten[number]

@@ -460,7 +460,7 @@ class Storage:
         """
         await self._take_slices(broker)
         marks = {number: mark for number, mark in self.applied.items() if mark[0] != self.rows.flushed.get(number)}
-        changes: dict[GroupId, Changes] = {}
+        changes: dict[GroupId, list[Changes]] = {}
         for number, mark in marks.items():
             try:
                 changes[number] = self.rows.take_changes(broker, number, mark)
@@ -515,7 +515,9 @@ class Storage:
         with suppress(OSError):  # on such a disk this may fail, too, and is tried again
             await self._offload(self.directory.forget_boot)
 
-    async def _write_rows(self, changes: dict[GroupId, Changes], marks: dict[GroupId, tuple[RaftIndex, Term]]) -> None:
+    async def _write_rows(
+        self, changes: dict[GroupId, list[Changes]], marks: dict[GroupId, tuple[RaftIndex, Term]]
+    ) -> None:
         await self.rows.write(changes, marks, self.applied)
 
     def hash_state(self, broker: Broker, number: GroupId) -> None:
