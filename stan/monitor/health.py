@@ -55,7 +55,10 @@ def _of_groups(node: BrokerProcess) -> Iterator[str]:
 
 
 def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
-    """Return the trouble of a group on a node; "" if there is none."""
+    """Return the trouble of a group on a node; "" if there is none.
+
+    A leader without a lease is none: on a node short of CPU leases end for moments, and all goes on. One that hears no majority for
+    longer than its patience steps down, and then the group has no leader."""
     frozen = node.driver.faults.frozen
     if number in frozen:
         return f"it is frozen until a restart: {frozen[number]}"
@@ -65,8 +68,6 @@ def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
         view = node.broker.view
         # New groups hold nothing before all have leaders.
         return "" if view.pool_open < number <= view.pool else NO_LEADER
-    if group.leads and group.lease_until() <= node.runtime.now():
-        return "this node leads it, and hears no majority"
     if not node.storage.is_intact(number):
         return "this node's copy is not whole"
     return node.storage.differs.get(number, "")

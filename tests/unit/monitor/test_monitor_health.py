@@ -17,6 +17,7 @@ from stan.monitor.metrics import metrics
 from stan.monitor.view import NodeView
 from stan.raft.group import RaftGroup
 from tests.kit.core_harness import CoreHarness
+from tests.raft.rigs import Safe
 
 SECOND = 1_000_000_000
 NOW = 1_700_000_000 * SECOND
@@ -25,16 +26,13 @@ NOW = 1_700_000_000 * SECOND
 class FakeGroup(RaftGroup):
     """A replicated group that says what it is told to."""
 
-    leader, leads, lease = "b", False, 0
+    leader, leads = "b", False
 
     def __init__(self, **told):
         self.log = SimpleNamespace(last_index=7, durable_index=5, compaction=CompactionTotals(2, 300))
         self.log.decompression = DecompressedTotals(7, 7000, 3, SECOND // 2)
         for name, value in told.items():
             setattr(self, name, value)
-
-    def lease_until(self):
-        return self.lease
 
     def lag(self):
         return {"b": 3, "c": 0}
@@ -122,9 +120,8 @@ def test_node_that_stops_is_not_ready():
     ("group", "frozen", "whole", "reasons"),
     [
         (FakeGroup(), {}, True, []),
-        (FakeGroup(leads=True, leader="a", lease=101), {}, True, []),
+        (FakeGroup(leads=True, leader="a"), {}, True, []),
         (FakeGroup(leader=None), {}, True, ["group 2: it has no leader"]),
-        (FakeGroup(leads=True, lease=100), {}, True, ["group 2: this node leads it, and hears no majority"]),
         (FakeGroup(), {}, False, ["group 2: this node's copy is not whole"]),
         (FakeGroup(), {2: "EIO"}, True, ["group 2: it is frozen until a restart: EIO"]),
         (SimpleNamespace(), {2: "EIO"}, True, ["group 2: it is frozen until a restart: EIO"]),
@@ -135,6 +132,20 @@ def test_groups(group, frozen, whole, reasons):
     driver = fake_driver(frozen=frozen, groups={2: group})
     storage = SimpleNamespace(is_intact={2: whole}.get, differs={})
     assert health.ready(view(node(CoreHarness(), driver=driver, storage=storage))) == reasons
+
+
+def test_leader_whose_lease_ended_is_ready_until_its_patience_ends():
+    rig = Safe(3).start_all()
+    rig.elect()
+    rig.run(0.5)
+    group = rig.leader().group
+    driver = fake_driver(groups={1: group})
+    found = view(node(CoreHarness(), driver=driver, runtime=SimpleNamespace(now=lambda: rig.now)))
+    rig.run(0.7, drop=lambda *_: True)
+    assert group.lease_until() <= rig.now
+    assert health.ready(found) == []
+    rig.run(0.5, drop=lambda *_: True)
+    assert health.ready(found) == ["group 1: it has no leader"]
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------------
