@@ -32,6 +32,8 @@ class LiveMember:
     failed_heartbeat: bool = False
     leaving: bool = False  # the subscription's end is proposed: nothing more is sent
     handed_over: bool = False  # another node is to serve it: nothing more is sent
+    silent: bool = False  # an ack wait is over, and nothing came on the ack inbox since
+    doubted: bool = False  # silent while another member is not: it gets one new message at a time, and none again
     adaptive: AdaptiveWindow | None = None  # None: the window is always as large as max in flight
 
     @property
@@ -41,8 +43,15 @@ class LiveMember:
             return 0
         adaptive = self.adaptive
         if adaptive is not None:
-            return max(0, adaptive.size - adaptive.late - self.window.size)
-        return max(0, self.sub.settings.max_in_flight - self.window.size)
+            most = adaptive.size - adaptive.late
+        else:
+            most = self.sub.settings.max_in_flight
+        return max(0, (min(most, 1) if self.doubted else most) - self.window.size)
+
+    @property
+    def rank(self) -> int:
+        """Members of a lower rank are preferred: 0 its client acks, 1 it acks nothing in time, 2 its heartbeats fail."""
+        return 2 if self.failed_heartbeat else int(self.silent)
 
     @property
     def window_now(self) -> int:
@@ -224,6 +233,26 @@ class LiveCursor:
             self.order = KeyOrder()
         for member in self.members:
             member.follow(policy)
+        self.compare()
+
+    def compare(self) -> None:
+        """A member came, went, or is no longer of the same rank: see who is doubted."""
+        acks = any(not member.rank for member in self.takers) if self.members else False
+        for member in self.members:
+            member.doubted = acks and member.silent
+
+    def speaks(self, member: LiveMember) -> None:
+        """Something came on the ack inbox of a member: there is a client that reads what it gets."""
+        if member.silent:
+            member.silent = False
+            self.compare()
+
+    def fell_silent(self, member: LiveMember) -> None:
+        """An ack wait of a member is over: what it held goes to another one, if there is one."""
+        member.silent = True
+        self.members.remove(member)  # among equal ones it is the last now
+        self.members.append(member)
+        self.compare()
 
     @property
     def has_unreported(self) -> bool:
@@ -318,26 +347,26 @@ class LiveCursor:
             return self.members
         return [min(self.members, key=lambda member: member.sub.joined_at)]
 
-    def choose(self) -> LiveMember | None:
-        """The member that gets the next message: open window, answering heartbeats, fewest in flight, earliest in the list
-        (STAN-SPEC 6.4); of a failover group the active one. None if every window is full."""
+    def choose(self, *, again: bool = False) -> LiveMember | None:
+        """The member that gets the next message: open window, a client that acks and answers heartbeats, fewest in flight,
+        earliest in the list (STAN-SPEC 6.4); of a failover group the active one. None if every window is full. *again*: the message
+        was sent before, so that no doubted member gets it."""
         if len(self.members) == 1 or self.policy.failover:
             only = self.takers[0]
             return only if only.open_slots else None
-        open_members = [m for m in self.members if m.open_slots]
-        pool = [m for m in open_members if not m.failed_heartbeat] or open_members
+        pool = [m for m in self.members if m.open_slots and not (again and m.doubted)]
         if not pool:
             return None
-        best = min(pool, key=lambda m: m.window.size)
+        best = min(pool, key=lambda m: (m.rank, m.window.size))
         if best is self.members[0]:  # equal members take turns
             self.members.append(self.members.pop(0))
         return best
 
     def share(self, member: LiveMember, available: int) -> int:
-        """How many of *available* messages *member* gets at once: as many as level the open windows."""
+        """How many of *available* messages *member* gets at once: as many as level the open windows of its rank."""
         if self.policy.failover:
             return available
-        open_members = [m for m in self.members if m.open_slots]
+        open_members = [m for m in self.members if m.rank == member.rank and m.open_slots]
         if len(open_members) == 1:
             return available
         level = -(-(sum(len(m.window) for m in open_members) + available) // len(open_members))
@@ -388,6 +417,7 @@ class LiveCursors:
         member = LiveMember(sub)
         member.follow(live.policy)
         live.members.append(member)
+        live.compare()
         self.by_ack_key[sub.ack_place] = self.by_subscription[sub.subscription_id] = (live, member)
         if sub.ack_group:
             self.ack_groups[sub.ack_group] += 1
@@ -398,6 +428,7 @@ class LiveCursors:
         """Remove one member; the cursor stays."""
         self._forget_member(member.sub)
         live.members.remove(member)
+        live.compare()
 
     def _forget_member(self, sub: Subscription) -> None:
         del self.by_subscription[sub.subscription_id], self.by_ack_key[sub.ack_place]

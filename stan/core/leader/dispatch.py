@@ -261,6 +261,7 @@ class Dispatch:
             found = self.cursors.by_subscription.get(subscription_id)
             if found is not None:
                 found[1].failed_heartbeat = failed
+                found[0].compare()
                 self._schedule(found[0])
 
     # --- events -----------------------------------------------------------------------------------------------------
@@ -293,6 +294,7 @@ class Dispatch:
         if found is None:
             return False
         live, member = found
+        live.speaks(member)
         adaptive, in_flight = member.adaptive, member.window.size
         retries = live.retries
         if live.order is not None:
@@ -324,6 +326,7 @@ class Dispatch:
         if found is None:
             return ""
         live, member = found
+        live.speaks(member)
         sequence = said.sequence
         if said.cumulative:
             if live.cursor.kind.shared:
@@ -720,7 +723,7 @@ class Dispatch:
 
     def _fetch_owed(self, live: LiveCursor, ready: Ready) -> int:
         """Fetch the oldest messages to redeliver, as many as the windows take; batches of new messages in hand are dropped."""
-        slots = sum(m.open_slots for m in live.takers)
+        slots = sum(m.open_slots for m in live.takers if not m.doubted)
         if not slots:
             return 0
         live.reads.batches.clear()
@@ -771,7 +774,7 @@ class Dispatch:
         out = []
         first = run.first
         while first <= run.last:
-            member = live.choose()
+            member = live.choose(again=True)
             if member is None:
                 break
             size = min(run.last - first + 1, member.open_slots)
@@ -811,17 +814,18 @@ class Dispatch:
             if member.failed_heartbeat and all(m.failed_heartbeat for m in live.takers):
                 member.window.add(Run(run.first, run.last, now + member.ack_wait_ns, run.count))
                 continue
-            if member.adaptive is not None:  # what a client has failed with, and said so, is not late
-                rested = live.retries.delayed
-                late = rested.missing(run.first, run.last) if rested.size else [(run.first, run.last)]
-                taken += [Run(first, last, run.deadline, run.count) for first, last in late]
+            rested = live.retries.delayed  # what a client has failed with, and said so, is not late
+            late = rested.missing(run.first, run.last) if rested.size else [(run.first, run.last)]
+            taken += [Run(first, last, run.deadline, run.count) for first, last in late]
             for part in live.retries.over(run, live.cursor.cursor_id, live.policy, now):
                 if part.deadline:
                     member.window.add(part)
                     continue
                 self._owe(live, part)
+        if taken:
+            live.fell_silent(member)
         if member.adaptive is not None and taken:
-            elsewhere = any(other.open_slots for other in live.takers if other is not member)
+            elsewhere = any(other.open_slots and not other.doubted for other in live.takers if other is not member)
             member.adaptive.taken_back(taken, now, elsewhere=elsewhere)
         self._arm(live, member)
 

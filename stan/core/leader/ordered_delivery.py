@@ -67,14 +67,14 @@ class OrderedTurn:
         self._look()
 
     def _look(self) -> int:
-        """Look who has room: members whose clients answer heartbeats, or the others if none of these has any. Returns for how
-        many messages."""
+        """Look who has room: members whose clients ack and answer heartbeats, or those of the next rank if none of these has any.
+        Returns for how many messages."""
         size = len(self.order.numbers) + 1
         room, in_flight = array("q", bytes(8 * size)), array("q", bytes(8 * size))
-        for failed in (False, True):
+        for rank in range(3):
             for number, member in self.members.items():
                 in_flight[number] = member.window.size
-                if member.failed_heartbeat is failed:
+                if member.rank == rank:
                     room[number] = member.open_slots
             if any(room):
                 break

@@ -172,6 +172,21 @@ def test_another_member_takes_the_slot_while_the_window_of_its_own_is_full(harne
     assert len(later) == 2
 
 
+def test_the_slots_of_a_member_that_never_acks_go_to_another_one(harness):
+    inboxes = {"one": member(harness), "two": member(harness, "two")}
+    publish(harness, "abcdef")
+    of = {s: name for name in inboxes for s, _ in harness.received(name)}
+    assert set(of.values()) == {"one", "two"}
+    harness.ack(inboxes["two"], *[s for s, name in of.items() if name == "two"])
+    publish(harness, "fedcba")
+    harness.received("two")
+    harness.pass_time(4)
+    harness.ack(inboxes["two"], *range(7, 13))
+    harness.pass_time(1.1)
+    assert [s for s, _ in harness.received("two")][:3] == [s for s, name in of.items() if name == "one"]
+    assert harness.received("one") == []
+
+
 def test_after_a_restart_nothing_new_comes_before_what_is_unsettled(harness):
     inbox = member(harness)
     publish(harness, "aabab")
