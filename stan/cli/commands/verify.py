@@ -7,6 +7,7 @@ that retention shortens meanwhile is read again; one that lags is waited for.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Final
@@ -23,6 +24,7 @@ from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import no_channel, session
+from stan.policies import EPHEMERAL
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import counted, format_size
 
@@ -30,6 +32,8 @@ ATTEMPTS: Final = 3
 """Readings of a channel that retention shortens meanwhile."""
 LAG_PATIENCE_S: Final = 10.0
 LAG_PAUSE_S: Final = 0.2
+_SAME: Final = "the same everywhere"
+_EPHEMERAL: Final = "ephemeral: has no copies"
 
 
 @dataclass(slots=True)
@@ -50,6 +54,11 @@ class Copy:
         """What has to be the same everywhere."""
         return self.messages, self.bytes, self.crc
 
+    @property
+    def is_whole(self) -> bool:
+        """True if it was read to its end, without damage."""
+        return not self.problem and not self.damaged
+
 
 @dataclass(slots=True)
 class Verdict:
@@ -60,27 +69,41 @@ class Verdict:
     last_sequence: int
     copies: list[Copy]
     problem: str = ""
+    ephemeral: bool = False  # its messages are in the memory of one node
 
     @property
     def ok(self) -> bool:
-        """Whether all copies are there, whole, and the same."""
-        return not self.problem and bool(self.copies) and self.words == "the same everywhere"
+        """True if all copies are there, whole, and the same, or if there are none."""
+        return self.words in (_SAME, _EPHEMERAL)
 
     @property
     def words(self) -> str:
         """What came out."""
-        if self.problem:
-            return self.problem
+        if self.ephemeral or self.problem:
+            return self.problem or _EPHEMERAL
         wrong = [f"{copy.node}: {copy.problem}" for copy in self.copies if copy.problem]
         wrong += [
             f"{copy.node or 'the server'}: {counted(len(copy.damaged), 'damaged batch', 'damaged batches')}"
             for copy in self.copies
             if copy.damaged
         ]
-        whole = [copy for copy in self.copies if not copy.problem and not copy.damaged]
+        whole = [copy for copy in self.copies if copy.is_whole]
         if len({copy.sums for copy in whole}) > 1:
             wrong.append("copies differ: " + ", ".join(f"{copy.node} {copy.crc:08x}" for copy in whole))
-        return "; ".join(wrong) or "the same everywhere"
+        return "; ".join(wrong) or _SAME
+
+    @property
+    def good(self) -> set[str]:
+        """The nodes whose copies are whole and the same as most of the whole ones; empty if that does not tell which are right."""
+        ranked = Counter(copy.sums for copy in self.copies if copy.is_whole).most_common(2)
+        if not ranked or (len(ranked) > 1 and ranked[0][1] == ranked[1][1]):
+            return set()
+        return {copy.node for copy in self.copies if copy.is_whole and copy.sums == ranked[0][0]}
+
+    @property
+    def bad(self) -> set[str]:
+        """The nodes whose copies are damaged, or whole and not good. One that was not read to its end is neither."""
+        return {copy.node for copy in self.copies if copy.damaged or copy.is_whole} - self.good
 
 
 class Shortened(Exception):  # noqa: N818 - what happened
@@ -114,7 +137,7 @@ async def _verify(target: Target, channel: str, view: View) -> int:
             for group in node.groups:
                 holders.setdefault(group.group, []).append(node.node)
         room = asyncio.Semaphore(limits.VERIFIES_UNDER_WAY_MAX)
-        total = sum(one.messages * len(holders.get(one.group, "x")) for one in found)
+        total = sum(one.messages * len(holders.get(one.group, "x")) for one in found if one.commit != EPHEMERAL)
         with bar("Verifying", total) as advance:
 
             async def one(status: pb.ChannelStatus) -> Verdict:
@@ -137,6 +160,8 @@ async def verified(
 ) -> Verdict:
     """All copies of one channel, compared."""
     name, first, last = text_of(status.name), max(status.first_sequence, 1), status.last_sequence
+    if status.commit == EPHEMERAL:
+        return Verdict(name, first, last, [], ephemeral=True)
     for _ in range(ATTEMPTS):
         verdict = Verdict(name, first, last, [Copy(node) for node in nodes])
         if first > last:
@@ -196,6 +221,20 @@ async def _read(
             await asyncio.sleep(LAG_PAUSE_S)
 
 
+def advice(verdicts: list[Verdict]) -> list[str]:
+    """Return what to do about bad copies: nodes are filled anew only if the others have a good copy of every channel."""
+    nodes = sorted({node for verdict in verdicts for node in verdict.bad})
+    if not nodes:
+        return []
+    lost = [verdict.channel for verdict in verdicts if verdict.bad and verdict.good <= set(nodes)]
+    if lost:
+        return [f"No node without a bad copy has a good one of {', '.join(lost)}: keep all data directories."]
+    return [
+        f"One after the other of {', '.join(nodes)}: stop it, move its data directory away, start it again; it is filled from the "
+        "others."
+    ]
+
+
 def verdicts_table(verdicts: list[Verdict], missing: list[str], odd: Mapping[int, str] | None = None) -> Table:
     """What came out, one channel a line; *odd*: groups whose state is not the same everywhere, and where."""
     rows = []
@@ -221,11 +260,7 @@ def verdicts_table(verdicts: list[Verdict], missing: list[str], odd: Mapping[int
     foot += [f"Group {number}: {words}." for number, words in (odd or {}).items()]
     if missing:
         foot.append(f"Not verified, for they do not answer: {', '.join(missing)}.")
-    if bad or odd:
-        foot.append(
-            "A node with a damaged or different copy: stop it, move its data directory away, start it again; it is filled from "
-            "the others."
-        )
+    foot += advice(verdicts)
     document = {
         "ok": not bad and not missing and not odd,
         "missing": missing,

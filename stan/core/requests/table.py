@@ -223,7 +223,9 @@ _ROWS: Final = (
     _looking("check_schema", admin.CheckSchemaRequest, admin.CheckSchemaResponse, Scope.METADATA),
     _looking("nodes", admin.NodesRequest, admin.NodeStatus, Scope.EACH_NODE),
     _looking("options", admin.OptionsRequest, admin.OptionsResponse, Scope.EACH_NODE),
-    _looking("verify", admin.VerifyRequest, admin.VerifyResponse, Scope.NAMED_NODE, rated=False),
+    _looking(
+        "verify", admin.VerifyRequest, admin.VerifyResponse, Scope.NAMED_NODE, rated=False, of_logs="a verification"
+    ),
     # Requests of operators that change something.
     _changing("move", admin.MoveRequest, placed_by=_WHICH, of_logs=POSITIONS),
     _changing("skip", admin.SkipRequest, placed_by=_WHICH, of_logs=POSITIONS),

@@ -1,6 +1,7 @@
 """Scrubbed copies: what one node reads and answers, and how the command compares what nodes answer."""
 
 import json
+import re
 import zlib
 
 import pytest
@@ -15,8 +16,10 @@ from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.edge.serving.scrub import Scrubber
 from stan.errors import Damage
+from stan.level import KNOWN
 from stan.log.index import BatchIndex
 from stan.log.types import BatchRow, StaleRef
+from stan.policies import EPHEMERAL
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
 from stan.protocol.kernel import client as client_kernel
@@ -108,8 +111,10 @@ class Node:
 
 
 def register(broker):
-    """A channel foo, uid 1, of the group."""
-    created = entries.CreateChannels(channels=[entries.Channel(name=b"foo", uid=1, group=GROUP)])
+    """A channel foo, uid 1, of the group, and an ephemeral one."""
+    broker.context.meta.info = entries.ClusterInfo(level=KNOWN)
+    ephemeral = entries.Channel(name=b"brief", uid=2, group=GROUP, commit=EPHEMERAL)
+    created = entries.CreateChannels(channels=[entries.Channel(name=b"foo", uid=1, group=GROUP), ephemeral])
     broker.step_committed(0, 1, Kind.META, entries.MetaChange(create_channels=created).SerializeToString())
 
 
@@ -161,6 +166,8 @@ def test_requests_that_are_refused():
         assert node.answers()[0].error.decode() == errors.INVALID_ADMIN
     node.ask(version=2)
     assert node.answers()[0].error.decode() == errors.UNKNOWN_VERSION
+    node.ask(channel=b"brief")
+    assert node.answers()[0].error.decode() == errors.EPHEMERAL_IS_NO.format('"brief"', "a verification")
     node.ask(channel=b"nothing")
     assert node.answers()[0].retry
     node.ask(uid=9)
@@ -232,6 +239,42 @@ def test_a_copy_that_stays_behind_is_told(servers, monkeypatch):
     code, told = verify(servers, [found()], [behind, *[stays] * 50])
     assert code == 1
     assert "ends with message 8, 10 is the newest" in told["result"]
+
+
+def test_an_ephemeral_channel_has_no_copies_and_is_no_failure(servers):
+    servers.admin.all_channels = [channel(commit=EPHEMERAL, last_sequence=2**32, first_sequence=2**32 + 1, messages=0)]
+    code, told = verify(servers, [], [])
+    assert (code, told["ok"], told["result"]) == (0, True, "ephemeral: has no copies")
+    assert servers.admin.asked == []
+
+
+def advised(servers, **copies):
+    """The advice on copies of three nodes."""
+    servers.admin.all_nodes = Nodes([pb.NodeStatus(node=name, groups=[pb.GroupStatus(group=1)]) for name in copies], [])
+    servers.admin.verified = copies
+    text = CliRunner().invoke(app, ["channel", "verify", "orders"], env={"COLUMNS": "300"}).stdout
+    removed = re.search(r"One after the other of (.*): stop it", text)
+    keeps = "keep all data directories" in text
+    return removed.group(1) if removed else "", keeps
+
+
+def damaged():
+    return found(damaged=[pb.DamagedMessages(first_sequence=2, last_sequence=3, text="/x: position 9")])
+
+
+def test_a_data_directory_is_to_be_moved_away_only_if_another_copy_is_good(servers):
+    assert advised(servers, a=[found()], b=[damaged()], c=[found()]) == ("b", False)
+    assert advised(servers, a=[found()], b=[found(crc=6)], c=[found()]) == ("b", False)
+    assert advised(servers, a=[found()], b=[damaged()], c=[damaged()]) == ("b, c", False)
+    assert advised(servers, a=[found()], b=[found(crc=6)]) == ("", True), "nobody knows which is right"
+    assert advised(servers, a=[damaged()], b=[damaged()], c=[damaged()]) == ("", True)
+    assert advised(servers, a=[found()], b=[found()]) == ("", False)
+
+
+def test_a_copy_that_is_behind_is_no_reason_to_move_a_data_directory_away(servers, monkeypatch):
+    monkeypatch.setattr("stan.cli.commands.verify.LAG_PATIENCE_S", 0.0)
+    behind = found(last_sequence=8, messages=8, next_sequence=9)
+    assert advised(servers, a=[found()], b=[behind, *[behind] * 5], c=[found()]) == ("", False)
 
 
 def test_a_node_that_is_away_is_no_success(servers):
