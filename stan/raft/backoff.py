@@ -1,29 +1,48 @@
-"""How much longer than usual a node waits for others after it took slow ones for dead. Pure.
+"""How much longer than usual a node waits for others after slow ones were taken for dead, or nearly. Pure.
 
-factor   1 ── setback ──► 2 ── setback ──► 4 ── setback ──► 8          each RAFT_STEADY without a setback halves it
+factor   1 ── setback ──► 2 ── setback ──► 4 ── setback ──► 8          each RAFT_STEADY halves it
+         └────────────── late ─────────────┘                           as far as an answer needed that was that late
 """
 
 from stan import limits
 from stan.types import Nanos
 
+_NEVER = Nanos(-limits.RAFT_STEADY)
+
 
 class Backoff:
-    """The factor for one group on one node, or for all links of one node."""
+    """The factor for one group on one node, or for all links of one node.
 
-    __slots__ = ("_at", "_level")
+    It is forgotten slower than it is learnt: while CPU is short, a leader would else be lost as often as it is forgotten."""
+
+    __slots__ = ("_at", "_level", "_set_back_at")
 
     def __init__(self) -> None:
         self._level = 0
-        self._at = Nanos(0)  # time of the last setback
+        self._at = Nanos(0)  # time of what the level comes from
+        self._set_back_at = _NEVER
 
     def setback(self, now: Nanos) -> None:
         """Double the factor, up to 2 ** RAFT_BACKOFF_MAX: an election failed, or a slow leader or peer was taken for dead."""
         self._level = min(self._left(now) + 1, limits.RAFT_BACKOFF_MAX)
-        self._at = now
+        self._at = self._set_back_at = now
+
+    def late(self, silence: int, usual: int, now: Nanos) -> None:
+        """Somebody who is usually waited for *usual* ns spoke after *silence* ns: wait for at least twice as long from now on.
+
+        Does nothing after more than RAFT_SILENCE_MAX, which is an outage."""
+        if 2 * silence >= usual and silence <= limits.RAFT_SILENCE_MAX:
+            needed = min((2 * silence // usual).bit_length(), limits.RAFT_BACKOFF_MAX)
+            if needed >= self._left(now):
+                self._level, self._at = needed, now
 
     def factor(self, now: Nanos) -> int:
         """How many times as long as usual to wait at *now*: 1, 2, 4 or so on."""
         return 1 << self._left(now) if self._level else 1
+
+    def is_steady(self, now: Nanos) -> bool:
+        """True without a setback within the last RAFT_STEADY."""
+        return now - self._set_back_at >= limits.RAFT_STEADY
 
     def _left(self, now: Nanos) -> int:
         """How often the factor is still doubled at *now*."""

@@ -201,7 +201,7 @@ class RaftGroup:
     def is_steady(self) -> bool:
         """False if elections failed lately, or leaders were replaced that were only slow: leadership should not be moved then
         without need."""
-        return self._raft.patience.factor == 1
+        return self._raft.patience.is_steady
 
     members: tuple[str, ...] = alias("_applied.voters")
     """Names of the voters, sorted."""

@@ -47,8 +47,43 @@ def test_each_setback_doubles_and_steady_times_halve():
     assert backoff.factor(6 * SECOND) == 1 << limits.RAFT_BACKOFF_MAX
     assert backoff.factor(5 * SECOND + limits.RAFT_STEADY) == 4
     assert backoff.factor(5 * SECOND + 3 * limits.RAFT_STEADY) == 1
-    backoff.setback(100 * SECOND)
-    assert backoff.factor(100 * SECOND) == 2
+    backoff.setback(1000 * SECOND)
+    assert backoff.factor(1000 * SECOND) == 2
+
+
+def test_back_off_does_not_forget_what_the_latest_answer_of_the_last_minute_needed():
+    backoff, usual = Backoff(), 500 * MILLISECOND
+    backoff.late(200 * MILLISECOND, usual, SECOND)
+    assert backoff.factor(SECOND) == 1
+    backoff.late(900 * MILLISECOND, usual, SECOND)
+    assert backoff.factor(SECOND) == 4
+    backoff.late(300 * MILLISECOND, usual, 30 * SECOND)
+    assert backoff.factor(60 * SECOND) == 4
+    for at in range(60, 600, 59):
+        backoff.late(900 * MILLISECOND, usual, at * SECOND)
+        assert backoff.factor((at + 59) * SECOND) == 4
+    assert backoff.is_steady(600 * SECOND), "nobody was taken for dead"
+    backoff.late(limits.RAFT_SILENCE_MAX + 1, usual, 2000 * SECOND)
+    assert backoff.factor(2000 * SECOND) == 1, "an outage is not slowness"
+
+
+def test_a_leader_that_was_nearly_taken_for_dead_is_waited_for_longer(rig):
+    follower, leader = rig.nodes["n1"].group, rig.nodes["n0"].group
+    rig.run(0.3, drop=lambda *_: True)
+    rig.run(0.2)
+    assert leader.leads
+    assert follower._raft.patience.factor == 2
+    rig.run(0.8, drop=lambda *between: between[0] != "n0")
+    rig.run(0.2)
+    assert leader.leads
+    assert leader._raft.patience.factor == 2
+
+
+def test_a_new_leader_is_not_late(rig):
+    rig.run(3, drop=lambda *between: "n0" in between[:2])
+    (new,) = [node.group for name, node in rig.nodes.items() if name != "n0" and node.group.leads]
+    assert new._raft.patience.factor == 1
+    assert {node.group._raft.patience.factor for name, node in rig.nodes.items() if name != "n0"} == {1}
 
 
 def test_who_was_stopped_listens_before_it_votes_against_its_leader(rig):

@@ -45,7 +45,7 @@ class Follower:
             raise InvariantError(f"one leader per term (term={library.term}, other={node.id!r}, me={self._me!r})")
         commit, verified = library.commit, self._verified if message.term == library.term else RaftIndex(0)
         prev_index, prev_term, entries = self._without_known(message)
-        self._election.contact.hear()
+        self._election.contact.hear(message.term)
         self._election.candidacy.withdraw()
         self._reset_to = None
         library.handle(
@@ -149,7 +149,7 @@ class Follower:
         ):
             return False
         self._clock.tell(now)
-        self._election.contact.hear()
+        self._election.contact.hear(term)
         library.restart_election_timer()
         self._seq = max(self._seq, seq)
         self.answer(peer)

@@ -188,7 +188,14 @@ class Leader:
         if not progress.counts:
             return
         progress.appends.confirm(message.seq)
-        self._library.note_answer(node, self._clock.now)
+        self._answered(node, self._clock.now)
+
+    def _answered(self, node: Peer, now: Nanos) -> None:
+        """A follower has answered."""
+        before = self._library.note_answer(node, now)
+        if now - before >= limits.RAFT_LEADER_PATIENCE // 2 and node.id in self._members.others:
+            silence = now - max(before, self._host.listens_since())
+            self._patience.late(Nanos(silence), limits.RAFT_LEADER_PATIENCE)
 
     def _count(self, node: Peer, progress: Progress) -> None:
         """Set a member's match index: at most this leader's own durable index, and 0 if the member's answers do not count."""
@@ -215,7 +222,7 @@ class Leader:
         progress.answered(RaftIndex(answer.next_index - 1))
         self._count(node, progress)
         progress.appends.confirm(answer.seq)
-        self._library.note_answer(node, now)
+        self._answered(node, now)
         return True
 
     # --- what leaves ----------------------------------------------------------------------------------------------------

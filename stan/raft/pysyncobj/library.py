@@ -208,9 +208,12 @@ class Library(SyncObj):  # type: ignore[misc] # the library is not typed
         """Send TimeoutNow to a follower, if its match index is the end of the log."""
         self.transferLeadership(node)
 
-    def note_answer(self, node: Peer, now: Nanos) -> None:
-        """A follower has answered: a leader without answers of a majority steps down."""
-        self._SyncObj__lastResponseTime[node] = now / SECOND
+    def note_answer(self, node: Peer, now: Nanos) -> Nanos:
+        """A follower has answered: a leader without answers of a majority steps down. Returns when it had answered before."""
+        answered = self._SyncObj__lastResponseTime
+        before = Nanos(int(answered.get(node, now / SECOND) * SECOND))
+        answered[node] = now / SECOND
+        return before
 
     def wait_for_answers(self, nodes: Collection[Peer], since: Nanos, patience: Nanos) -> None:
         """Before a leader's tick at `silent_at` or later: it steps down after *patience* without answers of a majority, which

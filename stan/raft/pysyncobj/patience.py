@@ -12,6 +12,9 @@ from stan.raft.backoff import Backoff
 from stan.raft.pysyncobj.library import LibraryClock
 from stan.types import SECOND, Nanos, Term
 
+_LATE_S = limits.RAFT_ELECTION_TIMEOUT_MIN / 2 / SECOND
+"""A leader that is silent for so long has nearly been taken for dead."""
+
 
 class Patience:
     """Timeouts of one member of a group: random, and longer after setbacks."""
@@ -23,6 +26,11 @@ class Patience:
         self._counted = Term(0)  # the newest term whose leader or candidate was counted as a setback, or was excused
 
     @property
+    def is_steady(self) -> bool:
+        """True if elections have not come too soon lately."""
+        return self._backoff.is_steady(self._clock.now)
+
+    @property
     def factor(self) -> int:
         """How many times as long as usual this member waits for a leader, a majority or votes."""
         return self._backoff.factor(self._clock.now)
@@ -32,6 +40,10 @@ class Patience:
         if term > self._counted:
             self._counted = term
             self._backoff.setback(self._clock.now)
+
+    def late(self, silence: Nanos, usual: int) -> None:
+        """The leader, or a follower, spoke after *silence* ns; *usual*: for how long it is waited for, ns."""
+        self._backoff.late(silence, usual, self._clock.now)
 
     def excuse(self, term: Term) -> None:
         """The election of *term* was wanted by the leader before it: neither it nor what precedes it counts as a setback."""
@@ -55,13 +67,19 @@ class LeaderContact:
         """*listens_since*: since when this node has read its peers' messages (see RaftHost)."""
         self.met = False  # in this life
         self._heard = clock.seconds  # when a leader was heard last; an earlier life may just have heard one
+        self._is_late_at = self._heard + _LATE_S
+        self._term = Term(0)  # of the leader that was heard last
         self._clock = clock
         self._patience = patience
         self._listens_since = listens_since
 
-    def hear(self) -> None:
-        """A message of the current leader arrives."""
-        self._heard, self.met = self._clock.seconds, True
+    def hear(self, term: Term) -> None:
+        """A message of the leader of *term*, the current one, arrives."""
+        now = self._clock.seconds
+        if now >= self._is_late_at and term == self._term:
+            since = max(int(self._heard * SECOND), self._listens_since())
+            self._patience.late(Nanos(self._clock.now - since), limits.RAFT_ELECTION_TIMEOUT_MIN)
+        self._heard, self._is_late_at, self._term, self.met = now, now + _LATE_S, term, True
 
     def is_alive(self) -> bool:
         """True if this member believes in a live leader, against which it helps no candidate (S16).

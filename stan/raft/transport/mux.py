@@ -26,6 +26,8 @@ from stan.raft.transport.link import Link
 from stan.types import GroupId, Nanos, RaftIndex, Term
 
 _AWAY = limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY
+_LATE = limits.RAFT_PEER_TIMEOUT // 2
+"""A peer that is silent for so long has nearly been taken for dead."""
 
 
 class Wire(Protocol):
@@ -250,6 +252,9 @@ class Mux:
         link, now = outgoing.link, self._now()
         was_up = link.up
         self._reading.look(now)
+        if was_up and now - link.heard_at >= _LATE:
+            since = max(link.heard_at, self._reading.since(now))
+            self._backoff.late(now - since, limits.RAFT_PEER_TIMEOUT, now)
         try:
             content = link.take(frame, now)
             if link.up != was_up:
