@@ -417,10 +417,14 @@ class BrokerContext:
         """The state of class *kind* of each group that this node leads."""
         return (group.leadership.kept(kind) for _, group in self.leading.led if group.leadership is not None)
 
+    def owns(self, channel: bytes) -> bool:
+        """True if a channel is this server's, or may be: servers of one cluster id can divide the channels among them."""
+        return self.access.partition is None or self.access.partition[channel]
+
     def group_number(self, channel: bytes) -> GroupId:
         """The group of a channel: from the registry, else from the hash of its name; ELSEWHERE: the channel is another
         server's, or it is being moved to another group, and nobody leads it now."""
-        if self.access.partition is not None and not self.access.partition[channel]:
+        if not self.owns(channel):
             return ELSEWHERE
         if self.leading.held.by_name and channel in self.leading.held.by_name:
             return ELSEWHERE

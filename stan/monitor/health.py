@@ -57,8 +57,8 @@ def _of_groups(node: BrokerProcess) -> Iterator[str]:
 def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
     """Return the trouble of a group on a node; "" if there is none.
 
-    A leader without a lease is none: on a node short of CPU leases end for moments, and all goes on. One that hears no majority for
-    longer than its patience steps down, and then the group has no leader."""
+    A leader without a lease is none: on a node short of CPU leases end for moments, and all goes on. One that hears no majority
+    for longer than its patience steps down, and then the group has no leader."""
     frozen = node.driver.faults.frozen
     if number in frozen:
         return f"it is frozen until a restart: {frozen[number]}"

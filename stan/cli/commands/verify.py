@@ -94,7 +94,7 @@ class Verdict:
 
     @property
     def good(self) -> set[str]:
-        """The nodes whose copies are whole and the same as most of the whole ones; empty if that does not tell which are right."""
+        """The nodes whose copies are whole and the same as most of the whole ones; empty if nobody knows which are right."""
         ranked = Counter(copy.sums for copy in self.copies if copy.is_whole).most_common(2)
         if not ranked or (len(ranked) > 1 and ranked[0][1] == ranked[1][1]):
             return set()
@@ -229,10 +229,8 @@ def advice(verdicts: list[Verdict]) -> list[str]:
     lost = [verdict.channel for verdict in verdicts if verdict.bad and verdict.good <= set(nodes)]
     if lost:
         return [f"No node without a bad copy has a good one of {', '.join(lost)}: keep all data directories."]
-    return [
-        f"One after the other of {', '.join(nodes)}: stop it, move its data directory away, start it again; it is filled from the "
-        "others."
-    ]
+    told = f"One after the other of {', '.join(nodes)}: stop it, move its data directory away, start it again; "
+    return [f"{told}it is filled from the others."]
 
 
 def verdicts_table(verdicts: list[Verdict], missing: list[str], odd: Mapping[int, str] | None = None) -> Table:

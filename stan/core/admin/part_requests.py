@@ -48,6 +48,8 @@ class PartRequests:
             accepted.answer(changed=0)
         elif request.parts > limits.PARTS_MAX:
             accepted.refuse(NOT_THAT_MANY_PARTS)
+        elif not self._owns_parts(request.channel, request.parts):
+            accepted.refuse(errors.PARTS_ELSEWHERE.format(text(request.channel)))
         elif self.context.wanted_commit(request.channel) == EPHEMERAL:
             accepted.refuse(errors.EPHEMERAL_IS_NO.format(name, "parts"))
         else:
@@ -57,6 +59,9 @@ class PartRequests:
                 accepted.refuse(error)
             else:
                 accepted.change_meta(lambda _result: {"changed": request.parts}, create_parted=create)
+
+    def _owns_parts(self, channel: bytes, parts: int) -> bool:
+        return all(self.context.owns(part_name(channel, number)) for number in range(parts))
 
     def _change(self, request: pb.CreatePartsRequest) -> entries.CreateParted:
         return entries.CreateParted(
@@ -76,6 +81,8 @@ class PartRequests:
             accepted.refuse(NOT_THAT_MANY_PARTS)
         elif known is not None and _is_repeated(known, request.parts):
             accepted.answer(changed=0)
+        elif not self._owns_parts(request.channel, 2 * request.parts):
+            accepted.refuse(errors.PARTS_ELSEWHERE.format(text(request.channel)))
         else:
             change = entries.DoubleParted(
                 name=request.channel,

@@ -42,10 +42,7 @@ class LiveMember:
         if self.leaving or self.handed_over:
             return 0
         adaptive = self.adaptive
-        if adaptive is not None:
-            most = adaptive.size - adaptive.late
-        else:
-            most = self.sub.settings.max_in_flight
+        most = self.sub.settings.max_in_flight if adaptive is None else adaptive.size - adaptive.late
         return max(0, (min(most, 1) if self.doubted else most) - self.window.size)
 
     @property
@@ -349,8 +346,8 @@ class LiveCursor:
 
     def choose(self, *, again: bool = False) -> LiveMember | None:
         """The member that gets the next message: open window, a client that acks and answers heartbeats, fewest in flight,
-        earliest in the list (STAN-SPEC 6.4); of a failover group the active one. None if every window is full. *again*: the message
-        was sent before, so that no doubted member gets it."""
+        earliest in the list (STAN-SPEC 6.4); of a failover group the active one. None if every window is full. *again*: the
+        message was sent before, so that no doubted member gets it."""
         if len(self.members) == 1 or self.policy.failover:
             only = self.takers[0]
             return only if only.open_slots else None

@@ -389,7 +389,10 @@ class LiveChannels:
         if tier is not None:
             most = _first_within(tier.room, channel, index, count, size)
             first = self.tiers.allowed(channel.info, tier, first, most, oldest)
-        if first > oldest and channel.info.uid not in self.warned:
+        removes = first > (
+            index.first_sequence or channel.next_sequence
+        )  # of an empty channel nothing but of this batch
+        if removes and channel.info.uid not in self.warned:
             self.warned.add(channel.info.uid)
             self._warn(channel, newest - first + 1, min(index.bytes + size, lim.bytes or index.bytes + size))
         return first

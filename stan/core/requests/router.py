@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from stan.core.base.partition import ELSEWHERE
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.request import AcceptedRequest, Send
 from stan.core.requests.table import RequestKind, Scope
@@ -94,6 +95,8 @@ class RequestRouter:
                 return tuple(sorted(number for number, _ in context.leading.led)) or None
             case Scope.METADATA:
                 group = META_GROUP
+            case Scope.OWNER:
+                group = META_GROUP if context.owns(kind.placed_by(request)) else ELSEWHERE
             case Scope.GROUP:
                 group = GroupId(kind.placed_by(request))
                 if group > context.pool:  # there is no such group, which its handler says
@@ -107,6 +110,6 @@ class RequestRouter:
     def _refusers(self, kind: RequestKind) -> tuple[GroupId, ...] | None:
         """As `_answerers`, for a request that cannot be decoded: whom it concerns is unknown, so the metadata's leader answers a
         request to one leader."""
-        if kind.scope in (Scope.CHANNEL, Scope.APP, Scope.GROUP):
+        if kind.scope in (Scope.CHANNEL, Scope.OWNER, Scope.APP, Scope.GROUP):
             return () if self._context.leading.leads_meta else None
         return () if kind.scope is Scope.NAMED_NODE else self._answerers(kind, None)

@@ -37,6 +37,7 @@ class Scope(Enum):
     APP = "the leader of the group that keeps what is known of the application"
     LEADERS = "each leader, for the groups that it leads"
     METADATA = "the leader of the metadata"
+    OWNER = "the leader of the metadata; of servers that divide the channels among them, only the channel's"
     GROUP = "the leader of the group with that number"
     EACH_NODE = "each node"
     NAMED_NODE = "the node that is named"
@@ -252,11 +253,11 @@ _ROWS: Final = (
     _changing("remove_node", admin.NodeRequest, Scope.METADATA, event=False),
     _changing("raise_level", admin.RaiseLevelRequest, Scope.METADATA, event=False),
     _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA),
-    _changing("pin_channel", admin.PinChannelRequest, Scope.METADATA),
-    _changing("change_commit", admin.ChangeCommitRequest, Scope.METADATA),
-    _changing("create_parts", admin.CreatePartsRequest, Scope.METADATA),
-    _changing("double_parts", admin.DoublePartsRequest, Scope.METADATA),
-    _changing("delete_parts", admin.DeletePartsRequest, Scope.METADATA),
+    _changing("pin_channel", admin.PinChannelRequest, Scope.OWNER),
+    _changing("change_commit", admin.ChangeCommitRequest, Scope.OWNER),
+    _changing("create_parts", admin.CreatePartsRequest, Scope.OWNER),
+    _changing("double_parts", admin.DoublePartsRequest, Scope.OWNER),
+    _changing("delete_parts", admin.DeletePartsRequest, Scope.OWNER),
     _changing("add_schema", admin.AddSchemaRequest, Scope.METADATA),
     _changing("remove_schema", admin.RemoveSchemaRequest, Scope.METADATA),
     _changing("grow_pool", admin.GrowPoolRequest, Scope.METADATA),

@@ -3,6 +3,7 @@
 import pytest
 
 from stan.config import ChannelLimits, ChannelOverride, Config, StoreLimits
+from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
@@ -40,6 +41,20 @@ def test_messages_beyond_the_limit_push_out_the_oldest():
     assert [text for _, text in harness.notes if "Reached limits for store" in text] == [
         'Reached limits for store "foo" (msgs=10/10 bytes=660/1024000000), dropping old messages to make room for new ones'
     ]
+
+
+def test_the_first_message_of_a_channel_that_was_purged_reaches_no_limit():
+    harness = limited(msgs=10)
+    harness.publish("foo", *[b"x"] * 10)
+    harness.publish("foo", *[b"x"] * 5)
+    purge = admin.PurgeRequest(version=1, channel=b"foo", keep=0)
+    assert not harness.ask("_STAN.x.test-cluster.admin.purge", purge, admin.ChangeResponse).error
+    harness.restart()
+    harness.connect()
+    harness.notes.clear()
+    harness.publish("foo", b"x")
+    assert kept(harness) == (16, 16, 1)
+    assert not [text for _, text in harness.notes if "Reached limits" in text]
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 11, 25])

@@ -429,3 +429,11 @@ def test_sequences_that_run_out_are_followed_by_more(node, monkeypatch):
     assert node.pub_acks() == [""]
     assert channel.next_sequence == 2 * BLOCK + 2
     assert epoch_of(node).number == 1
+
+
+def test_the_first_message_of_an_epoch_reaches_no_limit():
+    harness = alone(limits=StoreLimits(default=ChannelLimits(msgs=10)))
+    harness.publish("e", b"a")
+    assert not [text for _, text in harness.notes if "Reached limits" in text]
+    harness.publish("e", *[b"%d" % n for n in range(10)])
+    assert len([text for _, text in harness.notes if "Reached limits" in text]) == 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from stan import errors, level, limits
-from stan.config import StoreLimits
+from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.context import BrokerContext
 from stan.core.publishing.part_routing import PartRouting
 from stan.core.state.meta import MetaMachine
@@ -824,3 +824,36 @@ def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(n
     assert not node.broker.parts.channels.opening
     node.hears(keyed(wrong, b"3", "late.~0"))
     assert node.pub_acks() == [errors.OTHER_PART.format('"late.~0"', '"late"')]
+
+
+# --- servers that divide the channels among them -----------------------------------------------------------------------------
+
+
+def owner(*patterns):
+    """A server whose channels are these."""
+    mine = replace(Config().limits, per_channel=dict.fromkeys(patterns, ChannelLimits()))
+    made = CoreHarness(config=Config(partitioning=True, limits=mine))
+    made.connect()
+    return made
+
+
+def test_parts_are_made_by_the_server_alone_whose_channel_it_is() -> None:
+    assert create(owner("bills.>")) is None
+    mine = owner("orders", "orders.*")
+    assert create(mine) == ("", 4)
+    assert mine.publish("orders", b"x", key_of=lambda one: one) == [""]
+    for request in (admin.DoublePartsRequest, admin.DeletePartsRequest, admin.PinChannelRequest):
+        name = {"DoubleParts": "double_parts", "DeleteParts": "delete_parts", "PinChannel": "pin_channel"}
+        asked = request(version=1, channel=b"orders")
+        subject = f"{ADMIN}.{name[request.DESCRIPTOR.name.removesuffix('Request')]}"
+        assert owner("bills.>").ask(subject, asked, admin.ChangeResponse) is None
+
+
+def test_parts_that_are_none_of_the_servers_channels_are_refused() -> None:
+    assert create(owner("orders")) == (errors.PARTS_ELSEWHERE.format("orders"), 0)
+    assert create(owner("orders", "orders.~0", "orders.~1"), parts=2) == ("", 2)
+    half = owner("orders", "orders.~0", "orders.~1")
+    create(half, parts=2)
+    request = admin.DoublePartsRequest(version=1, channel=b"orders", parts=2)
+    answer = half.ask(f"{ADMIN}.double_parts", request, admin.ChangeResponse)
+    assert answer.error.decode() == errors.PARTS_ELSEWHERE.format("orders")
