@@ -3,6 +3,7 @@
 Texts on the wire are exactly those of the original server (STAN-SPEC, Appendix B).
 """
 
+import errno
 from typing import ClassVar, Final
 
 FAULT: Final = "the program failed: "
@@ -24,7 +25,13 @@ class NotNow(StanError):
     """What clients are told in place of the text, which names files of the server; empty: the text."""
 
 
-class DiskFull(NotNow):
+class Shortage(NotNow):
+    """The system lacks open files or memory for now; the write was taken back whole."""
+
+    told = "the server is short of open files or memory"
+
+
+class DiskFull(Shortage):
     """The disk has no room; the write was taken back whole."""
 
     told = "no space left on the server's disk"
@@ -79,6 +86,20 @@ class StartError(StanError):
 
 NO_LEADER: Final = "it has no leader"
 """What is wrong with a group that nobody leads, as far as a node knows."""
+
+
+NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))
+"""Errors by which no file was opened, so that none was written or synced."""
+_SHORTAGES: Final = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), DiskFull),
+    **dict.fromkeys((*NO_DESCRIPTOR, errno.ENOMEM, errno.ENOBUFS), Shortage),
+}
+
+
+def shortage(error: BaseException) -> type[Shortage] | None:
+    """Return the kind of shortage that an error of the system reports, which passes without a restart; None if it reports
+    something else."""
+    return _SHORTAGES.get(error.errno or 0) if isinstance(error, OSError) else None
 
 
 def fault(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from stan.edge.group_faults import GroupFaults
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.edge.turns import Turns
-from stan.errors import Aborted, DiskFull, Frozen, InDoubt, NotNow
+from stan.errors import Aborted, Frozen, InDoubt, NotNow, Shortage
 from stan.log.types import Entry, StaleRef
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Consensus
@@ -297,7 +297,7 @@ class Driver:
                 untold[number] = refusal
             self.faults.within(number, self._not_written, number, together, refusal)
         for number, refusal in untold.items():
-            if isinstance(refusal, DiskFull):
+            if isinstance(refusal, Shortage):
                 self.broker.progress.no_room(number)
                 self.turns.wake()
 

@@ -15,7 +15,7 @@ from stan import limits
 from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.nats.gateway import Gateway
-from stan.errors import DiskFull, NotNow
+from stan.errors import NotNow, Shortage
 from stan.raft.group import RaftGroup
 from stan.raft.scheduler import Scheduler
 from stan.types import GroupId, Nanos, RaftIndex, Term
@@ -228,7 +228,7 @@ class Leaderships:
         may have been replaced without knowing it. A sole voter answers the refusal. What is left open has sequences that no entry
         gets: until the leadership has ended, by whoever leads then, nothing of the group is written (see `left_open`)."""
         group = self._groups[number]
-        if isinstance(error, DiskFull) and not group.transferring and len(group.members) > 1:
+        if isinstance(error, Shortage) and not group.transferring and len(group.members) > 1:
             self._make_way(number, group, error)
         elif not group.transferring and number not in self.left_open:
             return False
@@ -236,7 +236,7 @@ class Leaderships:
             self.left_open.setdefault(number, error)
         return True
 
-    def _make_way(self, number: GroupId, group: RaftGroup, error: DiskFull) -> None:
+    def _make_way(self, number: GroupId, group: RaftGroup, error: Shortage) -> None:
         """The disk is full: another node is to lead the group, or this one tries again later."""
         to, led = group.best_successor(), self.led.get(number)
         if to is not None:

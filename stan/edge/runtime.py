@@ -10,13 +10,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.edge.histogram import SYNC_BOUNDS, Histogram
-from stan.errors import fault
+from stan.errors import Shortage, fault
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
 from stan.raft.scheduler import SchedulerRuntime
-from stan.types import MILLISECOND, Nanos, RaftIndex, WallNanos
+from stan.types import MILLISECOND, SECOND, Nanos, RaftIndex, WallNanos
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that goes on while the machine sleeps, because promises of other nodes, such as to elect no other leader during a
@@ -112,6 +113,7 @@ class AsyncRuntime(Ticker):
         self._syncers = ThreadPoolExecutor(max_workers=max(1, min(groups, SYNCERS_MAX)), thread_name_prefix="sync")
         self._readers = ThreadPoolExecutor(max_workers=READERS, thread_name_prefix="read")
         self._syncing: set[int] = set()
+        self._closed = False
         self._sync_ns = SYNC_AT_ONCE_NS  # how long the newest syncs took
         self.syncs = Histogram(SYNC_BOUNDS)
 
@@ -127,12 +129,18 @@ class AsyncRuntime(Ticker):
         quick = group.log.syncs_alone and self._sync_ns < SYNC_AT_ONCE_NS
         if not quick or group.group in self._syncing:
             return False
-        return self._sync(group)[0] is not None
+        try:
+            return self._sync(group)[0] is not None
+        except Shortage:
+            return False
 
     def _sync(self, group: Consensus) -> tuple[RaftIndex | None, str]:
+        """Raises Shortage: the rest of the sync is to be tried again."""
         started = time.monotonic_ns()
         try:
             return group.log.sync(), ""
+        except Shortage:
+            raise
         except Exception as error:  # noqa: BLE001 - after any error the log cannot be relied on
             return None, fault(error)
         finally:
@@ -141,7 +149,17 @@ class AsyncRuntime(Ticker):
             self.syncs.add(took)
 
     def _sync_aside(self, group: Consensus, done: Synced) -> None:
-        self._loop.call_soon_threadsafe(self._synced, group, done, *self._sync(group))
+        try:
+            self._loop.call_soon_threadsafe(self._synced, group, done, *self._sync(group))
+        except Shortage:
+            self._loop.call_soon_threadsafe(
+                self._loop.call_later, limits.FULL_DISK_RETRY / SECOND, self._again, group, done
+            )
+
+    def _again(self, group: Consensus, done: Synced) -> None:
+        self._syncing.discard(group.group)
+        if not self._closed:
+            self.sync(group, done)
 
     def _synced(self, group: Consensus, done: Synced, durable: RaftIndex | None, why: str) -> None:
         self._syncing.discard(group.group)
@@ -176,5 +194,6 @@ class AsyncRuntime(Ticker):
     def close(self) -> None:
         """Wait until the worker threads have ended."""
         self.silence()
+        self._closed = True
         self._syncers.shutdown(wait=True)
         self._readers.shutdown(wait=True)

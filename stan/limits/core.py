@@ -342,7 +342,7 @@ JOIN_PATIENCE = 15 * SECOND
 DRAIN_PATIENCE = 5 * SECOND
 """A stopping node waits this long until others have taken over its leaderships."""
 FULL_DISK_RETRY = 1 * SECOND
-"""A leader whose disk is full and that has no reachable successor tries again after this."""
+"""A leader whose disk is full and that has no reachable successor tries again after this; so does a sync without a descriptor."""
 
 # --- subscriptions -------------------------------------------------------------------------------------------------
 REDELIVERY_SLACK = 15 * MILLISECOND

@@ -138,7 +138,7 @@ class GroupLog(Protocol):
     def append(self, entries: Seq[Entry]) -> None:
         """Write *entries* (consecutive indexes, the first is last_index + 1) in one write; they are not durable yet.
 
-        Raises DiskFull (everything taken back, the log goes on) or Frozen (the log takes nothing more)."""
+        Raises Shortage (everything taken back, the log goes on) or Frozen (the log takes nothing more)."""
 
     def sync(self) -> RaftIndex:
         """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises Frozen."""

@@ -40,7 +40,7 @@ class Consensus(Protocol):
         *urgent*: a sync is wanted for them now.
 
         Raises:
-            NotNow: nothing was written (DiskFull, no leadership).
+            NotNow: nothing was written (Shortage, no leadership).
             Frozen: the group takes part in nothing until a restart, which may find a part of the entries in the log.
             InDoubt: the write failed unexpectedly; the entries may be in the log after a restart.
         """

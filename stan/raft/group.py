@@ -256,7 +256,7 @@ class RaftGroup:
         """Write entries (kind, body) to the log; returns the index of the first. They are committed later, in order, or never.
 
         Raises:
-            NotNow: nothing was written (DiskFull, no leadership, a hand-over, a change of the voters, too much uncommitted).
+            NotNow: nothing was written (Shortage, no leadership, a hand-over, a change of the voters, too much uncommitted).
             Frozen: the group takes part in nothing until a restart, which may find a part of the entries in the log.
             InDoubt: the write failed unexpectedly; the entries may be in the log after a restart.
         """

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import platform
 import random
 import time
@@ -34,7 +33,7 @@ from stan.edge.storage.manifest import new_nuid, recorded_node_id, recorded_pool
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing, driver_of, tracing_of
 from stan.edge.turns import Turns
-from stan.errors import StanError, StartError, go_quote
+from stan.errors import DiskFull, StanError, StartError, go_quote, shortage
 from stan.monitor.view import NodeView
 from stan.protocol.channels import OWN_INBOXES, publication
 from stan.protocol.kernel import server as kernel
@@ -369,8 +368,7 @@ def start_failure(error: BaseException, place: Path | None) -> str:
     """
     cause: BaseException | None = error
     while cause is not None:
-        full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
-        if full or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL":
+        if shortage(cause) is DiskFull or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL":
             return f"{place}: there is no room on its disk ({error}): make room there, then start again"
         cause = cause.__cause__
     if not isinstance(error, OSError) or not error.filename or not error.strerror:

@@ -52,6 +52,7 @@ PASSING: Final = frozenset(
         errors.TOO_MANY_REQUESTS,
         errors.CHANNEL_DELETING,
         f"stan: {errors.DiskFull.told}",
+        f"stan: {errors.Shortage.told}",
         "stan: too much waits for a majority of the nodes",
         "stan: the metadata of the cluster has no leader",
     }

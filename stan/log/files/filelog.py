@@ -174,7 +174,7 @@ class FileLog(Visible):
         """Write consecutive entries, the first at last_index + 1, in one write; a full segment is sealed before.
 
         Raises:
-            DiskFull: nothing was written; the log goes on.
+            Shortage: nothing was written; the log goes on.
             InDoubt: the write or a sync failed otherwise; the log is frozen from now on.
             Frozen: the log was frozen before.
         """

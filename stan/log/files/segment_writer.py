@@ -12,7 +12,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from threading import Lock
 
-from stan.errors import DiskFull, Frozen, InDoubt
+from stan.errors import NO_DESCRIPTOR, Frozen, InDoubt, Shortage, shortage
 from stan.log.files.descriptors import Pin
 from stan.log.files.disk import Files
 from stan.log.files.recovery import Recovery
@@ -70,7 +70,7 @@ class SegmentWriter:
     def append(self, entries: Seq[Entry], sealed: Callable[[Entry], Entry] | None) -> list[EntryInSegment]:
         """Write consecutive entries, each as *sealed* makes it, in one write; returns where they are.
 
-        A full segment is rolled before. Raises DiskFull, InDoubt (see FileLog.append).
+        A full segment is rolled before. Raises Shortage, InDoubt (see FileLog.append).
         """
         if self.active.segment.end >= self._segment_bytes_max:
             self.roll(RaftIndex(self.active.segment.last_index + 1))
@@ -92,8 +92,9 @@ class SegmentWriter:
         return placed
 
     def sync(self) -> RaftIndex:
-        """Make everything appended before the call durable; returns the new durable_index. Blocking. Raises InDoubt, Frozen.
+        """Make everything appended before the call durable; returns the new durable_index. Blocking.
 
+        Raises InDoubt, Frozen; Shortage: the name of a new segment could not be synced yet, and the next call does it.
         The caller holds the lock. Syncs the active segment; older ones were synced when they were sealed."""
         if self.frozen:
             raise Frozen(self.frozen)
@@ -102,13 +103,22 @@ class SegmentWriter:
             try:
                 self._files.fdatasync(active.pin.descriptor)
                 if not active.segment.named:
-                    self._files.sync_directory(self._directory)
-                    active.segment.named = True
+                    self._sync_name(active.segment)
             except OSError as error:
                 raise self._freeze(error) from error
             self.durable_index = tip
             self._mark.advance(tip)
         return self.durable_index
+
+    def _sync_name(self, segment: Segment) -> None:
+        """Make a new segment's name durable. Raises OSError; Shortage: the directory could not even be opened."""
+        try:
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            if error.errno in NO_DESCRIPTOR:
+                raise Shortage(f"{self._directory}: {error}") from error
+            raise
+        segment.named = True
 
     def roll(self, first: RaftIndex) -> None:
         """Seal the active segment and begin the next one with the entry at *first*; waits for a sync that is running."""
@@ -135,14 +145,15 @@ class SegmentWriter:
         self.active = ActiveSegment(segment, pin, IndexFileWriter(self._files, index_file_path(segment.path)))
 
     # --- failures --------------------------------------------------------------------------------------------------
-    def _take_back(self, error: OSError) -> DiskFull | InDoubt:
-        """After a failed write: restore the file's end if the disk is only full, else freeze; returns the error to raise.
+    def _take_back(self, error: OSError) -> Shortage | InDoubt:
+        """After a failed write: restore the file's end if it failed for a shortage, else freeze; returns the error to raise.
 
         The caller holds the lock: a failed write-back is reported to one fdatasync only, and it must not be hidden from
         a sync that runs beside this one."""
         if self.frozen:  # by a sync that the caller had to wait for
             return InDoubt(self.frozen)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        short = shortage(error)
+        if short is None:
             return self._freeze(error)
         active = self.active
         try:
@@ -150,7 +161,7 @@ class SegmentWriter:
             self._files.fdatasync(active.pin.descriptor)  # else a power loss could bring back what was refused
         except OSError as worse:
             return self._freeze(worse)
-        return DiskFull(f"{active.segment.path}: {error}")
+        return short(f"{active.segment.path}: {error}")
 
     def _freeze(self, error: OSError) -> InDoubt:
         self.frozen = f"{self.active.segment.path}: {error}"

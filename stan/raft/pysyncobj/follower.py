@@ -5,7 +5,7 @@ commit index covers only what the message has verified, and never goes back (S2)
 equal to the leader's log, and carries term and number (S3); a stale leader is told the newer term (S16).
 """
 
-from stan.errors import Damage, DiskFull
+from stan.errors import Damage, Shortage
 from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.raft.pysyncobj.compat import Peer
@@ -61,7 +61,7 @@ class Follower:
         )
         try:
             written = self._journal.flush()
-        except DiskFull as error:
+        except Shortage as error:
             self._host.note(str(error))
             library.commit, self._verified, written = commit, verified, False
         if library.commit < commit:

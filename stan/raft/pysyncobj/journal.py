@@ -160,7 +160,7 @@ class GroupJournal(Journal):  # type: ignore[misc] # the library is not typed
         Returns True if the log was changed.
 
         Raises:
-            DiskFull, Frozen: no entry was written; entries that a pending one was to replace may be truncated nevertheless.
+            Shortage, Frozen: no entry was written; entries that a pending one was to replace may be truncated nevertheless.
         """
         self.differs = False
         if not self._pending and self._cut is None:

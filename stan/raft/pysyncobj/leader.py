@@ -10,7 +10,7 @@ from itertools import compress
 from operator import attrgetter
 
 from stan import limits
-from stan.errors import DiskFull
+from stan.errors import Shortage
 from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
@@ -72,7 +72,7 @@ class Leader:
             self._library.commit = max(commit, min(self._library.commit, self._host.durable()))
 
     def append(self, commands: list[Command]) -> None:
-        """Write the leader's own entries. Raises DiskFull or Frozen: nothing was written."""
+        """Write the leader's own entries. Raises Shortage or Frozen: nothing was written."""
         journal, library = self._journal, self._library
         if not library.is_leader:
             raise InvariantError(f"only a leader appends (me={self._members.me})")
@@ -258,7 +258,7 @@ class Leader:
         if any(progress.readmit_index is None for _, progress in amnesiac):
             try:
                 self.append([Command(Kind.NOOP, b"")])
-            except DiskFull as error:
+            except Shortage as error:
                 self._host.note(str(error))
                 return
             self.wanted = self._journal.end

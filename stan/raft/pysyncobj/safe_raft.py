@@ -24,7 +24,7 @@ from random import Random
 
 from stan import limits
 from stan.alias import alias
-from stan.errors import DiskFull
+from stan.errors import Shortage
 from stan.raft.pysyncobj.compat import Peer
 from stan.raft.pysyncobj.election import Election
 from stan.raft.pysyncobj.follower import Follower
@@ -194,7 +194,7 @@ class SafeRaft:
         if journal.differs:
             try:
                 journal.flush()
-            except DiskFull as error:
+            except Shortage as error:
                 self._host.note(str(error))
                 self.library.step_down()
         if self.library.is_leader and self.election.is_amnesiac:

@@ -8,7 +8,7 @@ import pytest
 from stan import limits
 from stan.edge import runtime as module
 from stan.edge.runtime import AsyncRuntime
-from stan.errors import Frozen
+from stan.errors import Frozen, Shortage
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
 from stan.state.database import Changes, Database
@@ -127,3 +127,22 @@ async def test_silenced_alarm_does_not_ring(runtime):
     rung = asyncio.get_running_loop().create_future()
     runtime.alarm(runtime.now(), lambda: rung.set_result(None))
     await asyncio.wait_for(rung, 10)
+
+
+async def test_sync_that_lacks_a_descriptor_is_tried_again_until_it_is_done(runtime, monkeypatch):
+    monkeypatch.setattr(limits, "FULL_DISK_RETRY", MILLISECOND)
+    monkeypatch.setattr(module, "SYNC_AT_ONCE_NS", 10 * SECOND)
+    group, tried = Group(), []
+    good = group.log.sync
+
+    def sync():
+        tried.append(threading.current_thread())
+        if len(tried) < 4:
+            raise Shortage("no descriptor")
+        return good()
+
+    group.log.sync = sync
+    runtime._sync_ns = 0
+    assert not runtime.sync_now(group)
+    assert await synced(runtime, group) == (1, "")
+    assert len(tried) == 4

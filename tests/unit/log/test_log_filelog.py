@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stan import limits
-from stan.errors import Damage, DiskFull, Frozen, InDoubt, StartError
+from stan.errors import Damage, DiskFull, Frozen, InDoubt, Shortage, StartError
 from stan.log.files.filelog import FileLog
 from stan.log.files.segment import Segment, SegmentHeader
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path, load_index_file
@@ -54,6 +54,49 @@ def refs(log, uid=7):
 
 
 # --- a disk that is full ---------------------------------------------------------------------------------------------
+SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS]
+
+
+@pytest.mark.parametrize("error", SHORTAGES)
+def test_roll_without_descriptors_or_memory_is_refused_and_the_log_goes_on(files, log, error):
+    while log.size < 400:
+        log.append([one(log.last_index + 1)])
+    last = log.last_index
+    for call in ("create", "pwritev"):
+        files.fail(call, 0, error)
+        with pytest.raises(Shortage, match=r"\.log: ") as refused:
+            log.append([one(last + 1)])
+        assert not isinstance(refused.value, DiskFull)
+    log.append([one(last + 1)])
+    assert log.sync() == last + 1
+    assert log.entries(1, ALL, ALL) == [one(index) for index in range(1, last + 2)]
+
+
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE])
+def test_sync_that_cannot_open_the_directory_of_a_new_segment_promises_nothing_and_may_be_repeated(files, log, error):
+    while log.sealed_index == 0:
+        log.append([one(log.last_index + 1)])
+    durable = log.durable_index
+    assert durable < log.last_index
+    files.fail("sync_directory", 0, error)
+    with pytest.raises(Shortage):
+        log.sync()
+    assert log.durable_index == durable
+    log.append([one(log.last_index + 1)])
+    assert log.sync() == log.last_index
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_sync_of_a_directory_that_fails_freezes(files, log, error):
+    while log.sealed_index == 0:
+        log.append([one(log.last_index + 1)])
+    files.fail("sync_directory", 0, error)
+    with pytest.raises(InDoubt):
+        log.sync()
+    with pytest.raises(Frozen):
+        log.append([one(log.last_index + 1)])
+
+
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT])
 def test_append_on_a_full_disk_is_taken_back_and_the_log_goes_on(files, log, error):
     log.append([one(1)])
