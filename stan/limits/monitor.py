@@ -9,6 +9,16 @@ PAGE_SLICE = 1 * MILLISECOND
 """Work on a page is interrupted after this, so that the broker has its turn."""
 PAGES_TIMEOUT = 30 * SECOND
 """A page of nats-server's is given up after this."""
+HTTP_CONNECTIONS_MAX = 256
+"""Connections to the pages, besides the streams of the dashboard; fewer where the system gives few descriptors."""
+HTTP_HEAD_TIMEOUT = 10 * SECOND
+"""A connection has this long for its TLS handshake, for the head of a request, for its body, and to be idle between two."""
+HTTP_READER_PATIENCE = 30 * SECOND
+"""A connection that takes nothing of what is sent to it is closed after this."""
+HTTP_ACCEPT_RETRY = 100 * MILLISECOND
+"""Pause after a connection could not be accepted."""
+HTTP_NATS_PAGES_MAX = 16
+"""Connections to nats-server for its pages."""
 METRICS_CHANNELS_MAX = 1000
 """With more channels than this, /metrics has series of single channels only on request."""
 METRICS_CURSORS_MAX = 1000

@@ -9,7 +9,7 @@ import logging
 import os
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, cast
 
 import aiohttp
 from aiohttp import web
@@ -21,6 +21,7 @@ from stan.errors import StartError
 from stan.monitor import health
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import CORS, Guard, Handler, readable_by_all
+from stan.monitor.listener import Listener
 from stan.monitor.metrics import metrics
 from stan.monitor.page_format import pretty
 from stan.monitor.pages import Pages, Query, UnknownNameError
@@ -58,6 +59,7 @@ class Server:
         self._pages = Pages(view)
         self._guard = Guard(config)
         self._dashboard = Dashboard(view, self._guard, log.error)
+        self._listener: Listener | None = None
         self._runner: web.AppRunner | None = None
         self._session: aiohttp.ClientSession | None = None
         self.port = 0
@@ -70,16 +72,20 @@ class Server:
         # aiohttp logs nothing: malformed requests of strangers are no news, and _survive reports failures of pages.
         silent = logging.getLogger("stan.monitor")
         silent.propagate, silent.disabled = False, True
-        runner = self._runner = web.AppRunner(self._application(), access_log=None, logger=silent, shutdown_timeout=1.0)
+        idle = limits.HTTP_HEAD_TIMEOUT / SECOND  # also for the head of the first request
+        runner = self._runner = web.AppRunner(
+            self._application(), access_log=None, logger=silent, shutdown_timeout=1.0, keepalive_timeout=idle
+        )
         await runner.setup()
         try:
-            await web.TCPSite(runner, config.host, max(config.port, 0), ssl_context=tls).start()
+            listener = Listener(cast("web.Server", runner.server), tls, self._dashboard.streams)
+            self.port = await listener.open(config.host, max(config.port, 0))
+            self._listener = listener
         except (OSError, OverflowError) as error:
             await self.close()
             number = error.errno if isinstance(error, OSError) else None
             reason = os.strerror(number) if number is not None and number > 0 else str(error)
             raise StartError(f"unable to start monitoring server on {where}: {reason.lower()}") from error
-        self.port = int(runner.addresses[0][1])
         self._view.pages = f"{'https' if config.secure else 'http'}://{where.rpartition(':')[0]}:{self.port}"
         if config.dashboard_actions:
             self._log.warning(f"Whoever reaches {where} may change things there: --dashboard_actions is on")
@@ -92,6 +98,8 @@ class Server:
         await self._dashboard.close()
         if self._session is not None:
             await self._session.close()
+        if self._listener is not None:
+            await self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -172,7 +180,9 @@ class Server:
             return _plain(503, "nats-server does not run")
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=limits.PAGES_TIMEOUT / SECOND)
-            self._session = aiohttp.ClientSession(auto_decompress=False, timeout=timeout)
+            self._session = aiohttp.ClientSession(
+                auto_decompress=False, timeout=timeout, connector=aiohttp.TCPConnector(limit=limits.HTTP_NATS_PAGES_MAX)
+            )
         url = f"http://{pages[0]}:{pages[1]}{target}"
         asked = {name: request.headers[name] for name in ("Accept", "Accept-Encoding") if name in request.headers}
         try:

@@ -5,9 +5,11 @@ to import is imported while it starts, because old test harnesses expect an answ
 Never holds logic of the broker, which is `stan.server.compose.serve`.
 """
 
+import contextlib
 import errno
 import gc
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -125,6 +127,7 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
         return _refuse([str(error)])
     process = None
     received: list[signal.Signals] = []
+    _raise_descriptors()
     _handle_early_signals(received)
     try:
         for notice in config.notices:
@@ -147,6 +150,13 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
         if config.pid_file is not None:
             _remove_pid(config.pid_file)
         log.close()
+
+
+def _raise_descriptors() -> None:
+    """Allow this process, and the nats-server that it starts, as many open files as the system gives."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    with contextlib.suppress(OSError, ValueError):  # some systems give less than they promise
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _with_accounts(config: "Config") -> "Config":

@@ -63,7 +63,7 @@ class Dashboard:
         self._files = _load()
         self._api: Api | None = None
         self._looking: asyncio.Task[None] | None = None
-        self._streams = 0
+        self.streams: set[web.RequestHandler] = set()  # connections that get news
         self._shut = asyncio.Event()
         view.when_open(self._opened)
 
@@ -186,10 +186,10 @@ class Dashboard:
         async def refused(_api: Api) -> web.Response:
             return _json({"error": "enough pages listen to news already; ask instead"}, 503)
 
-        if self._api is None or self._streams >= limits.DASHBOARD_STREAMS_MAX:
+        if self._api is None or len(self.streams) >= limits.DASHBOARD_STREAMS_MAX:
             return await self._answered(refused)
         api = self._api
-        self._streams += 1
+        self.streams.add(request.protocol)
         try:
             kind = {"Content-Type": "text/event-stream", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
             response = web.StreamResponse(headers={**HEADERS, **kind})
@@ -203,7 +203,7 @@ class Dashboard:
         except ConnectionError:
             pass  # the browser has closed the connection
         finally:
-            self._streams -= 1
+            self.streams.discard(request.protocol)
         return response
 
     # --- changes --------------------------------------------------------------------------------------------------------
@@ -215,7 +215,10 @@ class Dashboard:
         if (request.content_length or 0) > limits.DASHBOARD_ACTION_BYTES_MAX:
             return _json({"error": "the request is too large"}, 413)
         try:
-            fields = json.loads(await request.read())
+            async with asyncio.timeout(limits.HTTP_HEAD_TIMEOUT / SECOND):
+                fields = json.loads(await request.read())
+        except TimeoutError:
+            return _json({"error": "the request does not end"}, 408)
         except web.HTTPRequestEntityTooLarge:
             return _json({"error": "the request is too large"}, 413)
         except (ValueError, RecursionError):
