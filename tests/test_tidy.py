@@ -19,6 +19,7 @@ WORDS = {
     "stan",
     "stan.types",
     "stan.labels",
+    "stan.troubles",
     "stan.level",
     "stan.alias",
     "stan.declared_options",

@@ -75,7 +75,7 @@ class Driver:
         self.applied = applied
         self._note = note
         self.leaderships = leaderships
-        self.faults = GroupFaults(broker, groups, leaderships, applied, note)
+        self.faults = GroupFaults(broker, groups, leaderships, applied, note, runtime)
         self._down_since = 0  # monotonic ns; 0 while there is a connection to NATS
         self.hash_state: Callable[[GroupId], None] | None = None  # called at the same entries on all nodes
         self.fence: Callable[[], None] | None = None  # raises Aborted if another server may hold the store
@@ -312,7 +312,7 @@ class Driver:
             index = group.propose(list(map(KIND_AND_BODY, proposals)), urgent=urgent)
         except NotNow as error:
             return error
-        self.faults.refusals.pop(number, None)
+        self.faults.note_written(number)
         try:
             for proposal in proposals:
                 self.broker.written(proposal, index)
@@ -329,12 +329,15 @@ class Driver:
         is_left_open = (
             self.leaderships is not None and group is not None and self.leaderships.is_left_open(number, error)
         )
+        size = sum(len(proposal.body) for proposal in proposals)
+        if is_left_open and isinstance(error, Shortage):
+            self.faults.note_refusal(number, error, size)
         if isinstance(error, InDoubt) or is_left_open or group is None or not group.leads:
             # The entry may be in the log after a restart, or the next leader may accept the request: any answer could be wrong.
             for proposal in proposals:
                 self.broker.in_doubt(proposal)
             return
-        self.faults.note_refusal(number, why)
+        self.faults.note_refusal(number, error, size)
         for proposal in proposals:
             self.broker.refused(proposal, f"stan: {error.told or why}")
 

@@ -1,21 +1,37 @@
 """Groups that this node cannot serve, and why: a failure freezes a group until a restart, the other groups go on.
 
 A group freezes after a failed write or sync, and after an error of the program in it. A group that only refuses proposals, such
-as one with a full disk, is not frozen: it goes on as soon as a proposal is written.
+as one with a full disk, is not frozen: it goes on as soon as there is room. Promises that a refusal which has passed is forgotten
+within REFUSAL_REMEMBERED, also if nobody publishes meanwhile, and that the log says so.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVarTuple
 
+from stan import limits
 from stan.core.broker.broker import Broker
-from stan.errors import Aborted, fault
+from stan.errors import Aborted, NotNow, Shortage, fault
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, RaftIndex, Term
+from stan.types import GroupId, Nanos, RaftIndex, Term, WallNanos
 
 if TYPE_CHECKING:
     from stan.edge.leadership import Leaderships
+    from stan.edge.runtime import Runtime
 
 Parts = TypeVarTuple("Parts")
+
+
+@dataclass(slots=True)
+class LastingRefusal:
+    """Proposals of a group that were refused one after the other."""
+
+    why: str
+    short: bool  # the node lacks room, open files or memory
+    since: WallNanos  # of the first one
+    newest: Nanos
+    bytes: int  # of the largest one
+    looked: Nanos  # when it was last tried if there is room
 
 
 class GroupFaults:
@@ -28,6 +44,7 @@ class GroupFaults:
         leaderships: "Leaderships | None",
         applied: dict[GroupId, tuple[RaftIndex, Term]],
         note: Callable[[str, str], None],
+        clock: "Runtime",
     ) -> None:
         """Watch over *groups*; the arguments are those of stan.edge.driver.Driver."""
         self._broker = broker
@@ -35,7 +52,8 @@ class GroupFaults:
         self._leaderships = leaderships
         self._applied = applied
         self._note = note
-        self.refusals: dict[GroupId, str] = {}  # by group: the reason for refusing proposals, as last logged
+        self._clock = clock
+        self.refusals: dict[GroupId, LastingRefusal] = {}  # of groups that refuse proposals now
         self._frozen: set[GroupId] = set()
 
     @property
@@ -54,7 +72,7 @@ class GroupFaults:
         log."""
         if number not in self._frozen and number in self._groups:
             self._frozen.add(number)
-            self.refusals[number] = why
+            self.refusals.pop(number, None)
             if self._leaderships is not None:
                 self._leaderships.freeze(number, why)
             else:
@@ -84,11 +102,40 @@ class GroupFaults:
         except Exception as error:  # noqa: BLE001 - the border of the group
             self.fail(number, error)
 
-    def note_refusal(self, number: GroupId, why: str) -> None:
-        """The group refused proposals: log the reason once, until a proposal is written or the reason changes."""
-        if self.refusals.get(number) != why:
-            self.refusals[number] = why
-            self._trouble(number, why)
+    def note_refusal(self, number: GroupId, error: NotNow, size: int) -> None:
+        """The group refused proposals of *size* bytes together: log the reason once, until it has passed or changes."""
+        if number in self._frozen:
+            return
+        why, now, known = str(error), self._clock.now(), self.refusals.get(number)
+        if known is not None and known.why == why:
+            known.newest, known.bytes = now, max(size, known.bytes)
+            return
+        since = self._clock.wall() if known is None else known.since
+        self.refusals[number] = LastingRefusal(why, isinstance(error, Shortage), since, now, size, now)
+        self._trouble(number, why)
+
+    def note_written(self, number: GroupId) -> None:
+        """The group has written a proposal. That ends no shortage: something smaller may have found room."""
+        if number in self.refusals and not self.refusals[number].short:
+            self._end_refusal(number)
+
+    def look_again(self) -> None:
+        """Forget the refusals that have passed. To be called several times a second."""
+        now = self._clock.now()
+        for number, refusal in list(self.refusals.items()):
+            if number not in self._groups:
+                del self.refusals[number]
+            elif not refusal.short and now - refusal.newest >= limits.REFUSAL_REMEMBERED:
+                self._end_refusal(number)
+            elif refusal.short and now - refusal.looked >= limits.FULL_DISK_RETRY:
+                refusal.looked = now
+                if self._groups[number].log.has_room(refusal.bytes):
+                    self._end_refusal(number)
+
+    def _end_refusal(self, number: GroupId) -> None:
+        del self.refusals[number]
+        self._note("INF", f"group {number}: takes publishes again")
+        self._broker.emit("trouble", f"group {number}: takes publishes again", group=number)
 
     def _trouble(self, number: GroupId, why: str) -> None:
         self._note("ERR", f"group {number}: {why}")

@@ -154,8 +154,11 @@ class BrokerProcess:
         failing = False
         while True:
             await asyncio.sleep(limits.STATE_FLUSH_INTERVAL / SECOND)
+            driver.faults.look_again()
             try:
                 await self._flush(driver)
+                if failing:
+                    self.log.info("the state can be written again")
                 failing = False
             except (StanError, OSError) as error:
                 if not failing:

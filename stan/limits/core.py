@@ -341,6 +341,8 @@ JOIN_PATIENCE = 15 * SECOND
 """A joining node waits this long for the cluster's answer."""
 DRAIN_PATIENCE = 5 * SECOND
 """A stopping node waits this long until others have taken over its leaderships."""
+REFUSAL_REMEMBERED = 5 * SECOND
+"""A group that has refused proposals is in trouble for this long, unless it writes one; on a full disk until there is room."""
 FULL_DISK_RETRY = 1 * SECOND
 """A leader whose disk is full and that has no reachable successor tries again after this; so does a sync without a descriptor."""
 

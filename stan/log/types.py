@@ -135,6 +135,9 @@ class GroupLog(Protocol):
     def sealed_index(self) -> RaftIndex:
         """Newest entry of a sealed segment; 0 if none is sealed. Once durable state covers it, `release` may delete files."""
 
+    def has_room(self, size: int) -> bool:
+        """Return True if entries of *size* bytes could be written now. Blocking, as an append is."""
+
     def append(self, entries: Seq[Entry]) -> None:
         """Write *entries* (consecutive indexes, the first is last_index + 1) in one write; they are not durable yet.
 

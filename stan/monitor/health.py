@@ -1,16 +1,18 @@
 """Health checks for orchestrators: live, startup and ready, with the reasons if a check fails.
 
 live: restart the node if it fails. startup: clients are or were served, or the node is a standby. ready: everything that this
-node takes part in works now.
+node takes part in works now; a full disk is not ready either (stan.troubles).
 """
 
 from collections.abc import Iterator
 
+from stan import troubles
 from stan.edge.process import BrokerProcess
 from stan.errors import NO_LEADER
 from stan.monitor.view import NodeView
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
+from stan.troubles import Trouble
 from stan.types import GroupId
 
 
@@ -49,25 +51,38 @@ def _missing(node: BrokerProcess) -> Iterator[str]:
 
 def _of_groups(node: BrokerProcess) -> Iterator[str]:
     for number, group in sorted(node.driver.groups.items()):
-        why = trouble(node, number, group)
-        if why:
-            yield f"group {number}: {why}"
+        found = trouble(node, number, group)
+        if found is not None and not found.kind.ready:
+            yield f"group {number}: {found.text}"
 
 
-def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> str:
-    """Return the trouble of a group on a node; "" if there is none.
+def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> Trouble | None:
+    """Return the trouble of a group on a node, the worst if there are several.
 
     A leader without a lease is none: on a node short of CPU leases end for moments, and all goes on. One that hears no majority
     for longer than its patience steps down, and then the group has no leader."""
-    frozen = node.driver.faults.frozen
-    if number in frozen:
-        return f"it is frozen until a restart: {frozen[number]}"
-    if not isinstance(group, RaftGroup):
-        return ""
+    faults = node.driver.faults
+    if number in faults.frozen:
+        return Trouble(troubles.FROZEN, f"it is frozen until a restart: {faults.frozen[number]}")
+    if isinstance(group, RaftGroup):
+        found = _of_replicated(node, number, group)
+        if found is not None:
+            return found
+    refusal = faults.refusals.get(number)
+    if refusal is None or (
+        isinstance(group, RaftGroup) and not group.leads
+    ):  # another node takes what this one refused
+        return None
+    kind = troubles.FULL if refusal.short else troubles.REFUSING
+    return Trouble(kind, f"it takes nothing: {refusal.why}", refusal.since)
+
+
+def _of_replicated(node: BrokerProcess, number: GroupId, group: RaftGroup) -> Trouble | None:
     if group.leader is None:
         view = node.broker.view
         # New groups hold nothing before all have leaders.
-        return "" if view.pool_open < number <= view.pool else NO_LEADER
+        return None if view.pool_open < number <= view.pool else Trouble(troubles.LEADERLESS, NO_LEADER)
     if not node.storage.is_intact(number):
-        return "this node's copy is not whole"
-    return node.storage.differs.get(number, "")
+        return Trouble(troubles.INCOMPLETE, "this node's copy is not whole")
+    differs = node.storage.differs.get(number, "")
+    return Trouble(troubles.DIFFERS, differs) if differs else None

@@ -135,14 +135,15 @@ class NodeAdmin:
 
     def _group(self, number: GroupId, group: Consensus) -> pb.GroupStatus:
         node = self._node
-        refused = node.driver.faults.refusals.get(number, "")
+        found = trouble(node, number, group)
         status = pb.GroupStatus(
             group=number,
             last_index=group.log.last_index,
             applied=node.storage.applied.get(number, (0, 0))[0],  # a frozen group may have none
             commit=self._state.meta.commit_of(number),
-            trouble=trouble(node, number, group) or (f"it takes nothing: {refused}" if refused else ""),
         )
+        if found is not None:
+            status.trouble, status.trouble_kind, status.trouble_since = found.text, found.kind.name, found.since
         hashes = node.storage.rows.hashes(number)
         if hashes:
             status.hashed, status.state_hash = hashes[-1][0], hashes[-1][1].to_bytes(8, "big", signed=True)

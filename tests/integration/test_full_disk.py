@@ -1,18 +1,48 @@
 """A real server on a full disk: what it does not do there, and that a life which ends there leaves nothing untold."""
 
 import asyncio
+import json
+import subprocess
 import sys
+import urllib.error
+import urllib.request
 
 import pytest
 
 from tests.conformance.wire import speaking
-from tests.kit.server import StanServer
+from tests.kit.ports import free_port
+from tests.kit.server import CLUSTER_ID, StanServer, until
 
 
 @pytest.fixture
 def full(tmp_path):
     """While this file exists the server's disk is full."""
     return tmp_path / "full"
+
+
+def stan(server, *words):
+    """The output of the command, whose last word is --json, as its document."""
+    command = [
+        sys.executable,
+        "-m",
+        "stan.cli.main",
+        *words,
+        "--server",
+        server.url,
+        "--cluster-id",
+        CLUSTER_ID,
+        "--json",
+    ]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=False).stdout)
+
+
+def page(port, path):
+    """(status, document) of a page."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=20) as found:
+            return found.status, json.load(found)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
 
 
 @pytest.fixture
@@ -66,3 +96,32 @@ def test_disk_that_has_room_again_needs_no_restart(server, full):
             assert flags(await sub.many(1)) == [(1, False)]
 
     asyncio.run(use())
+
+
+def test_full_disk_is_trouble_for_everybody_who_asks_until_there_is_room_and_no_longer(tmp_path, full):
+    """Nobody publishes meanwhile: the server finds out by itself that there is room."""
+    port = free_port()
+    command = (sys.executable, "-m", "tests.kit.full_disk", str(full))
+
+    async def refused(url):
+        async with speaking(url) as wire:
+            session = await wire.connect("me")
+            assert await session.publish("foo", b"room") == [""]
+            full.touch()
+            assert await session.publish("foo", b"no room") == ["stan: no space left on the server's disk"]
+
+    def seen():
+        """How the four see the group."""
+        levels = {found["level"] for found in stan(server, "doctor")["findings"] if found["kind"] == "group"}
+        checked = {found["level"] for found in stan(server, "check", "--disk", "")["found"]}
+        return levels, checked, page(port, "/healthz/ready")[0], page(port, "/api/v1/overview")[1]["state"]
+
+    with StanServer(tmp_path, "-m", str(port), command=command) as server:
+        asyncio.run(refused(server.url))
+        until(lambda: page(port, "/api/v1/overview")[1]["state"] == "bad")
+        assert seen() == ({"broken"}, {"CRITICAL"}, 503, "bad")
+        assert server.log().count("STREAM: group 1:") == 1
+        full.unlink()
+        until(lambda: "group 1: takes publishes again" in server.log())
+        until(lambda: page(port, "/api/v1/overview")[1]["state"] != "bad")
+        assert seen()[:3] == (set(), set(), 200)

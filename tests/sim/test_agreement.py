@@ -62,7 +62,7 @@ def test_a_flipped_bit_in_the_memory_of_a_follower_is_told_by_all_and_is_trouble
         if number in node.storage.logs:
             assert len(world.told[node.name]) == (len(world.told) - 1 if node is odd else 1), "once for each other node"
             assert node.storage.differs.keys() == {number}
-            assert "is not that of node" in trouble(Seen(node), number, node.cluster_node.groups[number])
+            assert "is not that of node" in trouble(Seen(node), number, node.cluster_node.groups[number]).text
 
 
 def test_no_difference_is_told_where_there_is_none(monkeypatch):

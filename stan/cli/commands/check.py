@@ -35,11 +35,13 @@ from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.protocol.proto import admin_pb2 as pb
+from stan.troubles import Severity
 from stan.types import SECOND
 from stan.units import counted, format_duration
 
 WORDS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
+SEVERITIES: Final = {Severity.BROKEN: CRITICAL, Severity.ATTENTION: WARNING}
 SHOWN_MAX: Final = 50
 
 
@@ -169,9 +171,8 @@ def judge_nodes(nodes: Nodes, bounds: Bounds, findings: Findings) -> None:
         findings.add(CRITICAL, "nodes", f"node {missing} does not answer")
     if len(nodes.answers) < bounds.nodes:
         findings.add(CRITICAL, "nodes", f"{len(nodes.answers)} of {bounds.nodes} nodes answer")
-    without = [group.number for group in leaderless(groups_of(nodes))]
     for node in nodes.answers:
-        for reason in reasons(node, without):
+        for reason in reasons(node):
             findings.add(WARNING, "nodes", f"node {name_of(node)} is not ready: {reason}")
         if node.disk_total:
             free = 100 * node.disk_free / node.disk_total
@@ -198,7 +199,8 @@ def judge_groups(groups: list[GroupSummary], bounds: Bounds, findings: Findings)
         if odd_hashes(group):
             findings.add(CRITICAL, "replicas", f"group {group.number}: copies that applied the same differ")
         for node_name, trouble in troubles(group):
-            findings.add(WARNING, "groups", f"group {group.number} on {node_name}: {trouble}")
+            level = SEVERITIES[trouble.kind.severity]
+            findings.add(level, "groups", f"group {group.number} on {node_name}: {trouble.text}")
 
 
 def judge_cursors(found: Iterable[pb.CursorStatus], bounds: Bounds, findings: Findings, now_ns: int) -> None:

@@ -37,6 +37,7 @@ from stan.level import SCALE
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.secure import without_secrets
+from stan.troubles import Severity
 from stan.types import SECOND, MiB
 from stan.units import counted, format_age, format_duration, format_size
 
@@ -54,6 +55,7 @@ AGAIN_MIN: Final = 1000
 """Batches that a node has decompressed again, from which on it is told, if they are half of all."""
 OFFLINE_NS: Final = 7 * 24 * 3600 * SECOND
 WORST, BAD, NOTE = "broken", "attention", "note"
+SEVERITIES: Final = {Severity.BROKEN: WORST, Severity.ATTENTION: BAD}
 SHOWN_EACH: Final = 5
 """Of the same kind; the rest is counted."""
 
@@ -76,7 +78,12 @@ def doctor(*, target: Target, view: View) -> None:
         async with session(target) as direct:
             connected_ms = 1000 * (time.monotonic() - began)
             nodes = await direct.admin.nodes()
-            found = [*of_nodes(nodes), *of_groups(nodes), *of_places(nodes), *of_clocks(nodes, time.time_ns())]
+            found = [
+                *of_nodes(nodes),
+                *of_groups(nodes, time.time_ns()),
+                *of_places(nodes),
+                *of_clocks(nodes, time.time_ns()),
+            ]
             well = [f"NATS answers at {without_secrets(target.server)} ({connected_ms:.0f} ms)"]
             if leaderless(groups_of(nodes)):
                 well.append("channels and durables were not looked at: groups have no leader")
@@ -145,10 +152,9 @@ def of_nodes(nodes: Nodes) -> Iterator[Finding]:
         yield Finding(
             WORST, "node", f"Node {name} does not answer.", "Start its stan-server; see its log and its NATS."
         )
-    without = [group.number for group in leaderless(groups_of(nodes))]
     for node in nodes.answers:
         name = name_of(node)
-        for reason in reasons(node, without):
+        for reason in reasons(node):
             yield Finding(BAD, "node", f"Node {name} is not ready: {reason}.", f"stan node show '{name}'")
         if node.disk_total and 100 * node.disk_free < DISK_LOW * node.disk_total:
             left = f"{format_size(node.disk_free)} of {format_size(node.disk_total)}"
@@ -185,7 +191,7 @@ def _of_settings(node: pb.NodeStatus) -> Iterator[Finding]:
         yield Finding(NOTE, "kernel", text, "Install a C compiler, then install stan again.")
 
 
-def of_groups(nodes: Nodes) -> Iterator[Finding]:
+def of_groups(nodes: Nodes, now_ns: int) -> Iterator[Finding]:
     """Leaders and copies."""
     groups = groups_of(nodes)
     if told := format_leaderless(groups):
@@ -215,8 +221,9 @@ def of_groups(nodes: Nodes) -> Iterator[Finding]:
             text = f"Group {group.number}: a copy is {behind(group):,} entries behind."
             yield Finding(BAD, "copies", text, "stan group list --watch: does it catch up?")
         for node, trouble in troubles(group):
-            text = f"Group {group.number} on node {node}: {trouble}."
-            yield Finding(WORST, "group", text, "See the log of that node; a frozen log needs a restart.")
+            since = f" (since {format_age(trouble.since, now_ns)})" if trouble.since else ""
+            text = f"Group {group.number} on node {node}: {trouble.text}{since}."
+            yield Finding(SEVERITIES[trouble.kind.severity], "group", text, trouble.kind.step)
 
 
 def of_places(nodes: Nodes) -> Iterator[Finding]:

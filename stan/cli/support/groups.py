@@ -1,12 +1,14 @@
 """The groups of channels, put together from the nodes' reports about their copies. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from stan_client.requests.admin import Nodes
 
 from stan.errors import NO_LEADER
 from stan.protocol.proto import admin_pb2 as pb
+from stan.troubles import Trouble, kind_of
+from stan.types import WallNanos
 from stan.units import counted
 
 
@@ -110,16 +112,17 @@ def format_leaderless(groups: Iterable[GroupSummary]) -> str:
     return f"groups {', '.join(names[:-1])} and {names[-1]} have no leader"
 
 
-def troubles(group: GroupSummary) -> list[tuple[str, str]]:
-    """Return node and trouble of a group's copies. Without a leader, "no leader" is left out: it concerns the whole group."""
+def troubles(group: GroupSummary) -> Iterator[tuple[str, Trouble]]:
+    """Yield node and trouble of a group's copies. Without a leader, "no leader" is left out: it concerns the whole group."""
     told = {""} if group.leader else {"", NO_LEADER}
-    return [(node, status.trouble) for node, status in group.copies if status.trouble not in told]
+    for node, status in group.copies:
+        if status.trouble not in told:
+            yield node, Trouble(kind_of(status.trouble_kind), status.trouble, WallNanos(status.trouble_since))
 
 
-def reasons(node: pb.NodeStatus, without: Iterable[int]) -> list[str]:
-    """Return why a node is not ready, except for reasons that concern the groups *without* a leader."""
-    known = {f"group {number}:" for number in without}
-    return [reason for reason in node.not_ready if not any(reason.startswith(begin) for begin in known)]
+def reasons(node: pb.NodeStatus) -> list[str]:
+    """Return why a node is not ready, except for what `troubles` and `leaderless` report of its groups."""
+    return [reason for reason in node.not_ready if not reason.startswith("group ")]
 
 
 def behind(group: GroupSummary) -> int:

@@ -170,6 +170,11 @@ class FileLog(Visible):
         return self._segments.size()
 
     # --- writing ---------------------------------------------------------------------------------------------------
+    def has_room(self, size: int) -> bool:
+        """Return True if entries of *size* bytes could be written now, and a segment for them: a file of this size is written and
+        removed. Blocking, as an append is."""
+        return self._writer.has_room(size)
+
     def append(self, entries: Seq[Entry]) -> None:
         """Write consecutive entries, the first at last_index + 1, in one write; a full segment is sealed before.
 

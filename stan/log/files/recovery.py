@@ -41,6 +41,8 @@ _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _INDEX_FILE_NAME = re.compile(r"\d{20}\.idx")
 _REMAINDER = ".rest"
 """Suffix of the file with the good beginning of a damaged segment, until that file takes the segment's place."""
+PROBE = "room"
+"""Name of the file by whose making the log finds out if there is room again."""
 REWRITE = ".new"
 """Suffix of the file that the cleaner is writing, until it takes the place of the segment."""
 
@@ -247,7 +249,7 @@ class Recovery:
             else:
                 files.unlink(f"{directory}/{name}")
         for name in names:
-            if _INDEX_FILE_NAME.fullmatch(name) and name[:20] + ".log" not in names:
+            if name == PROBE or (_INDEX_FILE_NAME.fullmatch(name) and name[:20] + ".log" not in names):
                 files.unlink(f"{directory}/{name}")
         return sorted(filter(_SEGMENT_NAME.fullmatch, names))
 

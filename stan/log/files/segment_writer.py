@@ -11,11 +11,12 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from threading import Lock
+from typing import Final
 
 from stan.errors import NO_DESCRIPTOR, Frozen, InDoubt, Shortage, shortage
 from stan.log.files.descriptors import Pin
 from stan.log.files.disk import Files
-from stan.log.files.recovery import Recovery
+from stan.log.files.recovery import PROBE, Recovery
 from stan.log.files.segment import (
     EntryInSegment,
     KeptSpace,
@@ -29,7 +30,10 @@ from stan.log.files.segment import (
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.files.segments import Segments
 from stan.log.types import Entry
-from stan.types import RaftIndex, Term
+from stan.types import KiB, RaftIndex, Term
+
+PROBE_BYTES: Final = 64 * KiB
+"""Room that a segment takes besides the entries that were refused: headers, index file, rows of the state."""
 
 
 @dataclass(slots=True)
@@ -143,6 +147,20 @@ class SegmentWriter:
         """Entries go to *segment* from now on."""
         self._segments.descriptors.unpin(self.active.pin)
         self.active = ActiveSegment(segment, pin, IndexFileWriter(self._files, index_file_path(segment.path)))
+
+    def has_room(self, size: int) -> bool:
+        """Return True if a file of *size* bytes and some more could be written; it is removed at once."""
+        path = f"{self._directory}/{PROBE}"
+        try:
+            descriptor = self._files.create(path)
+            try:
+                self._files.pwritev(descriptor, [bytes(size + PROBE_BYTES)], 0)
+            finally:
+                self._files.close(descriptor)
+                self._files.unlink(path)
+        except OSError:
+            return False
+        return True
 
     # --- failures --------------------------------------------------------------------------------------------------
     def _take_back(self, error: OSError) -> Shortage | InDoubt:

@@ -207,6 +207,10 @@ class SqlLog(Visible):
 
     # --- writing ------------------------------------------------------------------------------------------------------------
 
+    def has_room(self, _size: int) -> bool:
+        """True: `append` takes everything into memory."""
+        return True
+
     def append(self, entries: Seq[Entry]) -> None:
         """Take consecutive entries, the first at last_index + 1, into memory; `sync` writes them. Raises Frozen."""
         self._tables.check()

@@ -10,11 +10,13 @@ from stan.monitor.dashboard.cursor_state import CursorState, name_of
 from stan.monitor.dashboard.formatting import listed
 from stan.monitor.page_format import shown
 from stan.protocol.proto import admin_pb2 as admin
+from stan.troubles import Severity, kind_of
 from stan.units import counted, size
 
 DISK_PERCENT_WARN: Final = 10
 DISK_PERCENT_BAD: Final = 3
 """Share of free space below which a disk is a problem of this level."""
+LEVELS: Final = {Severity.BROKEN: "bad", Severity.ATTENTION: "warn"}
 LISTED_MAX: Final = 8
 """Problems of one kind that are listed one by one; one sentence gives the number of the others."""
 
@@ -140,14 +142,16 @@ def _groups(inputs: HealthInputs) -> Iterator[HealthProblem]:
             tuple(f"leader:{one}" for one in leaderless), f"{_named(leaderless)} {has}", "bad", "#/cluster"
         )
     for status in inputs.fresh:
-        troubles: dict[str, list[int]] = {}
+        alike: dict[tuple[str, str], list[admin.GroupStatus]] = {}
         for group in status.groups:
             if group.trouble and group.group not in leaderless:
-                troubles.setdefault(group.trouble, []).append(group.group)
-        for trouble, numbers in troubles.items():
+                alike.setdefault((group.trouble, group.trouble_kind), []).append(group)
+        for (trouble, kind), groups in alike.items():
+            numbers = [group.group for group in groups]
             text = f"{_named(numbers)}{f' on {status.node}' if status.node else ''}: {trouble}"
             keys = tuple(f"trouble:{status.node}:{number}" for number in numbers)
-            yield HealthProblem(keys, text, "bad", "#/cluster")
+            since = min(group.trouble_since for group in groups)
+            yield HealthProblem(keys, text, LEVELS[kind_of(kind).severity], "#/cluster", since)
     silent = sorted(inputs.missing - set(leaderless))
     if silent:
         who = "leader of group" if len(silent) == 1 else "leaders of groups"

@@ -707,7 +707,7 @@ class NodePlace(_message.Message):
     def __init__(self, node: _Optional[str] = ..., zone: _Optional[str] = ..., rack: _Optional[str] = ..., host: _Optional[str] = ...) -> None: ...
 
 class GroupStatus(_message.Message):
-    __slots__ = ("group", "role", "leader", "term", "last_index", "committed", "applied", "voters", "trouble", "replicas", "state_hash", "hashed", "differs", "commit")
+    __slots__ = ("group", "role", "leader", "term", "last_index", "committed", "applied", "voters", "trouble", "replicas", "state_hash", "hashed", "differs", "trouble_kind", "trouble_since", "commit")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     ROLE_FIELD_NUMBER: _ClassVar[int]
     LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -721,6 +721,8 @@ class GroupStatus(_message.Message):
     STATE_HASH_FIELD_NUMBER: _ClassVar[int]
     HASHED_FIELD_NUMBER: _ClassVar[int]
     DIFFERS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_KIND_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_SINCE_FIELD_NUMBER: _ClassVar[int]
     COMMIT_FIELD_NUMBER: _ClassVar[int]
     group: int
     role: str
@@ -735,8 +737,10 @@ class GroupStatus(_message.Message):
     state_hash: bytes
     hashed: int
     differs: str
+    trouble_kind: str
+    trouble_since: int
     commit: int
-    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., last_index: _Optional[int] = ..., committed: _Optional[int] = ..., applied: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., trouble: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., state_hash: _Optional[bytes] = ..., hashed: _Optional[int] = ..., differs: _Optional[str] = ..., commit: _Optional[int] = ...) -> None: ...
+    def __init__(self, group: _Optional[int] = ..., role: _Optional[str] = ..., leader: _Optional[str] = ..., term: _Optional[int] = ..., last_index: _Optional[int] = ..., committed: _Optional[int] = ..., applied: _Optional[int] = ..., voters: _Optional[_Iterable[str]] = ..., trouble: _Optional[str] = ..., replicas: _Optional[_Iterable[_Union[ReplicaStatus, _Mapping]]] = ..., state_hash: _Optional[bytes] = ..., hashed: _Optional[int] = ..., differs: _Optional[str] = ..., trouble_kind: _Optional[str] = ..., trouble_since: _Optional[int] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class ReplicaStatus(_message.Message):
     __slots__ = ("node", "match", "connected")

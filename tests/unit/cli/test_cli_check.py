@@ -7,9 +7,13 @@ import stan_client
 from stan_client.requests.admin import Nodes
 from typer.testing import CliRunner
 
+from stan.cli.commands.check import Bounds, Findings, judge_nodes
+from stan.cli.commands.doctor import of_groups, of_nodes
 from stan.cli.main import app
 from stan.cli.support import session
+from stan.monitor.dashboard.health_summary import HealthInputs, problems
 from stan.protocol.proto import admin_pb2 as pb
+from stan.types import SECOND
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
 
@@ -242,3 +246,34 @@ def test_a_url_that_is_none_is_one_sentence(monkeypatch):
     assert listed.exit_code == 2
     assert "is no NATS URL" in listed.stderr
     assert len(listed.stderr.splitlines()) == 1
+    ("kind", "doctor", "check", "dashboard"),
+    [
+        *(
+            (kind, "broken", "CRITICAL", "bad")
+            for kind in ("frozen", "full", "unheard", "differs", "one of a newer node")
+        ),
+        *((kind, "attention", "WARNING", "warn") for kind in ("refusing", "incomplete")),
+    ],
+)
+def test_trouble_of_a_group_is_equally_bad_in_doctor_check_and_dashboard(kind, doctor, check, dashboard):
+    group = pb.GroupStatus(group=1, role="leader", trouble="what is wrong", trouble_kind=kind, trouble_since=SECOND)
+    node = pb.NodeStatus(groups=[group], not_ready=["group 1: what is wrong"])
+    nodes = Nodes([node], [])
+    (found,) = of_groups(nodes, 8 * SECOND)
+    assert (found.level, found.text) == (doctor, "Group 1 on node (alone): what is wrong (since 7s).")
+    findings = Findings()
+    judge_nodes(nodes, Bounds(), findings)
+    assert findings.found == [{"level": check, "what": "groups", "text": "group 1 on (alone): what is wrong"}]
+    inputs = HealthInputs([node], [node], [""], {}, 0, list(node.not_ready), 1, [], [], subscribed=True, missing=set())
+    levels = {problem.level for problem in problems(inputs) if "what is wrong" in problem.text}
+    assert levels == {dashboard}
+    assert list(of_nodes(nodes)) == [], "it is not said twice"
+
+
+def test_doctor_advises_other_steps_for_a_frozen_group_than_for_a_full_disk():
+    def advice(kind):
+        group = pb.GroupStatus(group=1, role="leader", trouble="x", trouble_kind=kind)
+        return next(of_groups(Nodes([pb.NodeStatus(groups=[group])], []), 0)).step
+
+    assert "restart the node" in advice("frozen")
+    assert "without a restart" in advice("full")

@@ -425,7 +425,7 @@ def test_the_pool_of_groups_grows(servers):
     assert not leaderless(groups_of(told)), "a new group may wait for a leader"
     assert "The pool grows to 32 groups" in stan("group", "list").stdout
     assert json.loads(stan("group", "list", "--json").stdout)["pool_open"] == 16
-    assert "The pool grows to 32" in " ".join(one.text for one in of_groups(told))
+    assert "The pool grows to 32" in " ".join(one.text for one in of_groups(told, 0))
     told.missing.append("d")
     assert "It waits for d (does not answer), " in stan("group", "list").stdout
     assert ("pool", "Start the node.") in findings_of_moves(told)
@@ -457,7 +457,7 @@ def test_channels_that_have_to_move_are_told_of_and_paused(servers):
 
 
 def findings_of_moves(nodes):
-    return [(one.kind, one.step) for one in of_groups(nodes)]
+    return [(one.kind, one.step) for one in of_groups(nodes, 0)]
 
 
 def test_nodes_and_groups(servers):

@@ -11,6 +11,8 @@ from stan.errors import DiskFull, Frozen, NotNow
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 
+CLOCK = SimpleNamespace(now=int, wall=int)
+
 
 class FakeGroup:
     """A group that has committed some entries."""
@@ -89,7 +91,7 @@ def test_no_change_is_in_the_log_without_the_progress_before_it_and_nothing_of_t
         return lost
 
     gateway = SimpleNamespace(send=send)
-    runtime = SimpleNamespace(soon=lambda _call: None)
+    runtime = SimpleNamespace(soon=lambda _call: None, **vars(CLOCK))
     driver = Driver(broker, groups, gateway, runtime, Turns(runtime, None), applied={}, note=lambda *_: None)
     ready = Ready()
     ready.proposals = [
@@ -147,9 +149,14 @@ def test_a_group_that_has_left_something_open_writes_nothing():
     """What would follow has a gap before it: the sequences of what was left open."""
     group, in_doubt = FakeGroup(), []
     group.leads, group.propose = True, pytest.fail
-    broker = SimpleNamespace(in_doubt=in_doubt.append, progress=SimpleNamespace(blocked=set()))
+    broker = SimpleNamespace(
+        in_doubt=in_doubt.append, progress=SimpleNamespace(blocked=set()), emit=lambda *_, **__: None
+    )
     leaderships = SimpleNamespace(is_left_open=lambda *_: True, left_open={1: DiskFull("full")})
-    driver = Driver(broker, {1: group}, None, None, Turns(None, None), applied={}, note=None, leaderships=leaderships)
+    nothing = lambda *_: None  # noqa: E731
+    driver = Driver(
+        broker, {1: group}, None, CLOCK, Turns(None, None), applied={}, note=nothing, leaderships=leaderships
+    )
     proposal = Proposal(1, Kind.RECORDS, b"", urgent=True, ticket=1)
     driver._propose_all([proposal])
     assert in_doubt == [proposal]
@@ -189,7 +196,10 @@ def test_who_publishes_is_not_told_where_the_files_of_the_server_are_and_the_log
         progress=SimpleNamespace(blocked=set()),
         not_sent=lambda _deliveries: None,
     )
-    gateway, runtime = SimpleNamespace(send=lambda _sends: None), SimpleNamespace(soon=lambda _call: None)
+    gateway, runtime = (
+        SimpleNamespace(send=lambda _sends: None),
+        SimpleNamespace(soon=lambda _call: None, **vars(CLOCK)),
+    )
     groups = {1: Failing(error)}
     turns = Turns(runtime, None)
     driver = Driver(broker, groups, gateway, runtime, turns, applied={}, note=lambda *note: notes.append(note))

@@ -54,6 +54,29 @@ def refs(log, uid=7):
 
 
 # --- a disk that is full ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("call", ["create", "pwritev"])
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
+def test_room_is_found_out_without_a_trace(files, log, call, error):
+    log.append([one(1)])
+    before = files.paths()
+    assert log.has_room(1000)
+    files.fail(call, 0, error)
+    assert not log.has_room(1000)
+    assert log.has_room(1000)
+    assert files.paths() == before
+    assert log.sync() == 1
+
+
+def test_file_that_a_crash_left_while_room_was_looked_for_is_removed_at_the_start(files, log):
+    log.append([one(1)])
+    files.create(f"{Path(files.paths()[0]).parent}/room")
+    log.close()
+    again, report = open_log(files)
+    assert again.last_index == 1
+    assert report.texts == []
+    assert not [path for path in files.paths() if path.endswith("/room")]
+
+
 SHORTAGES = [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS]
 
 

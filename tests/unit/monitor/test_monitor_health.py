@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from stan import limits
+from stan import limits, troubles
 from stan.config import ClusterConfig, Config, StoreConfig, StoreLimits
 from stan.core.base.compaction import CompactionTotals
 from stan.core.base.delivery_policy import DeliveryPolicy
+from stan.edge.group_faults import LastingRefusal
 from stan.edge.histogram import Histogram
 from stan.log.types import BatchRef, DecompressedTotals
 from stan.monitor import health
@@ -45,10 +46,12 @@ class FakeChannel:
         return [BatchRef(first, 1, NOW - (100 - first) * SECOND, 0, 0, 0)]
 
 
-def fake_driver(*, stopped=False, frozen=None, groups=None):
+def fake_driver(*, stopped=False, frozen=None, refusals=None, groups=None):
     """What the pages read of a driver."""
     return SimpleNamespace(
-        turns=SimpleNamespace(stopped=stopped), faults=SimpleNamespace(frozen=frozen or {}), groups=groups or {}
+        turns=SimpleNamespace(stopped=stopped),
+        faults=SimpleNamespace(frozen=frozen or {}, refusals=refusals or {}),
+        groups=groups or {},
     )
 
 
@@ -146,6 +149,28 @@ def test_leader_whose_lease_ended_is_ready_until_its_patience_ends():
     assert health.ready(found) == []
     rig.run(0.5, drop=lambda *_: True)
     assert health.ready(found) == ["group 1: it has no leader"]
+
+
+FULL = LastingRefusal("no space left", short=True, since=7, newest=0, bytes=0, looked=0)
+BUSY = LastingRefusal("too much waits", short=False, since=7, newest=0, bytes=0, looked=0)
+
+
+@pytest.mark.parametrize(
+    ("group", "refusal", "expected"),
+    [
+        (SimpleNamespace(), FULL, (troubles.FULL, "it takes nothing: no space left", 7)),
+        (SimpleNamespace(), BUSY, (troubles.REFUSING, "it takes nothing: too much waits", 7)),
+        (FakeGroup(leads=True, lease=101), FULL, (troubles.FULL, "it takes nothing: no space left", 7)),
+        (FakeGroup(), FULL, None),
+    ],
+    ids=["full", "busy", "leader", "follower"],
+)
+def test_refusals_of_a_group_are_trouble_and_on_a_full_disk_the_node_is_not_ready(group, refusal, expected):
+    running = node(CoreHarness(), driver=fake_driver(refusals={2: refusal}, groups={2: group}))
+    running.storage = SimpleNamespace(is_intact=lambda _: True, differs={})
+    assert health.trouble(running, 2, group) == expected
+    ready = [f"group 2: {expected[1]}"] if expected and expected[0] is troubles.FULL else []
+    assert health.ready(view(running)) == ready
 
 
 # --- metrics ------------------------------------------------------------------------------------------------------------

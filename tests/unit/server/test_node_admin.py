@@ -10,6 +10,7 @@ from stan import errors, level, limits
 from stan.config import Config, Setting, StoreConfig
 from stan.core.clients.nodes import HeardNodes
 from stan.core.requests.table import REQUESTS
+from stan.edge.group_faults import LastingRefusal
 from stan.labels import Labels, places_of
 from stan.monitor.view import NodeView
 from stan.protocol.ack_levels import AckLevel
@@ -144,7 +145,7 @@ async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
     rig.harness.connect()
     rig.harness.publish("foo", b"1", b"2")
     rig.harness.subscribe("foo", "in")
-    rig.node.driver.faults.refusals[1] = "disk full"
+    rig.node.driver.faults.refusals[1] = LastingRefusal("disk full", short=True, since=90, newest=0, bytes=0, looked=0)
     rig.groups.update(
         {
             0: SimpleNamespace(
@@ -156,7 +157,10 @@ async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
     assert (status.node, status.server_id, status.started, status.now) == ("", "SERVER", 7, 200)
     assert (status.disk_free, status.disk_total, status.store, status.sync) == (10, 20, "file", "always")
     assert (status.clients, status.channels, status.monitor) == (1, 1, "http://127.0.0.1:8222")
-    assert (status.messages_in, status.messages_out, list(status.not_ready)) == (2, 2, [])
+    assert (status.messages_in, status.messages_out, list(status.not_ready)) == (
+        *(2, 2),
+        ["group 1: it takes nothing: disk full"],
+    )
     assert {one.level: one.messages for one in status.acked} == {
         AckLevel.SYNCED: 0,
         AckLevel.REPLICATED: 0,
@@ -166,7 +170,8 @@ async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
     first, second = status.groups
     assert (first.role, first.last_index, first.applied, first.trouble) == ("leader", 7, 5, "")
     assert (first.hashed, first.state_hash.hex(), first.differs) == (4, "fffffffffffffffe", "")
-    assert second.trouble == "it takes nothing: disk full"
+    told = (second.trouble, second.trouble_kind, second.trouble_since)
+    assert told == ("it takes nothing: disk full", "full", 90)
 
 
 async def test_node_of_a_cluster_tells_of_the_others(tmp_path) -> None:
