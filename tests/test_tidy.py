@@ -612,6 +612,43 @@ def test_no_two_classes_have_one_name():
     assert set(twice) <= PUBLIC_TWICE, twice
 
 
+TERMINAL = "stan.cli.support.terminal"
+"""The only module of the commands that writes to stdout and stderr; those of `bench` write figures of their own."""
+WRITERS = {
+    "sys.stdout",
+    "sys.stderr",
+    "sys.__stdout__",
+    "typer.echo",
+    "typer.secho",
+    "click.echo",
+    "print",
+    "Console",
+    "rich.print",
+}
+
+
+def writers_in(path):
+    """(line, name) of each use of another way to a terminal."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node) in WRITERS:
+            yield node.lineno, ast.unparse(node)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [one for one in MODULES if within(one, ("stan.cli",)) and not within(one, ("stan.cli.bench",)) and one != TERMINAL],
+)
+def test_commands_write_to_a_terminal_by_one_way_only(name):
+    """There what comes from the network is escaped; any other way would pass commands on to the terminal."""
+    assert not list(writers_in(MODULES[name]))
+
+
+def test_another_way_to_the_terminal_would_be_seen(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text("sys.stdout.buffer.write(data)\nprint(1)\ntyper.echo(2)\nout.print(3)\nrich.console.Console()\n")
+    assert sorted(writers_in(file)) == [(1, "sys.stdout"), (2, "print"), (3, "typer.echo")]
+
+
 def test_layers_know_every_module():
     assert {layer_of(name) for name in MODULES if not within(name, CLIENTS)} >= {0, 1, 2, 3, 4, 5}
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import sys
 from collections.abc import AsyncIterator
 from typing import Annotated, Final, NamedTuple
 
@@ -12,11 +11,11 @@ from stan_client.transport.session import text_of
 
 from stan import units
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, out, run
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import injected
-from stan.cli.support.output import clean, write
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.session import is_unknown, no_channel, session
+from stan.cli.support.terminal import STDOUT, clean, indented, json_text, out, write, write_json
 from stan.units import counted, format_time
 
 SHAPES: Final = ("text", "json", "base64", "hex", "raw")
@@ -106,10 +105,10 @@ async def _messages(
 
 def _show(message: stan_client.Message, shape: str) -> None:
     if shape == "full":
-        write([json.dumps(message_document(message, {"time": format_time(message.timestamp_ns)}), ensure_ascii=False)])
+        write_json(message_document(message, {"time": format_time(message.timestamp_ns)}))
     elif shape == "raw":
-        sys.stdout.buffer.write(message.data)
-        sys.stdout.buffer.flush()
+        STDOUT.write(message.data)
+        STDOUT.flush()
     elif shape == "base64":
         write([base64.b64encode(message.data).decode()])
     elif out.is_terminal:
@@ -118,7 +117,7 @@ def _show(message: stan_client.Message, shape: str) -> None:
         key = f", key {clean(text_of(message.key))}" if message.key else ""
         headers = f", {counted(len(message.headers), 'header')}" if message.headers else ""
         head = f"#{message.sequence:,}  {when}  {len(message.data):,} bytes{key}{headers}{reply}"
-        write([head, *_payload(message.data, shape)])
+        write([head, *(line for text in _payload(message.data, shape) for line in indented(text))])
     else:
         write(_payload(message.data, shape))
 
@@ -129,7 +128,7 @@ def _payload(data: bytes, shape: str) -> list[str]:
     text = data.decode("utf-8", "surrogateescape")
     if shape == "json":
         try:
-            return json.dumps(json.loads(data), indent=2, ensure_ascii=False).splitlines()
+            return [json_text(json.loads(data), 2)]
         except ValueError:
             pass
-    return [clean(line) for line in text.splitlines() or [""]] if out.is_terminal else [text]
+    return [text]

@@ -17,9 +17,10 @@ import stan_client
 import typer
 
 from stan.cli.commands.growth import grow, spread
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, group_of_commands, out, run
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands, run
 from stan.cli.support.options import injected
 from stan.cli.support.session import session
+from stan.cli.support.terminal import err, out
 from stan.config import KEY_VARIABLES, EncryptionConfig
 from stan.edge.cluster import rescue as rescuing
 from stan.edge.cluster.rescue_plan import RescuePlan, SurvivorFindings, losses, plan

@@ -6,6 +6,7 @@ import typer
 from typer.completion import get_completion_script  # type: ignore[attr-defined] # public in the text, not in the module
 
 from stan.cli.support.common import EXIT_USAGE, fail
+from stan.cli.support.terminal import write
 
 SHELLS: Final = ("bash", "zsh", "fish")
 HELP: Final = """For this shell: eval "$(stan completion bash)", the same with zsh; stan completion fish | source."""
@@ -24,4 +25,4 @@ def completion(
     """
     if shell not in SHELLS:
         fail(f"{shell!r} is no shell that is known here; there are {', '.join(SHELLS)}.", EXIT_USAGE)
-    typer.echo(get_completion_script(prog_name="stan", complete_var="_STAN_COMPLETE", shell=shell))
+    write([get_completion_script(prog_name="stan", complete_var="_STAN_COMPLETE", shell=shell)])

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from stan.cli.support import contexts
-from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, out, run
+from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, run
 from stan.cli.support.contexts import ContextError
 from stan.cli.support.options import Confirmation, Text, View, builds, injected, resolved
 from stan.cli.support.output import Table, done, show
 from stan.cli.support.session import session
+from stan.cli.support.terminal import out
 
 Name = Annotated[
     str,

@@ -2,17 +2,16 @@
 
 import asyncio
 import contextlib
-import json
 from typing import Annotated
 
 import typer
 from stan_client.transport.session import text_of
 
-from stan.cli.support.common import CliError, Target, out, run, stop_on_signals
+from stan.cli.support.common import CliError, Target, run, stop_on_signals
 from stan.cli.support.options import injected
-from stan.cli.support.output import clean, write
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import session
+from stan.cli.support.terminal import clean, json_text, out, write
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import format_time
 
@@ -53,7 +52,7 @@ async def _events(target: Target, kind: str, of: tuple[str, str], count: int, *,
                     break
                 event = arrival.result()
                 if of[0] in ("", text_of(event.channel)) and of[1] in ("", text_of(event.client_id)):
-                    write([json.dumps(document_of(event), ensure_ascii=False) if as_json else line_of(event)])
+                    write([json_text(document_of(event)) if as_json else line_of(event)])
                     shown += 1
                     if shown == count:
                         break

@@ -25,11 +25,12 @@ from stan_client.transport.session import text_of
 
 from stan import limits
 from stan.cli.support.args import Channel, checked_channel
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, run
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import injected
 from stan.cli.support.progress import bar
 from stan.cli.support.proto_json import tell_bytes, told_headers
 from stan.cli.support.session import is_unknown, no_channel, session
+from stan.cli.support.terminal import STDOUT, CleanStdout, err
 from stan.protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
 from stan.units import counted
 
@@ -93,10 +94,10 @@ async def _export(target: Target, channel: str, file: Path | None, shape: str, s
 
 
 @contextmanager
-def _opened(file: Path | None) -> Iterator[BinaryIO]:
+def _opened(file: Path | None) -> Iterator[BinaryIO | CleanStdout]:
     if file is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        yield STDOUT
+        STDOUT.flush()
         return
     with file.open("xb") as out:
         yield out

@@ -12,19 +12,11 @@ import typer
 
 from stan import units
 from stan.cli.support.args import Channel, checked_channel, checked_pattern, parsed, sequence_runs
-from stan.cli.support.common import (
-    EXIT_FAILED,
-    EXIT_USAGE,
-    CliError,
-    Target,
-    err,
-    group_of_commands,
-    run,
-    stop_on_signals,
-)
+from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, run, stop_on_signals
 from stan.cli.support.options import Confirmation, View, injected
-from stan.cli.support.output import Table, clean, done, show
+from stan.cli.support.output import Table, done, show
 from stan.cli.support.session import session
+from stan.cli.support.terminal import clean, err
 from stan.types import SECOND, MiB
 from stan.units import counted, format_size, format_time
 

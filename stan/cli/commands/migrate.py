@@ -6,9 +6,7 @@ no store.
 """
 
 import asyncio
-import json
 import os
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Final
@@ -23,16 +21,9 @@ from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import fresh_id
 
 from stan import limits
-from stan.cli.support.common import (
-    DEFAULT_SERVER,
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    fail,
-    group_of_commands,
-    out,
-)
+from stan.cli.support.common import DEFAULT_SERVER, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail, group_of_commands
 from stan.cli.support.progress import bars
+from stan.cli.support.terminal import out, write_json
 from stan.config import RAFT_GROUPS_ALONE
 from stan.errors import StanError
 from stan.migration.crypto import CIPHERS
@@ -108,7 +99,7 @@ def stan_filestore(
     except KeyboardInterrupt:
         fail("Interrupted; the new directory is not a store. The same command begins again.", EXIT_INTERRUPTED)
     if as_json:
-        sys.stdout.write(json.dumps(_facts(report), indent=2) + "\n")
+        write_json(_facts(report), 2)
     else:
         _show(report, plan)
     raise typer.Exit(EXIT_INCOMPLETE if report.problem_count else 0)

@@ -23,16 +23,9 @@ from pyspark_stan.pipeline.run import PipelineError, run
 from pyspark_stan.pipeline.session import SparkMissingError, require_spark
 
 from stan.cli.commands.pipeline_screen import screen
-from stan.cli.support.common import (
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    Target,
-    fail,
-    group_of_commands,
-    out,
-    run_until_signalled,
-)
+from stan.cli.support.common import EXIT_INTERRUPTED, EXIT_USAGE, Target, fail, group_of_commands, run_until_signalled
 from stan.cli.support.options import injected
+from stan.cli.support.terminal import out
 
 BURST: Final = 500
 """Messages of `feed` that are published together, at most."""

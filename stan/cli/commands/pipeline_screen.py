@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from stan.cli.support.common import out
+from stan.cli.support.terminal import out
 
 
 @dataclass

@@ -6,7 +6,6 @@ is acked after it was written out. Never buffers a whole channel or a whole inpu
 
 import asyncio
 import io
-import json
 import sys
 import threading
 import time
@@ -21,17 +20,10 @@ import typer
 from rich.markup import escape
 
 from stan.cli.support.args import parsed
-from stan.cli.support.common import (
-    EXIT_FAILED,
-    ClientId,
-    Target,
-    err,
-    out,
-    run,
-    stop_on_signals,
-)
+from stan.cli.support.common import EXIT_FAILED, ClientId, Target, run, stop_on_signals
 from stan.cli.support.options import injected
 from stan.cli.support.proto_json import message_document
+from stan.cli.support.terminal import INDENT, STDOUT, err, indented, out, write_json
 from stan.errors import HAS_PARTS
 from stan.protocol.compaction import DELETE_HEADER
 from stan.types import SECOND
@@ -368,7 +360,7 @@ async def _listen(target: Target, job: Listening) -> int:
             ends = await _ends(client, job, subscription) if job.until_end else {}
             await _show(subscription, job, stop, ends)
         finally:
-            sys.stdout.flush()
+            STDOUT.flush()
             await (subscription.unsubscribe() if job.unsubscribe else subscription.close())
     return 0
 
@@ -451,16 +443,15 @@ async def _show(
 def _write(message: stan_client.Message, *, as_json: bool, part_of_whole: bool = False) -> None:
     if as_json:
         repeats = {"redelivered": message.redelivered, "redelivery_count": message.redelivery_count}
-        line = json.dumps(message_document(message, repeats), ensure_ascii=False).encode("utf-8", "surrogateescape")
-        sys.stdout.buffer.write(line + b"\n")
+        write_json(message_document(message, repeats))
     elif out.is_terminal:
         when = datetime.fromtimestamp(message.timestamp_ns / 1e9, UTC).astimezone().isoformat(" ", "milliseconds")
         again = f" [yellow]redelivered {message.redelivery_count}[/]" if message.redelivered else ""
-        text = escape(message.data.decode("utf-8", "replace"))
         part = message.channel.rpartition(".~")[2] if part_of_whole else ""
-        number = f"~{part} #{message.sequence}" if part else f"#{message.sequence}"
-        out.print(f"[bold cyan]{number}[/] [dim]{when}[/]{again} {text}", highlight=False, soft_wrap=True)
-        return
+        number = escape(f"~{part} #{message.sequence}" if part else f"#{message.sequence}")
+        first, *others = indented(message.data.decode("utf-8", "surrogateescape"))
+        head = f"[bold cyan]{number}[/] [dim]{when}[/]{again} {escape(first.removeprefix(INDENT))}"
+        out.print("\n".join([head, *map(escape, others)]), highlight=False, soft_wrap=True)
     else:
-        sys.stdout.buffer.write(message.data + b"\n")
-    sys.stdout.buffer.flush()
+        STDOUT.write(message.data + b"\n")
+        STDOUT.flush()

@@ -16,6 +16,7 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
+from stan.cli.support.terminal import write
 from stan.limits import SCHEMA_BYTES_MAX
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.schemas import protobuf
@@ -97,7 +98,7 @@ def show_(pattern: Pattern, *, number: Version = 0, target: Target) -> None:
     """The text of a version, or the names in its descriptors."""
 
     async def main(direct: stan_client.Direct) -> None:
-        typer.echo(shown_text(await _version(direct, pattern, number)), nl=False)
+        write([shown_text(await _version(direct, pattern, number)).removesuffix("\n")])
 
     on_cluster(target, main)
 
@@ -172,15 +173,14 @@ def diff(
         old = await _version(direct, pattern, number or found[-1 if file else -2].schema_version)
         new = _status(_read(file, message)) if file else found[-1]
         before, after = f"version {old.schema_version}", file.name if file else f"version {new.schema_version}"
-        typer.echo("".join(_lines(old, new, before, after)), nl=False)
+        write([line.removesuffix("\n") for line in _lines(old, new, before, after)])
         try:
             reads, is_read = compared(_schema(new), _schema(old))
         except SchemaError as error:
             raise CliError(f"{error}.") from None
         for whose, other, complaints in ((after, before, reads), (before, after, is_read)):
-            typer.echo(f"{whose} reads what {other} has written: {'no' if complaints else 'yes'}")
-            for one in complaints:
-                typer.echo(f"  {one}")
+            told = f"{whose} reads what {other} has written: {'no' if complaints else 'yes'}"
+            write([told, *(f"  {one}" for one in complaints)])
 
     on_cluster(target, main)
 

@@ -8,9 +8,10 @@ from stan_client.transport.session import text_of
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import Target
 from stan.cli.support.options import View, injected
-from stan.cli.support.output import Table, clean
+from stan.cli.support.output import Table
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.session import is_unknown, look, no_channel
+from stan.cli.support.terminal import clean
 from stan.units import counted, format_age
 
 DATA_CHARS = 60

@@ -1,7 +1,6 @@
 """`stan top`: which channels move, and who falls behind; live on a terminal, one measurement in a pipe."""
 
 import asyncio
-import json
 import time
 from typing import Annotated, Final, NamedTuple
 
@@ -11,10 +10,11 @@ from stan_client.transport.session import text_of
 
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import Pattern, checked_pattern
-from stan.cli.support.common import EXIT_USAGE, CliError, Target, err, out, run, stop_on_signals
+from stan.cli.support.common import EXIT_USAGE, CliError, Target, run, stop_on_signals
 from stan.cli.support.options import injected
-from stan.cli.support.output import Table, text_lines, write
+from stan.cli.support.output import Table, text_lines
 from stan.cli.support.session import session
+from stan.cli.support.terminal import err, out, write, write_json
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import counted, format_age, format_rate, format_size, format_time
 
@@ -81,7 +81,7 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
                 found = ordered(measured(before, after, time.time_ns()), sort)
                 before = after
                 if as_json:
-                    write([json.dumps({"channels": [line._asdict() for line in found]}, ensure_ascii=False)])
+                    write_json({"channels": [line._asdict() for line in found]})
                 else:
                     fits = lines or (max(1, (out.height or HEIGHT) - 5) if live else len(found))
                     _draw(top_table(found, fits, time.time_ns()), sort, live=live)

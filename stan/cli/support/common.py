@@ -14,9 +14,9 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 import stan_client
 import typer
-from rich.console import Console
 from stan_client.transport.session import fresh_id
 
+from stan.cli.support.terminal import err
 from stan.protocol.secure import without_secrets
 
 EXIT_FAILED: Final = 1
@@ -31,9 +31,6 @@ DEFAULT_CLUSTER_ID: Final = "test-cluster"
 ClientId = Annotated[str, typer.Option("--client-id", help="Client id; a fresh one if not given.")]
 
 T = TypeVar("T")
-
-out = Console()
-err = Console(stderr=True)
 
 
 def group_of_commands(text: str) -> typer.Typer:

@@ -15,15 +15,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from stan.cli.support import contexts
-from stan.cli.support.common import (
-    DEFAULT_CLUSTER_ID,
-    DEFAULT_SERVER,
-    EXIT_USAGE,
-    CliError,
-    Target,
-    err,
-    fail,
-)
+from stan.cli.support.common import DEFAULT_CLUSTER_ID, DEFAULT_SERVER, EXIT_USAGE, CliError, Target, fail
+from stan.cli.support.terminal import err
 
 CONNECTION: Final = "Connection"
 OUTPUT: Final = "Output"

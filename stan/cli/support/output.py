@@ -5,18 +5,16 @@ from the network: what is no printable text in them is shown escaped, so that no
 """
 
 import asyncio
-import json
-import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import stan_client
-from rich.console import Console
 
-from stan.cli.support.common import err, out, stop_on_signals
+from stan.cli.support.common import stop_on_signals
 from stan.cli.support.options import View
+from stan.cli.support.terminal import TextConsole, clean, err, out, write, write_json
 from stan.units import format_time
 
 GAP: Final = "  "
@@ -37,20 +35,6 @@ class Table:
     head: str = ""
     foot: str = ""
     empty: str = "Nothing."  # instead of a table without rows
-
-
-def clean(text: str) -> str:
-    """*text* for a terminal: what is not printable is escaped."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    code = ord(char)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is no UTF-8
-        code -= 0xDC00
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def table_lines(table: Table, width: int = 0, *, bold: bool = False) -> list[str]:
@@ -83,7 +67,7 @@ def _fitted(columns: list[list[str]], right: list[bool], width: int, *, titled: 
         grid.add_column(justify="right" if right[at] else "left", min_width=size if whole else min(size, CELL_MIN))
     for row in zip(*columns, strict=True):
         grid.add_row(*(text.Text(cell, no_wrap=titled, overflow="ellipsis" if titled else "fold") for cell in row))
-    console = Console(width=width, color_system=None)
+    console = TextConsole(width=width, color_system=None)
     with console.capture() as captured:
         console.print(grid, crop=False)
     return [line.rstrip() for line in captured.get().splitlines()]
@@ -101,18 +85,11 @@ def show(table: Table, view: View) -> None:
     """Write it to stdout."""
     if view.json:
         document = table.document() if callable(table.document) else table.document
-        write([json.dumps(document, indent=None if view.watch else 2, ensure_ascii=False)])
+        write_json(document, None if view.watch else 2)
     elif view.names:
         write(table.names)
     else:
         write(text_lines(table))
-
-
-def write(lines: Iterable[str]) -> None:
-    """Lines to stdout, in one piece."""
-    text = "".join(f"{line}\n" for line in lines)
-    sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
-    sys.stdout.buffer.flush()
 
 
 def present(fetch: Callable[[], Awaitable[Table]], view: View) -> Callable[[], Awaitable[int]]:

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
-from stan.cli.support.common import err
+from stan.cli.support.terminal import err
 
 
 def bars(*columns: ProgressColumn) -> Progress:

@@ -246,6 +246,9 @@ def test_a_url_that_is_none_is_one_sentence(monkeypatch):
     assert listed.exit_code == 2
     assert "is no NATS URL" in listed.stderr
     assert len(listed.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
     ("kind", "doctor", "check", "dashboard"),
     [
         *(

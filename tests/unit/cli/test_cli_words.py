@@ -4,8 +4,9 @@ import pytest
 
 from stan.cli.commands import cursors
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, format_runs, why_table
-from stan.cli.support.output import FITTED_MAX, Table, clean, table_lines
+from stan.cli.support.output import FITTED_MAX, Table, table_lines
 from stan.cli.support.proto_json import document_of
+from stan.cli.support.terminal import clean
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import channel, durable, member
 
