@@ -1,7 +1,7 @@
 """Runs of tests.sim.raft_world in which all nodes are short of CPU for two minutes: each gets its turn late, again and again.
 
 Turns are late by anything from a tenth of a second to four seconds, so that a back-off that is forgotten while CPU is short is
-seen: leaders would then be lost for as long as that lasts. No group may change its leader more than a few times meanwhile, and all
+seen: leaders would then be lost for as long as that lasts. No group may change its leader more than a few times, and all
 must be well soon after. `python -m tests.sim --world starved --seeds 100`.
 """
 
