@@ -84,8 +84,11 @@ class Authorizer(Protocol):
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
         """Return why a registered client may not make this subscription; "" if it may."""
 
-    def leave_refusal(self, client_id: bytes, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
+    def leave_refusal(self, sub: Subscription, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
         """Return why the requester with that reply subject may not end a subscription; "" if it may."""
+
+    def is_user(self, name: bytes) -> bool:
+        """True if there is a user of that name."""
 
     def may_keep(self, client: Client, channel: bytes, *, durable: bool) -> bool:
         """True if a subscription from before the start of this server may continue."""

@@ -89,6 +89,8 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
         ("redelivered", f"{cursor.redelivered:,} since this leader leads"),
         ("policy", format_in_force(cursor.policy) if cursor.HasField("policy") else "none is set"),
     ]
+    if cursor.user:
+        rows.append(("user", text_of(cursor.user)))
     for member in cursor.members:
         words = (("active", member.active), ("window full", member.stalled), ("not answering", member.failing))
         trouble = [word for word, so in words if so]

@@ -333,6 +333,7 @@ class AdminListing:
             first_sequence=index.first_sequence,
             last_sequence=index.last_sequence,
             inbox=settings.inbox,
+            user=cursor.user,
             policy=self.context.policies.shown(info.name, cursor.name),
             served_by=cursor.server or (self.context.reports.events.node.encode() if cursor.members else b""),
             part_of=self.context.meta.channels.parted.part_of(info.name),

@@ -34,6 +34,7 @@ class PermissionAuthorizer:
         self.context = context
         self.permissions = permissions
         self.with_users = bool(permissions.users)
+        self._users = {user.name for user in permissions.users}
 
     # --- who it is --------------------------------------------------------------------------------------------------------
 
@@ -53,6 +54,10 @@ class PermissionAuthorizer:
     def may_ack(self, user: bytes, sub: Subscription) -> bool:
         """True if acks of *user* count for the subscription; always True without users."""
         return not self.with_users or user.decode("utf-8", "replace") == user_of(sub.settings.inbox)
+
+    def is_user(self, name: bytes) -> bool:
+        """True if there is a user of that name."""
+        return text(name) in self._users
 
     def own(self, subject: str) -> str:
         """The subject on which this server itself asks what clients ask on *subject*, of itself and the other nodes; with users
@@ -93,13 +98,13 @@ class PermissionAuthorizer:
         rights = [Right.SUBSCRIBE, Right.DURABLE] if request.durable_name else [Right.SUBSCRIBE]
         return self._refusal_of(user_of(reply), client.client_id, rights, request.subject)
 
-    def leave_refusal(self, client_id: bytes, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
+    def leave_refusal(self, sub: Subscription, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
         """Return why the requester with that reply subject may not end a subscription; "" if it may."""
-        client = self.context.known(client_id, b"")
-        if client is None or not self.owns(reply, client):
+        client = self.context.known(sub.client_id, b"")
+        if client is None or not self.owns(reply, client) or not self.may_ack(user_of(reply).encode(), sub):
             return errors.UNKNOWN_CLIENT
         rights = [Right.DURABLE] if ends_durable else []
-        return self._refusal_of(user_of(reply), client_id, rights, channel)
+        return self._refusal_of(user_of(reply), sub.client_id, rights, channel)
 
     def may_keep(self, client: Client, channel: bytes, *, durable: bool) -> bool:
         """True if a subscription from before the start of this server may continue."""

@@ -19,6 +19,7 @@ from stan.core.requests.request_order import ArrivalOrder
 from stan.core.state.group import GroupResult, Subscription
 from stan.core.state.tombstones import below_newest
 from stan.errors import go_quote
+from stan.level import EPHEMERAL
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
@@ -196,6 +197,11 @@ class Subscribing:
             ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
             replica=b"" if channel.info.is_ephemeral else self.serving.wish(request),
         )
+        if authorizer is not None and self.context.meta.level >= EPHEMERAL:
+            subscribe.user = self.context.user_of(reply)
+            meant = self.context.group_of(channel.info).machine.meant(subscribe)
+            if meant is not None and not authorizer.is_user(meant.user):
+                subscribe.former_user = meant.user
         done = partial(self._subscribed, request, reply, channel, start)
         self.context.change_group(channel.info.group, done, subscribe=subscribe)
 
@@ -313,7 +319,7 @@ class Subscribing:
         if authorizer is None:
             return ""
         ends_durable = unsubscribe and group.machine.cursors[member.sub.cursor_id].kind.durable
-        return authorizer.leave_refusal(request.client_id, reply, request.subject, ends_durable=ends_durable)
+        return authorizer.leave_refusal(member.sub, reply, request.subject, ends_durable=ends_durable)
 
     def lead_group(self, number: GroupId) -> None:
         """This node leads a group from now on: end the subscriptions that the current permissions forbid."""

@@ -35,6 +35,7 @@ from stan.errors import (
     CURSOR_EXISTS,
     CURSOR_GONE,
     DUPLICATE_DURABLE,
+    DURABLE_OF_ANOTHER,
     INVALID_SUBSCRIPTION,
     MOVE_WAITS_DELAYED,
     MOVE_WAITS_SERVED,
@@ -48,7 +49,7 @@ from stan.errors import (
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.user_subjects import ACK_GROUPS
+from stan.protocol.user_subjects import ACK_GROUPS, user_of
 from stan.types import ChannelUid, GroupId, RaftIndex, Sequence
 
 PartKind = TypeVar("PartKind")
@@ -200,6 +201,11 @@ class Cursor:
     def settings(self) -> SubscriptionSettings:
         """Settings of the newest online member; while there is none, of the last one."""
         return self.members[-1].settings if self.members else self.last_member.settings
+
+    @property
+    def user(self) -> bytes:
+        """The user to whom it belongs, as NATS tells; b"": to nobody, as without users."""
+        return user_of(self.settings.inbox).encode()
 
     @property
     def key(self) -> tuple[int, bytes, bytes]:
@@ -430,9 +436,10 @@ class GroupMachine:
             return GroupResult(error=UNKNOWN_CHANNEL)
         channel = self.channel(uid)
         kind, name = kind_and_name(request.queue_group, request.durable_name)
-        key = (kind, name, request.client_id if kind is CursorKind.DURABLE else b"")
-        cursor = None if kind is CursorKind.PLAIN else channel.by_key.get(key)
+        cursor = self.meant(request)
         replaced = None
+        if cursor is not None and request.user and cursor.user not in (b"", request.user, request.former_user):
+            return GroupResult(error=DURABLE_OF_ANOTHER)
         if cursor is not None and cursor.members and not kind.shared:
             if not request.replace_durable:
                 return GroupResult(error=DUPLICATE_DURABLE)
@@ -477,6 +484,13 @@ class GroupMachine:
         self.dirty.cursors.add(cursor.cursor_id)
         self.dirty.subscriptions.add(member.subscription_id)
         return GroupResult(joined=member, cursor=cursor, replaced=replaced)
+
+    def meant(self, request: pb.Subscribe) -> Cursor | None:
+        """The durable or queue group that a request resumes or joins; None: the request makes a new one."""
+        kind, name = kind_and_name(request.queue_group, request.durable_name)
+        known = self.channels.get(ChannelUid(request.uid))
+        key = (kind, name, request.client_id if kind is CursorKind.DURABLE else b"")
+        return None if known is None or kind is CursorKind.PLAIN else known.by_key.get(key)
 
     def _leave(self, leave: pb.Leave) -> GroupResult:
         member = self.subscriptions.by_id.get(leave.subscription_id)

@@ -677,7 +677,7 @@ class ClosePart(_message.Message):
     def __init__(self, uid: _Optional[int] = ..., doubling: _Optional[int] = ...) -> None: ...
 
 class Subscribe(_message.Message):
-    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "ack_key", "ack_prefix", "sent_before", "replica")
+    __slots__ = ("uid", "client_id", "incarnation", "inbox", "queue_group", "durable_name", "max_in_flight", "ack_wait_s", "start_sequence", "subscriptions_max", "replace_durable", "nuid", "reply", "ack_key", "ack_prefix", "sent_before", "replica", "user", "former_user")
     UID_FIELD_NUMBER: _ClassVar[int]
     CLIENT_ID_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -695,6 +695,8 @@ class Subscribe(_message.Message):
     ACK_PREFIX_FIELD_NUMBER: _ClassVar[int]
     SENT_BEFORE_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    FORMER_USER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     client_id: bytes
     incarnation: int
@@ -712,7 +714,9 @@ class Subscribe(_message.Message):
     ack_prefix: bytes
     sent_before: bool
     replica: bytes
-    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ..., nuid: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., ack_prefix: _Optional[bytes] = ..., sent_before: bool = ..., replica: _Optional[bytes] = ...) -> None: ...
+    user: bytes
+    former_user: bytes
+    def __init__(self, uid: _Optional[int] = ..., client_id: _Optional[bytes] = ..., incarnation: _Optional[int] = ..., inbox: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., durable_name: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., start_sequence: _Optional[int] = ..., subscriptions_max: _Optional[int] = ..., replace_durable: bool = ..., nuid: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., ack_key: _Optional[int] = ..., ack_prefix: _Optional[bytes] = ..., sent_before: bool = ..., replica: _Optional[bytes] = ..., user: _Optional[bytes] = ..., former_user: _Optional[bytes] = ...) -> None: ...
 
 class Serve(_message.Message):
     __slots__ = ("node", "cursor_ids", "instance")

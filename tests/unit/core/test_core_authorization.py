@@ -45,7 +45,8 @@ class Guarded(CoreHarness):
     def asks(self, subject, payload, reply):
         raw = payload if isinstance(payload, bytes) else payload.SerializeToString()
         told = f"_STAN.from.{self.user}.{subject}" if self.user else subject
-        frame = self.broker.context.access.authorizer.admit(Frame(10, told.encode(), reply.encode(), b"", raw))
+        authorizer, frame = self.broker.context.access.authorizer, Frame(10, told.encode(), reply.encode(), b"", raw)
+        frame = frame if authorizer is None else authorizer.admit(frame)
         if frame is not None:
             self.broker.routes.get(frame.subject.decode(), self.broker.step_frame)(frame)
 
@@ -249,6 +250,102 @@ def test_subscription_ends_where_the_right_has_gone(harness):
     harness.turn()
     assert [sub.client_id for sub in harness.broker.context.groups[1].machine.subscriptions.by_id.values()] == [b"a-1"]
     assert any("has no permission any more" in text for _, text in harness.notes)
+
+
+# --- what belongs to users ---------------------------------------------------------------------------------------------
+
+# Where users share client ids, e.g. because no `clients` are set.
+PEERS = (NatsUser(name="alice"), NatsUser(name="bob"))
+BY_PEERS = Permissions([rule(user, subscribe=">", durable=">", publish=">") for user in ("alice", "bob")], PEERS)
+ANOTHERS = "stan: the durable or queue group belongs to another user"
+
+
+@pytest.fixture
+def peers():
+    return desk_of(BY_PEERS)
+
+
+def gone(harness, **names):
+    """A durable of alice, who is away; one of three messages is acked."""
+    harness.as_user("alice").connect("c")
+    sub = harness.subscribe("foo", client_id="c", **names)
+    harness.publish("foo", b"1", b"2", b"3", client_id="c")
+    harness.ack(sub.ack_inbox, 1)
+    harness.close("c")
+
+
+DURABLES = [{"durable": "d"}, {"durable": "d", "queue": "q"}]
+
+
+@pytest.mark.parametrize("names", DURABLES)
+def test_durable_is_resumed_by_its_user_alone(peers, names):
+    gone(peers, **names)
+    peers.as_user("bob").connect("c")
+    assert error(peers.subscribe("foo", client_id="c", **names)) == ANOTHERS
+    peers.close("c")
+    peers.restart()
+    peers.as_user("bob").connect("c")
+    assert error(peers.subscribe("foo", client_id="c", **names)) == ANOTHERS
+    peers.close("c")
+    peers.as_user("alice").connect("c")
+    assert error(peers.subscribe("foo", "mine", client_id="c", **names)) == ""
+    assert [sequence for sequence, _ in peers.received("_STAN.to.alice.mine")] == [2, 3]
+
+
+@pytest.mark.parametrize("names", [{"queue": "q"}, {"durable": "d", "queue": "q"}])
+def test_queue_group_is_joined_by_its_user_alone(peers, names):
+    peers.as_user("alice").connect("a")
+    peers.as_user("bob").connect("b")
+    made = peers.as_user("alice").subscribe("foo", client_id="a", **names)
+    assert error(made) == ""
+    assert error(peers.as_user("bob").subscribe("foo", client_id="b", **names)) == ANOTHERS
+    assert error(peers.as_user("alice").subscribe("foo", client_id="a", **names)) == ""
+
+
+@pytest.mark.parametrize("names", DURABLES)
+def test_durable_made_without_users_belongs_to_the_user_who_resumes_it_first(peers, names):
+    peers.config, peers.user = Config(), ""
+    peers.restart()
+    peers.connect("c")
+    peers.subscribe("foo", client_id="c", **names)
+    peers.close("c")
+    peers.config = Config(permissions=BY_PEERS)
+    peers.restart()
+    for user, refused in (("bob", ""), ("alice", ANOTHERS), ("bob", "")):
+        peers.as_user(user).connect("c")
+        assert error(peers.subscribe("foo", client_id="c", **names)) == refused
+        peers.close("c")
+
+
+@pytest.mark.parametrize("names", DURABLES)
+def test_durable_of_who_is_no_user_any_more_can_be_taken_over(peers, names):
+    gone(peers, **names)
+    peers.config = Config(permissions=Permissions([rule("bob", subscribe=">", durable=">")], PEERS[1:]))
+    peers.restart()
+    peers.as_user("bob").connect("c")
+    assert error(peers.subscribe("foo", client_id="c", **names)) == ""
+
+
+def test_members_of_another_user_are_not_ended(peers):
+    peers.as_user("alice").connect("c")
+    made = peers.subscribe("foo", client_id="c", durable="d")
+    sub = next(iter(peers.broker.context.groups[1].machine.subscriptions.by_id.values()))
+    peers.close("c")
+    peers.as_user("bob").connect("c")
+    refusal = peers.broker.context.access.authorizer.leave_refusal(
+        sub, b"_STAN.to.bob._INBOX.r", b"foo", ends_durable=True
+    )
+    assert refusal == "stan: unknown clientID"
+    assert error(peers.leave("foo", made.ack_inbox, client_id="c", unsubscribe=True)) != ""
+
+
+def test_durable_tells_whose_it_is(peers):
+    gone(peers, durable="d")
+    peers.config = Config(permissions=Permissions([rule("bob", admin_read=">")], PEERS))
+    peers.restart()
+    subject = "_STAN.x.test-cluster.admin.subscriptions"
+    told = peers.as_user("bob").ask(subject, admin.SubscriptionsRequest(), admin.SubscriptionsResponse)
+    assert [cursor.user for cursor in told.cursors] == [b"alice"]
 
 
 # --- by client id alone -----------------------------------------------------------------------------------------------
