@@ -43,21 +43,20 @@ class DeliveryPolicy:
 
     def target_of(self, channel: bytes) -> bytes:
         """The channel in which the delayed messages of *channel* are stored once they are due; b"": none is told."""
-        return satellite(self.target, channel)
+        return satellite(self.target.encode("utf-8", "surrogateescape"), channel)
 
     def dead_letters_of(self, channel: bytes) -> bytes:
         """The channel of messages of *channel* that are given up; b"": there is none."""
-        return satellite(self.dead_letter, channel)
+        return satellite(self.dead_letter.encode("utf-8", "surrogateescape"), channel)
 
     def pause_after(self, failures: int) -> Nanos:
         """The pause before a message is delivered again after so many failures, 1 or more."""
         return self.backoff[min(failures, len(self.backoff)) - 1] if self.backoff else NONE
 
 
-def satellite(name: str, channel: bytes) -> bytes:
+def satellite(name: bytes, channel: bytes) -> bytes:
     """The channel that an option names for *channel*: itself, or, beginning with a dot, what is added to its name."""
-    named = name.encode("utf-8", "surrogateescape")
-    return channel + named if named.startswith(b".") else named
+    return channel + name if name.startswith(b".") else name
 
 
 DEFAULT: Final = DeliveryPolicy()

@@ -209,10 +209,14 @@ class PermissionAuthorizer:
             wrong = None if any(self.permissions.has(user, b"", right) for right in kind.rights) else ALL
         else:
             wrong = next((named for named in kind.channels(request) if not self._allows_all(user, kind, named)), None)
+        right = kind.rights[0]
+        if wrong is None:
+            right = Right.PUBLISH
+            wrong = next((named for named in kind.fills(request) if not self._may_fill(user, named)), None)
         if wrong is None:
             return True
         if self._has_to_answer(kind, wrong):
-            error = self.refusal(user, b"", kind.rights[0], wrong).encode()
+            error = self.refusal(user, b"", right, wrong).encode()
             self.context.respond(frame.reply, kind.response(error=error).SerializeToString())
         return False
 
@@ -223,6 +227,13 @@ class PermissionAuthorizer:
 
     def _allows(self, user: str, kind: RequestKind, channel: bytes) -> bool:
         return any(self.permissions.allows(user, b"", right, self._whole(channel)) for right in kind.rights)
+
+    def _may_fill(self, user: str, named: bytes) -> bool:
+        """True if the user may have the broker move messages into a channel, or those that a pattern covers."""
+        return any(
+            self.permissions.allows(user, b"", right, self._whole(named))
+            for right in (Right.PUBLISH, Right.ADMIN_WRITE)
+        )
 
     def _has_to_answer(self, kind: RequestKind, channel: bytes) -> bool:
         """True if this node has to answer that the request is refused for *channel*."""

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 
+from stan.core.base.delivery_policy import satellite
 from stan.errors import (
     INVALID_ADMIN,
     INVALID_BATCH,
@@ -49,9 +50,23 @@ def _always(_request: Any) -> bool:
 
 
 def _channels(request: Any) -> list[bytes]:
-    """The channel or pattern that a request names; all channels if it names none."""
+    """The channel and pattern that a request names; all channels if it names none."""
     request = getattr(request, "which", request)
-    return [getattr(request, "channel", b"") or getattr(request, "pattern", b"") or ALL]
+    named = [getattr(request, "channel", b""), getattr(request, "pattern", b"")]
+    return [name for name in named if name] or [ALL]
+
+
+def _none(_request: Any) -> list[bytes]:
+    return []
+
+
+def _filled_by(request: admin.SetPolicyRequest) -> list[bytes]:
+    """The channels, or patterns that cover them, into which a policy has the broker move messages."""
+    policy, filled = request.policy, [request.pattern]
+    for name in filter(None, (policy.target, policy.dead_letter)):  # late messages of a target are its dead letters
+        # A pattern that ends with `>` covers what has a suffix behind it, too.
+        filled += [at if name.startswith(b".") and at.endswith(ALL) else satellite(name, at) for at in filled]
+    return filled[1:]
 
 
 def _asked_about(request: extension.InfoRequest) -> list[bytes]:
@@ -75,6 +90,8 @@ class RequestKind(NamedTuple):
     """Returns what determines the leader: a channel's name, an application's, or a group's number."""
     channels: Callable[[Any], list[bytes]] | None = _channels
     """Returns the channels or patterns for which the right is needed. None: the right for any channel is enough."""
+    fills: Callable[[Any], list[bytes]] = _none
+    """Returns the channels or patterns into which messages come by it: `publish` or `admin_write` is needed for each, too."""
     repeatable: Callable[[Any], bool] = _always
     """False: not idempotent, so it is not answered "ask again" while another leader may have executed it."""
     rated: bool = False
@@ -252,7 +269,7 @@ _ROWS: Final = (
     _changing("add_node", admin.NodeRequest, Scope.METADATA, event=False),  # these have events of their own
     _changing("remove_node", admin.NodeRequest, Scope.METADATA, event=False),
     _changing("raise_level", admin.RaiseLevelRequest, Scope.METADATA, event=False),
-    _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA),
+    _changing("set_policy", admin.SetPolicyRequest, Scope.METADATA, fills=_filled_by),
     _changing("pin_channel", admin.PinChannelRequest, Scope.OWNER),
     _changing("change_commit", admin.ChangeCommitRequest, Scope.OWNER),
     _changing("create_parts", admin.CreatePartsRequest, Scope.OWNER),

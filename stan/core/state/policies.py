@@ -10,6 +10,7 @@ from typing import Any
 from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
+from stan.patterns import matches
 from stan.policies import OPTIONS, PolicyRule, at_level, in_order, options_of, set_options
 from stan.protocol.channels import whole_of
 from stan.protocol.proto import admin_pb2 as admin
@@ -75,7 +76,7 @@ class Policies:
         self.rules: tuple[PolicyRule, ...] = ()  # the later one has the last word
         self._known: Remembered[tuple[bytes, bytes], DeliveryPolicy] = Remembered()
         self._dead_letters: frozenset[bytes] = frozenset()  # channels that policies name for dead letters
-        self._dead_letter_suffixes: tuple[bytes, ...] = ()
+        self._suffixes: dict[bytes, list[str]] = {}  # what policies add to the names of channels, and of which patterns
 
     def brought_up_to(self, configured: tuple[PolicyRule, ...], info: pb.ClusterInfo | None) -> "Policies":
         """These policies, with those that the configuration and the metadata have now."""
@@ -87,9 +88,12 @@ class Policies:
                 rules = in_order(configured) + in_order(map(rule_of, info.policies))
                 self.rules = tuple(at_level(rule, info.level) for rule in rules)
             self._known.clear()
-            named = {raw(rule.dead_letter) for rule in self.rules if rule.dead_letter}
-            self._dead_letter_suffixes = tuple(sorted(name for name in named if name.startswith(b".")))
-            self._dead_letters = frozenset(named.difference(self._dead_letter_suffixes))
+            named = [(raw(rule.dead_letter), rule.pattern) for rule in self.rules if rule.dead_letter]
+            self._suffixes = {name: [] for name, _ in sorted(named) if name.startswith(b".")}
+            self._dead_letters = frozenset(name for name, _ in named).difference(self._suffixes)
+            for name, pattern in named:
+                if name in self._suffixes:
+                    self._suffixes[name].append(pattern)
         return self
 
     def is_dead_letter_channel(self, channel: bytes) -> bool:
@@ -97,10 +101,14 @@ class Policies:
         return channel in self._dead_letters or bool(self.source_of(channel))
 
     def source_of(self, channel: bytes) -> bytes:
-        """The channel whose name with the suffix of a policy is *channel*; b"" if there is none."""
-        suffixes = self._dead_letter_suffixes
-        found = next((suffix for suffix in suffixes if channel.endswith(suffix)), b"") if suffixes else b""
-        return channel[: -len(found)] if found else b""
+        """The channel whose name with the suffix of a policy for it is *channel*; b"" if there is none."""
+        for suffix, patterns in self._suffixes.items():
+            if channel.endswith(suffix):
+                source = channel[: -len(suffix)]
+                where = whole_of(source).decode("utf-8", "surrogateescape")
+                if any(matches(pattern, where) for pattern in patterns):
+                    return source
+        return b""
 
     def of(self, channel: bytes, name: bytes) -> DeliveryPolicy:
         """The policy in force for the cursor with that name (b"": plain) in a channel. Cost: O(1) when asked again, else

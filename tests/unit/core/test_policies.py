@@ -37,6 +37,17 @@ def kept(meta):
     return [rule_of(row) for row in meta.info.policies]
 
 
+def test_a_suffix_makes_dead_letter_channels_of_the_channels_that_its_policy_covers_alone():
+    info = entries.ClusterInfo(cluster_id=b"c", level=level.DELIVERY)
+    policies = Policies().brought_up_to(
+        (PolicyRule(pattern="test.>", dead_letter=".pay"), PolicyRule(pattern="orders.>", dead_letter=".dlq")), info
+    )
+    assert policies.source_of(b"test.x.pay") == b"test.x"
+    assert policies.source_of(b"orders.pay") == b""
+    assert policies.of(b"orders.pay", b"").dead_letter == ".dlq"
+    assert policies.of(b"orders.pay.dlq", b"").dead_letter == ""
+
+
 # --- the state machine ---------------------------------------------------------------------------------------------------
 
 
