@@ -1,6 +1,9 @@
 """Dead letters: stored copies of messages that a position has given up, and the headers that tell where they come from. Pure.
 
-A dead letter has the data, reply subject, key and headers of its message, and the headers below.
+A dead letter has the data, reply subject, key and headers of its message, and the headers below. Publishers may write them, too,
+as whoever publishes a dead letter again keeps what it says. So the broker believes them only of messages that it has stored
+itself, which have a field that no publish and no row of a request has (`MsgProto.by_broker`). What it heeds of publishers is
+`stan-schema` (stan.protocol.schemas.kinds) and `stan-delete` (stan.protocol.compaction).
 """
 
 from collections.abc import Iterable, Mapping
@@ -49,14 +52,27 @@ def number(headers: Mapping[bytes, bytes], name: bytes) -> int:
     return int(value) if value.isdigit() and len(value) < 20 else 0
 
 
+def origin_of(message: wire.MsgProto) -> bytes:
+    """The channel from which the broker has moved a dead letter; b"": the broker has not made it a dead letter."""
+    return headers_of(message).get(CHANNEL, b"") if message.by_broker else b""
+
+
+def redriven(message: wire.MsgProto) -> int:
+    """How often the broker has put a message back."""
+    return number(headers_of(message), REDRIVEN) if message.by_broker else 0
+
+
 def of_every_letter(channel: bytes, sequence: int, reason: bytes, published: int) -> list[tuple[bytes, bytes]]:
     """The headers of every dead letter; *sequence*: of its message in *channel*, or the id of one that waited for its time."""
     return [(CHANNEL, channel), (SEQUENCE, b"%d" % sequence), (REASON, reason), (PUBLISHED, b"%d" % published)]
 
 
 def rewrite(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replaced: frozenset[bytes]) -> None:
-    """Take the headers *replaced* out of a message, and put *added* ones behind the others."""
+    """Take the headers *replaced* out of a message, and put *added* ones, the broker's, behind the others."""
+    if not message.by_broker:
+        replaced |= {REDRIVEN}
     kept = [header for header in message.headers if header.key not in replaced]
+    message.by_broker = True
     del message.headers[:]
     message.headers.extend(kept)
     for name, value in added:
@@ -66,6 +82,7 @@ def rewrite(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replac
 def row(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replaced: frozenset[bytes]) -> bytes:
     """A row (stan.protocol.kernel.rows) with what *message* holds, its headers without those in *replaced*, and *added* ones."""
     made = wire.MsgProto(reply=message.reply, data=message.data, key=message.key, headers=message.headers)
+    made.by_broker = message.by_broker
     rewrite(made, added, replaced)
     encoded = made.SerializeToString()
     return len(encoded).to_bytes(4, "little") + encoded

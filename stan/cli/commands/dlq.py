@@ -185,18 +185,23 @@ def redrive(
         into = Counter(to or one.channel for one in going)
         told = ", ".join(f"{count:,} to {name}" for name, count in into.most_common())
         confirmation.require(f"Puts {counted(len(going), 'dead letter')} of {channel} back: {told}.{stay}")
-        moved = await _redrive(direct, channel, going, to, rate)
+        moved, foreign = await _redrive(direct, channel, going, to, rate)
         left = len(going) - moved
         missed = f" {counted(left, 'message')} could not be, or went meanwhile." if left else ""
+        missed += (
+            " Say by --to where those go that the broker has not moved there itself." if foreign and not to else ""
+        )
         done(f"{counted(moved, 'dead letter')} put back.{stay}{missed}")
 
     on_cluster(target, main)
 
 
-async def _redrive(direct: stan_client.Direct, channel: str, going: list[DeadLetter], to: str, rate: float) -> int:
-    """Returns how many were put back."""
+async def _redrive(
+    direct: stan_client.Direct, channel: str, going: list[DeadLetter], to: str, rate: float
+) -> tuple[int, int]:
+    """Returns how many were put back, and of how many the broker does not know the channel."""
     loop = asyncio.get_running_loop()
-    begun, moved, asked = loop.time(), 0, 0
+    begun, moved, foreign, asked = loop.time(), 0, 0, 0
     most = min(REDRIVE_MESSAGES_MAX, max(1, int(rate * STEP_S))) if rate else REDRIVE_MESSAGES_MAX
     for part in _parts(going, most):
         if rate:
@@ -206,9 +211,10 @@ async def _redrive(direct: stan_client.Direct, channel: str, going: list[DeadLet
         while 0 < len(rest) < left:  # one answer is of as many as one read holds
             answer, left = await direct.admin.redrive(channel, _runs(rest), to=to), len(rest)
             moved += answer.changed
+            foreign += answer.redriven.foreign
             reached = answer.redriven.next_sequence or rest[-1] + 1
             rest = [number for number in rest if number >= reached]
-    return moved
+    return moved, foreign
 
 
 def _parts(going: list[DeadLetter], most: int) -> Iterator[list[int]]:

@@ -4,6 +4,7 @@
 
 Promises: a dead letter is in one of the two channels, never in both and never in neither, whatever crashes when. It says how
 often it was put back (`stan-redriven`); one that was REDRIVES_MAX times stays. Whoever asks must be allowed to publish there.
+Where a message comes from is known of those that the broker has moved; others go where the request says, or stay.
 """
 
 from collections.abc import Iterable
@@ -113,13 +114,16 @@ class Redriving:
             if deleted is not None and sequence in deleted:
                 continue
             message = wire.MsgProto.FromString(stored)
-            headers = letters.headers_of(message)
-            target = redrive.asked.request.to or headers.get(letters.CHANNEL, b"")
-            if letters.CHANNEL not in headers or target == info.name or (into and target != into):
+            target = redrive.asked.request.to or letters.origin_of(message)
+            if (
+                letters.CHANNEL not in letters.headers_of(message)
+                or target in (b"", info.name)
+                or target != (into or target)
+            ):
                 redrive.told.foreign += 1
             else:
                 into = target
-                self._take(redrive, sequence, message, letters.number(headers, letters.REDRIVEN), into)
+                self._take(redrive, sequence, message, into)
             redrive.told.next_sequence = sequence + 1
             if len(redrive.rows) >= limits.REDRIVE_MESSAGES_MAX:
                 break
@@ -129,7 +133,8 @@ class Redriving:
         else:
             self.channels.open(into, partial(self._opened, redrive), info.group)
 
-    def _take(self, redrive: _Redrive, sequence: int, message: wire.MsgProto, redriven: int, into: bytes) -> None:
+    def _take(self, redrive: _Redrive, sequence: int, message: wire.MsgProto, into: bytes) -> None:
+        redriven = letters.redriven(message)
         if redriven >= limits.REDRIVES_MAX:
             redrive.told.stopped += 1
             return

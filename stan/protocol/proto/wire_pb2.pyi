@@ -61,7 +61,7 @@ class PubAck(_message.Message):
     def __init__(self, guid: _Optional[bytes] = ..., error: _Optional[bytes] = ..., sequence: _Optional[int] = ..., ack_level: _Optional[int] = ...) -> None: ...
 
 class MsgProto(_message.Message):
-    __slots__ = ("sequence", "subject", "reply", "data", "timestamp", "redelivered", "redelivery_count", "crc32", "headers", "key", "expires_at")
+    __slots__ = ("sequence", "subject", "reply", "data", "timestamp", "redelivered", "redelivery_count", "crc32", "headers", "key", "expires_at", "by_broker")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     REPLY_FIELD_NUMBER: _ClassVar[int]
@@ -73,6 +73,7 @@ class MsgProto(_message.Message):
     HEADERS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    BY_BROKER_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     subject: bytes
     reply: bytes
@@ -84,7 +85,8 @@ class MsgProto(_message.Message):
     headers: _containers.RepeatedCompositeFieldContainer[Header]
     key: bytes
     expires_at: int
-    def __init__(self, sequence: _Optional[int] = ..., subject: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., data: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., redelivered: bool = ..., redelivery_count: _Optional[int] = ..., crc32: _Optional[int] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., key: _Optional[bytes] = ..., expires_at: _Optional[int] = ...) -> None: ...
+    by_broker: bool
+    def __init__(self, sequence: _Optional[int] = ..., subject: _Optional[bytes] = ..., reply: _Optional[bytes] = ..., data: _Optional[bytes] = ..., timestamp: _Optional[int] = ..., redelivered: bool = ..., redelivery_count: _Optional[int] = ..., crc32: _Optional[int] = ..., headers: _Optional[_Iterable[_Union[Header, _Mapping]]] = ..., key: _Optional[bytes] = ..., expires_at: _Optional[int] = ..., by_broker: bool = ...) -> None: ...
 
 class Header(_message.Message):
     __slots__ = ("key", "value")

@@ -10,6 +10,7 @@ from stan.core.boundary import loading
 from stan.protocol import dead_letters as letters
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness, Index, Node
 from tests.kit.cursor_admin import change, replayed, snapshot, stored
@@ -533,6 +534,49 @@ def test_what_is_no_dead_letter_stays(harness):
 
     assert (answer.changed, answer.redriven.foreign) == (0, 1)
     assert [data for _, data, _ in messages(harness)] == [b"published"]
+
+
+def publish_rows(harness, channel, *told):
+    """Rows of a client that can send headers."""
+    rows = b"".join(len(raw := one.SerializeToString()).to_bytes(4, "little") + raw for one in told)
+    batch = ext.BatchRequest(channel=channel, rows=rows, count=len(told))
+    return harness.ask("_STAN.x.test-cluster.batch", batch, ext.BatchResponse).error
+
+
+def said(**headers):
+    return wire.MsgProto(
+        data=b"said", headers=[wire.Header(key=f"stan-{name}".encode(), value=told) for name, told in headers.items()]
+    )
+
+
+def test_a_dead_letter_that_the_broker_has_not_made_is_put_back_where_the_operator_says_alone(harness):
+    harness.publish("foo", b"a")
+    assert publish_rows(harness, b"foo.dlq", said(channel=b"foo", sequence=b"1", redriven=b"3")) == b""
+
+    answer = redrive(harness, 1, 1)
+
+    assert (answer.changed, answer.redriven.foreign) == (0, 1)
+    assert [data for _, data, _ in messages(harness, b"foo")] == [b"a"]
+    assert redrive(harness, 1, 1, to=b"foo").changed == 1
+    assert messages(harness, b"foo")[1][1:] == (b"said", {letters.REDRIVEN: b"1"})
+
+
+def test_a_publisher_does_not_tell_how_often_its_message_was_put_back(harness):
+    sub = harness.subscribe("foo", durable="dur")
+    assert publish_rows(harness, b"foo", said(redriven=b"3", channel=b"bar")) == b""
+    harness.say(sub.ack_inbox, 1, wire.REJECT)
+
+    ((_, _, headers),) = messages(harness)
+    assert letters.REDRIVEN not in headers
+    assert headers[letters.CHANNEL] == b"foo"
+    assert redrive(harness, 1, 1).changed == 1
+
+
+def test_nobody_can_publish_as_the_broker(harness):
+    forged = said(channel=b"bar")
+    forged.by_broker = True
+    assert publish_rows(harness, b"foo.dlq", forged) != b""
+    assert messages(harness) == []
 
 
 @pytest.mark.parametrize(
