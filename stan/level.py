@@ -16,7 +16,8 @@ SCALE: Final = 3
 """Scale out: consumer groups, labels of nodes, channels that are pinned to a group, subscriptions that other nodes serve, a pool
 of groups that grows, commits that refer to staged rows."""
 EPHEMERAL: Final = 4
-"""Ephemeral channels: what the registry says of them, and their epochs. Durables and queue groups that belong to their users."""
+"""Ephemeral channels: what the registry says of them, and their epochs. Durables, queue groups, named positions and
+consumer groups that belong to their users."""
 KNOWN: Final = EPHEMERAL
 """The highest level that this program knows."""
 

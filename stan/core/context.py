@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
-from stan import limits
+from stan import level, limits
 from stan.config import Config
 from stan.core.base.admin_events import AdminEvents, Clock
 from stan.core.base.complaints import Complaints
@@ -36,6 +36,7 @@ from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
 from stan.errors import go_quote
 from stan.level import DELIVERY
+from stan.permissions import Right
 from stan.policies import EPHEMERAL, SYNCED
 from stan.protocol.ack_levels import AckLevel
 from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
@@ -78,8 +79,8 @@ class Authorizer(Protocol):
     def may_publish(self, batch: Publishes) -> list[bool]:
         """For each publisher of the batch, in order, True if it may publish to the channel; all publishers are known."""
 
-    def publish_refusal(self, reply: bytes, channel: bytes) -> str:
-        """Return why the requester with that reply subject may not publish to the channel; "" if it may."""
+    def right_refusal(self, reply: bytes, right: Right, channel: bytes) -> str:
+        """Return why the requester with that reply subject has no such right to the channel; "" if it has."""
 
     def subscription_refusal(self, request: wire.SubscriptionRequest, reply: bytes) -> str:
         """Return why a registered client may not make this subscription; "" if it may."""
@@ -524,6 +525,10 @@ class BrokerContext:
         return (
             user_of(reply).encode() if self.access.authorizer is not None and self.access.authorizer.with_users else b""
         )
+
+    def owner_of(self, reply: bytes) -> bytes:
+        """The owner of what a request makes; b"" as of `user_of`, and below the level from which on nodes know owners."""
+        return self.user_of(reply) if self.meta.level >= level.EPHEMERAL else b""
 
     def may_send_to(self, named: bytes) -> bool:
         """True if the broker may send to a subject that a client has named. With users the broker sends to it only behind the

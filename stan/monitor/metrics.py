@@ -22,6 +22,7 @@ from prometheus_client.registry import Collector
 import stan
 from stan import limits
 from stan.core.base.ready import Index
+from stan.core.base.shares import of_whom
 from stan.core.boundary.view import GroupView
 from stan.core.leader.cursors import LiveCursor
 from stan.core.state.group import Cursor
@@ -211,8 +212,9 @@ def _consumer_groups(node: BrokerProcess) -> Iterator[Metric]:
     members = _gauge("consumers", "Members of a consumer group, as every node knows them", labels=("consumer_group",))
     owned = _gauge("consumed_channels", "Channels that they own", labels=("consumer_group",))
     for name, group in sorted(node.broker.view.meta.consumer_groups.by_name.items(), key=lambda item: item[0]):
-        members.add_metric((shown(name),), len(group.members))
-        owned.add_metric((shown(name),), len(group.owners))
+        told = shown(b"/".join(filter(None, of_whom(name))))
+        members.add_metric((told,), len(group.members))
+        owned.add_metric((told,), len(group.owners))
     yield members
     yield owned
 

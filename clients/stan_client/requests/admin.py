@@ -11,7 +11,7 @@ closed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Final, NamedTuple
 
@@ -64,15 +64,19 @@ class Admin:
     def __init__(self, requester: Requester) -> None:
         self._requester = requester
 
-    async def _listed(self, kind: str, request: Any, answer: type[Message], items: str, key: str) -> list[Any]:
-        """All *items* of the answers to *request*, page by page: each begins behind the last item's *key*."""
+    async def _listed(
+        self, kind: str, request: Any, answer: type[Message], items: str, after: Mapping[str, str]
+    ) -> list[Any]:
+        """All *items* of the answers to *request*, page by page: each begins behind the last item; *after*: the fields of an item
+        that say so, by fields of the request."""
         found: list[Any] = []
         while True:
             page: Any = await self._requester.ask(kind, request, answer)
             found += getattr(page, items)
             if not page.more or not getattr(page, items):
                 return found
-            request.after = getattr(found[-1], key)
+            for to, of in after.items():
+                setattr(request, to, getattr(found[-1], of))
 
     def within(self, timeout_s: float) -> "Admin":
         """Return the same requests with another patience: each is repeated for *timeout_s* seconds at most."""
@@ -116,7 +120,7 @@ class Admin:
     async def clients(self, client_id: str = "", *, page: int = 0) -> list[pb.ClientStatus]:
         """Clients by id, or the one with that id."""
         request = pb.ClientsRequest(version=1, client_id=raw(client_id), max=page)
-        return await self._listed("admin.clients", request, pb.ClientsResponse, "clients", "client_id")
+        return await self._listed("admin.clients", request, pb.ClientsResponse, "clients", {"after": "client_id"})
 
     async def policies(self, channel: str = "", name: str = "", *, pattern: str = "", page: int = 0) -> PolicyList:
         """Policies of delivery, the wider the earlier: all, those of one *pattern*, or those that concern a *channel* and in it
@@ -130,20 +134,22 @@ class Admin:
                 return PolicyList(found, answer.in_force if answer.HasField("in_force") else None)
             request.after = len(found)
 
-    async def consumer_groups(self, group: str = "", *, page: int = 0) -> list[pb.ConsumerGroupStatus]:
-        """The consumer groups that have members, by name; or only *group*, with its members and channels."""
-        request = pb.ConsumerGroupsRequest(version=1, group=raw(group), max=page)
-        return await self._listed("admin.consumer_groups", request, pb.ConsumerGroupsResponse, "groups", "group")
+    async def consumer_groups(self, group: str = "", *, user: str = "", page: int = 0) -> list[pb.ConsumerGroupStatus]:
+        """The consumer groups that have members, by name; or only *group*, with its members and channels: that of *user*, else
+        the first one of that name."""
+        request = pb.ConsumerGroupsRequest(version=1, group=raw(group), user=raw(user), max=page)
+        after = {"after": "group", "after_user": "user"}
+        return await self._listed("admin.consumer_groups", request, pb.ConsumerGroupsResponse, "groups", after)
 
     async def pins(self, *, page: int = 0) -> list[pb.PinStatus]:
         """The channels that are pinned to a group, by name."""
         request = pb.PinsRequest(version=1, max=page)
-        return await self._listed("admin.pins", request, pb.PinsResponse, "pins", "channel")
+        return await self._listed("admin.pins", request, pb.PinsResponse, "pins", {"after": "channel"})
 
     async def parts(self, channel: str = "", *, page: int = 0) -> list[pb.PartedStatus]:
         """The channels that have parts, by name; *channel*: only this one."""
         request = pb.PartsRequest(channel=raw(channel), max=page)
-        return await self._listed("parts", request, pb.PartsResponse, "channels", "channel")
+        return await self._listed("parts", request, pb.PartsResponse, "channels", {"after": "channel"})
 
     async def schemas(
         self,
@@ -176,7 +182,7 @@ class Admin:
     async def delayed(self, channel: str, *, page: int = 0) -> list[pb.DelayedMessage]:
         """The messages that wait for the time which their publishers have told, by id."""
         request = pb.DelayedRequest(version=1, channel=raw(channel), max=page)
-        return await self._listed("admin.delayed", request, pb.DelayedResponse, "messages", "id")
+        return await self._listed("admin.delayed", request, pb.DelayedResponse, "messages", {"after": "id"})
 
     async def read_delayed(self, channel: str, after: int = 0, *, until: int = 0) -> pb.ReadDelayedResponse:
         """A page of the same messages with their contents, those with an id above *after*; while `more` is set, the next page

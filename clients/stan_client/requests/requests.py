@@ -370,15 +370,20 @@ class RequestMethods:
             "consumer_group", request, pb.ConsumerGroupResponse, repeat=timeout_s is None, patience_s=timeout_s
         )
 
-    async def cursors(self, name: str = "", *, timeout_s: float | None = None) -> dict[str, dict[str, Cursor]]:
-        """The named positions, by name and channel: those of one name, or all."""
+    async def cursors(
+        self, name: str = "", *, user: str | None = None, timeout_s: float | None = None
+    ) -> dict[str, dict[str, Cursor]]:
+        """The named positions, by name and channel: those of one name, or all; those of one *user*, or of all. If several have
+        one of a name in a channel, that of the user whose name is last."""
         request = pb.CursorsRequest(name=raw(name))
         found: dict[str, dict[str, Cursor]] = {}
-        after = {"after_name": "name", "after_channel": "channel"}
+        after = {"after_name": "name", "after_channel": "channel", "after_user": "user"}
         rows = await self._requester.ask_pages(
             "cursors", request, pb.CursorsResponse, "cursors", after, patience_s=timeout_s
         )
         for cursor in rows.values():
+            if user is not None and text_of(cursor.user) != user:
+                continue
             of_name = found.setdefault(text_of(cursor.name), {})
             removed = tuple(zip(cursor.removed[::2], cursor.removed[1::2], strict=True))
             place = Cursor(cursor.sequence, cursor.last_sequence, cursor.removals, removed)

@@ -32,10 +32,11 @@ def list_(*, target: Target, view: View) -> None:
 def groups_table(found: list[pb.ConsumerGroupStatus]) -> Table:
     """One a line."""
     return Table(
-        columns=("consumer group", ">members", ">channels", ">without owner", ">releasing"),
+        columns=("consumer group", "user", ">members", ">channels", ">without owner", ">releasing"),
         rows=[
             (
                 text_of(one.group),
+                text_of(one.user),
                 f"{one.members:,}",
                 f"{one.channels:,}",
                 f"{one.unowned:,}",
@@ -55,14 +56,17 @@ def groups_table(found: list[pb.ConsumerGroupStatus]) -> Table:
 def show(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of the consumer group.")],
     *,
+    owner: Annotated[
+        str, typer.Option("--owner", help="Whose group it is, if several users have one of that name.")
+    ] = "",
     target: Target,
     view: View,
 ) -> None:
     """The channels of a group, who owns each, and how far behind it is."""
 
     async def table(direct: stan_client.Direct) -> Table:
-        (found,) = await direct.admin.consumer_groups(group)
-        return group_table(found, (await direct.cursors(group)).get(group, {}))
+        (found,) = await direct.admin.consumer_groups(group, user=owner)
+        return group_table(found, (await direct.cursors(group, user=text_of(found.user))).get(group, {}))
 
     look(target, view, table)
 

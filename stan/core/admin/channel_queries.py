@@ -14,6 +14,7 @@ from functools import partial
 
 from stan import limits
 from stan.core.admin.long_poll import LongPoll
+from stan.core.base.shares import of_user, of_whom
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM, ChannelLookup, matcher
@@ -26,10 +27,12 @@ from stan.errors import (
     CHANNEL_DELETING,
     INVALID_BOOKMARK,
     INVALID_QUESTION,
+    TOO_MANY_BOOKMARKS,
     UNKNOWN_CHANNEL,
 )
 from stan.level import SCALE
 from stan.patterns import valid_name
+from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND, GroupId, WallNanos
@@ -86,7 +89,7 @@ class ChannelQueries:
         if not watched or self.long_poll.is_newer(watched):
             self._tell(accepted)
         elif not self.long_poll.add(
-            watched, request.wait_ms * MILLISECOND, partial(self._tell, accepted), accepted.border
+            watched, request.wait_ms * MILLISECOND, partial(self._tell, accepted), accepted.border, accepted.user
         ):
             accepted.busy()
 
@@ -147,7 +150,7 @@ class ChannelQueries:
     def _set_cursor(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         """A CursorSetRequest: set a bookmark, or delete it."""
         request: pb.CursorSetRequest = accepted.request
-        if not 0 < len(request.name) <= limits.BOOKMARK_NAME_BYTES_MAX:
+        if not 0 < len(request.name) <= limits.BOOKMARK_NAME_BYTES_MAX or b"\0" in request.name:
             accepted.refuse(INVALID_BOOKMARK)
             return
         if request.claim and not (request.generation and request.sequence):
@@ -173,6 +176,12 @@ class ChannelQueries:
 
     def _set(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
         request: pb.CursorSetRequest = accepted.request
+        places = self.context.groups[info.group].machine.part(Bookmarks)
+        user = b"" if self._is_of_tier(info, request.name) else self.context.owner_of(accepted.reply)
+        if refused := self._bookmark_refusal(accepted, info, places, user):
+            accepted.refuse(refused)
+            return
+        name = of_user(user, request.name)
 
         def done(result: object, error: str) -> None:
             if not isinstance(result, GroupResult):
@@ -180,8 +189,7 @@ class ChannelQueries:
             elif result.of_part:
                 accepted.refuse(str(result.of_part))
             else:
-                places = self.context.groups[info.group].machine.part(Bookmarks).by_channel.get(info.uid, {})
-                now = places.get(request.name)
+                now = places.by_channel.get(info.uid, {}).get(name)
                 accepted.answer(sequence=now.sequence if now is not None and request.generation else 0)
 
         bookmark = entries.Bookmark(
@@ -191,15 +199,31 @@ class ChannelQueries:
             generation=request.generation,
             claim=request.claim,
             taken=request.taken,
+            user=user,
         )
         self.context.change_group(info.group, done, bookmark=bookmark)
+
+    def _is_of_tier(self, info: ChannelInfo, name: bytes) -> bool:
+        """True if the channel's limits wait for the position of that name: it is one for all users."""
+        tier = self.channels.tiers.by_channel.get(info.uid)
+        return tier is not None and tier.name == name
+
+    def _bookmark_refusal(self, accepted: AcceptedRequest, info: ChannelInfo, places: Bookmarks, user: bytes) -> str:
+        """Why a position that is to be *user*'s cannot be set; "" if it can."""
+        name, authorizer = accepted.request.name, self.context.access.authorizer
+        if authorizer is not None and self._is_of_tier(info, name):
+            return authorizer.right_refusal(accepted.reply, Right.ADMIN_WRITE, info.name)
+        known = places.by_channel.get(info.uid, {})
+        if name in known or of_user(user, name) in known or places.shares.left(user, limits.BOOKMARKS_MAX) > 0:
+            return ""
+        return TOO_MANY_BOOKMARKS
 
     def _cursors(self, accepted: AcceptedRequest) -> None:
         """A CursorsRequest: which bookmarks are set?"""
         context = self.context
         response: pb.CursorsResponse = accepted.begin_answer()
         room = context.nats.payload_bytes_max - HEAD_ROOM
-        for name, channel, place, last in sorted(self._bookmarks(accepted.groups, accepted.request)):
+        for name, channel, user, place, last in sorted(self._bookmarks(accepted.groups, accepted.request)):
             shown = pb.NamedCursor(
                 name=name,
                 channel=channel,
@@ -208,6 +232,7 @@ class ChannelQueries:
                 generation=place.generation,
                 removals=place.removals,
                 removed=place.removed,
+                user=user,
             )
             room -= shown.ByteSize() + ITEM_ROOM
             if room < 0 and response.cursors:
@@ -218,14 +243,15 @@ class ChannelQueries:
 
     def _bookmarks(
         self, groups: Iterable[GroupId], request: pb.CursorsRequest
-    ) -> Iterator[tuple[bytes, bytes, NotedPlace, int]]:
-        after = (request.after_name, request.after_channel)
+    ) -> Iterator[tuple[bytes, bytes, bytes, NotedPlace, int]]:
+        after = (request.after_name, request.after_channel, request.after_user)
         for number in groups:
             for uid, of_channel in self.context.groups[number].machine.part(Bookmarks).by_channel.items():
                 info = self.context.meta.by_uid.get(uid)
                 if info is None:
                     continue
                 last = self.context.indexes(number, uid).last_sequence
-                for name, place in of_channel.items():
-                    if request.name in (b"", name) and (name, info.name) > after:
-                        yield name, info.name, place, last
+                for owned, place in of_channel.items():
+                    user, name = of_whom(owned)
+                    if request.name in (b"", name) and (name, info.name, user) > after:
+                        yield name, info.name, user, place, last

@@ -12,6 +12,7 @@ from functools import partial
 
 from stan import errors, limits
 from stan.core.admin.live_consumer_group import LiveConsumerGroup, MemberPoll
+from stan.core.base.shares import of_user, of_whom, share_left
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
@@ -79,11 +80,11 @@ class ConsumerGroupRequests:
     def heard(self, accepted: AcceptedRequest) -> None:
         """A ConsumerGroupRequest: a member joins, is alive, releases channels or leaves."""
         request: pb.ConsumerGroupRequest = accepted.request
-        refusal = self._refusal(request, accepted.user)
+        refusal = self._refusal(request, accepted.user, self._named(accepted))
         if refusal:
             accepted.refuse(refusal)
             return
-        name, member, now = request.group, request.member, self.context.clock.now
+        name, member, now = self._named(accepted), request.member, self.context.clock.now
         known = self._known(name)
         row = entries.ConsumerMember(
             member=member,
@@ -114,12 +115,17 @@ class ConsumerGroupRequests:
             self._divide(name)
         self._tell_news(live, [member])
 
-    def _refusal(self, request: pb.ConsumerGroupRequest, user: bytes) -> str:
+    def _named(self, accepted: AcceptedRequest) -> bytes:
+        """The group that a member means: each user has groups of its own."""
+        return of_user(self.context.owner_of(accepted.reply), accepted.request.group)
+
+    def _refusal(self, request: pb.ConsumerGroupRequest, user: bytes, name: bytes) -> str:
         """Return why a request of a member is not taken; "" if it is."""
         lease = request.lease_ms * MILLISECOND
         names = (request.group, request.pattern, request.name)
         if (
             not request.group
+            or b"\0" in request.group
             or max(map(len, names)) > limits.CONSUMER_NAME_BYTES_MAX
             or not limits.CONSUMER_ID_BYTES_MIN <= len(request.member) <= limits.CONSUMER_ID_BYTES_MAX
             or not valid_name(text(request.pattern), wildcards=True)
@@ -132,13 +138,16 @@ class ConsumerGroupRequests:
             return SCALE_NEEDED
         if self.context.access.partition is not None:
             return errors.NO_CONSUMER_GROUPS
-        return self._refusal_of_state(request, user)
+        return self._refusal_of_state(request, user, name)
 
-    def _refusal_of_state(self, request: pb.ConsumerGroupRequest, user: bytes) -> str:
-        live = self.live.get(request.group)
+    def _refusal_of_state(self, request: pb.ConsumerGroupRequest, user: bytes, name: bytes) -> str:
+        live = self.live.get(name)
         if live is None:
-            return errors.TOO_MANY_CONSUMER_GROUPS if len(self.live) >= limits.CONSUMER_GROUPS_MAX else ""
-        members = self._known(request.group).members
+            owner = of_whom(name)[0]
+            own = sum(of_whom(one)[0] == owner for one in self.live)
+            full = share_left(owner, limits.CONSUMER_GROUPS_MAX, len(self.live), own) <= 0
+            return errors.TOO_MANY_CONSUMER_GROUPS if full else ""
+        members = self._known(name).members
         patterns = {row.pattern for row in (members | live.joining).values()}
         if request.pattern not in patterns and len(patterns) >= limits.CONSUMER_PATTERNS_MAX and not request.leave:
             return errors.TOO_MANY_CONSUMER_PATTERNS
@@ -299,16 +308,19 @@ class ConsumerGroupRequests:
         """A ConsumerGroupsRequest."""
         request: admin.ConsumerGroupsRequest = accepted.request
         if request.group:
-            if request.group not in self.live:
+            named = sorted(name for name in self.live if of_whom(name)[1] == request.group)
+            named = [name for name in named if request.user in (b"", of_whom(name)[0])]
+            if not named:
                 accepted.refuse(errors.UNKNOWN_CONSUMER_GROUP)
                 return
-            accepted.answer(groups=[self._details(request.group)])
+            accepted.answer(groups=[self._details(named[0])])
             return
         response = admin.ConsumerGroupsResponse()
         page = min(request.max or limits.REPORT_ITEMS_MAX, limits.REPORT_ITEMS_MAX)
-        left = sorted(name for name in self.live if name > request.after)
+        after = request.after, request.after_user
+        left = sorted(told for name in self.live if (told := of_whom(name)[::-1]) > after)
         room = self.context.nats.payload_bytes_max - HEAD_ROOM
-        for name in left[:page]:
+        for name in [of_user(user, own) for own, user in left[:page]]:
             status = self._status(name)
             room -= status.ByteSize() + ITEM_ROOM
             if room < 0 and response.groups:
@@ -320,8 +332,10 @@ class ConsumerGroupRequests:
     def _status(self, name: bytes) -> admin.ConsumerGroupStatus:
         known, live = self._known(name), self.live[name]
         channels = set().union(*(self._matching(live, row.pattern) for row in known.members.values()))
+        user, group = of_whom(name)
         return admin.ConsumerGroupStatus(
-            group=name,
+            group=group,
+            user=user,
             members=len(known.members),
             channels=len(channels),
             unowned=len(channels - known.owners.keys()),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from stan import limits
+from stan.core.base.shares import Shares
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.state.meta import ChannelInfo
 from stan.types import ChannelUid, GroupId, Nanos
@@ -16,10 +17,13 @@ from stan.types import ChannelUid, GroupId, Nanos
 class _Watch:
     """One request that waits."""
 
-    __slots__ = ("call", "group", "over", "positions")
+    __slots__ = ("call", "group", "over", "positions", "user")
 
-    def __init__(self, positions: Mapping[bytes, int], over: int, call: Callable[[], None], group: GroupId) -> None:
+    def __init__(
+        self, positions: Mapping[bytes, int], over: int, call: Callable[[], None], group: GroupId, user: bytes
+    ) -> None:
         self.positions = positions
+        self.user = user
         self.over = over  # tick
         self.call = call
         self.group = group
@@ -32,20 +36,22 @@ class LongPoll:
         self.context = context
         self._by_channel: dict[bytes, set[_Watch]] = {}
         self._by_tick: dict[int, set[_Watch]] = {}
-        self._watched = 0
+        self._watched = Shares()
 
     def is_newer(self, positions: Mapping[bytes, int]) -> bool:
         """True if one of the channels has messages after its position now."""
         return any(self._last(name) > sequence for name, sequence in positions.items())
 
-    def add(self, positions: Mapping[bytes, int], wait: int, call: Callable[[], None], group: GroupId) -> bool:
+    def add(
+        self, positions: Mapping[bytes, int], wait: int, call: Callable[[], None], group: GroupId, user: bytes = b""
+    ) -> bool:
         """Call *call* once for *group*, as soon as one of the channels has messages after its position or is deleted, or after
-        *wait* nanoseconds. False if too many requests wait already."""
-        if self._watched + len(positions) > limits.WATCHED_MAX:
+        *wait* nanoseconds. False if too many requests, or too many of the *user*, wait already."""
+        if len(positions) > self._watched.left(user, limits.WATCHED_MAX):
             return False
         context = self.context
         tick = -(-(context.clock.now + min(wait, limits.INFO_WAIT_MAX)) // limits.INFO_WAIT_TICK)
-        watch = _Watch(positions, tick, call, group)
+        watch = _Watch(positions, tick, call, group, user)
         if tick not in self._by_tick:
             self._by_tick[tick] = set()
             context.timers.at(tick * limits.INFO_WAIT_TICK, partial(self._over, tick), META_GROUP)
@@ -55,7 +61,7 @@ class LongPoll:
             info = context.meta.channels.get(name)
             if info is not None:
                 context.outgoing.watched.add(info.uid)
-        self._watched += len(positions)
+        self._watched.add(user, len(positions))
         return True
 
     def tell(self) -> None:
@@ -118,5 +124,5 @@ class LongPoll:
                 del self._by_channel[name]
                 info = self.context.meta.channels.get(name)
                 self.context.outgoing.watched.discard(info.uid if info is not None else ChannelUid(0))
-        self._watched -= len(watch.positions)
+        self._watched.add(watch.user, -len(watch.positions))
         self.context.within(watch.group, watch.call)

@@ -25,6 +25,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.meta import ChannelInfo
+from stan.permissions import Right
 from stan.protocol import dead_letters as letters
 from stan.protocol.channels import is_channel_name
 from stan.protocol.proto import admin_pb2 as admin
@@ -154,7 +155,7 @@ class Redriving:
         if not is_channel_name(into):
             return errors.INVALID_SUBJECT
         authorizer = self.context.access.authorizer
-        if authorizer is not None and (error := authorizer.publish_refusal(redrive.asked.reply, into)):
+        if authorizer is not None and (error := authorizer.right_refusal(redrive.asked.reply, Right.PUBLISH, into)):
             return error
         info = redrive.source.info
         deleted = self.context.deleted(info.group, info.uid)

@@ -70,7 +70,7 @@ class RestoredDelays:
         info = channel.info
         hidden, deferred = self.context.kept(info.group, Deferrals).hidden, accepted.group.machine.part(Deferred)
         gap = messages[-1].id + 1 - hidden.next_sequence
-        if deferred.waiting + hidden.unsealed.count + len(messages) > limits.DEFERRED_MAX:
+        if hidden.unsealed.count + len(messages) > deferred.shares.left(b"", limits.DEFERRED_MAX):
             done(StoreResult(error=errors.TOO_MANY_DELAYED))
         elif gap > limits.RESTORED_GAP_MAX:
             done(StoreResult(error=errors.INVALID_RESTORE))

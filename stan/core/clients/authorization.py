@@ -84,9 +84,9 @@ class PermissionAuthorizer:
         self.refusal(user, client.client_id, Right.PUBLISH, channel)
         return False
 
-    def publish_refusal(self, reply: bytes, channel: bytes) -> str:
-        """Return why the requester with that reply subject may not publish to the channel; "" if it may."""
-        return self._refusal_of(user_of(reply), b"", [Right.PUBLISH], channel)
+    def right_refusal(self, reply: bytes, right: Right, channel: bytes) -> str:
+        """Return why the requester with that reply subject has no such right to the channel; "" if it has."""
+        return self._refusal_of(user_of(reply), b"", [right], channel)
 
     # --- subscriptions ----------------------------------------------------------------------------------------------------
 

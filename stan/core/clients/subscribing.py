@@ -19,7 +19,6 @@ from stan.core.requests.request_order import ArrivalOrder
 from stan.core.state.group import GroupResult, Subscription
 from stan.core.state.tombstones import below_newest
 from stan.errors import go_quote
-from stan.level import EPHEMERAL
 from stan.protocol.channels import is_channel_name
 from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
@@ -197,8 +196,8 @@ class Subscribing:
             ack_prefix=authorizer.ack_prefix(client) if authorizer is not None else b"",
             replica=b"" if channel.info.is_ephemeral else self.serving.wish(request),
         )
-        if authorizer is not None and self.context.meta.level >= EPHEMERAL:
-            subscribe.user = self.context.user_of(reply)
+        if authorizer is not None and (owner := self.context.owner_of(reply)):
+            subscribe.user = owner
             meant = self.context.group_of(channel.info).machine.meant(subscribe)
             if meant is not None and not authorizer.is_user(meant.user):
                 subscribe.former_user = meant.user

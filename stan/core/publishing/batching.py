@@ -14,6 +14,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stan import limits
+from stan.core.base.shares import Shares, of_user
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.part_routing import rows_refusal
@@ -63,7 +64,7 @@ class Batches:
     """The batches of one group, while this node leads it."""
 
     lines: dict[Name, _ProducerQueue] = field(default_factory=dict)
-    waiting: int = 0  # bytes of rows
+    waiting: Shares = field(default_factory=Shares)  # bytes of rows, by user
 
 
 class Batching:
@@ -94,11 +95,11 @@ class Batching:
             rows,
             request.count,
             request.ids,
-            b"%b\0%b" % (user, request.producer) if (user := accepted.user) and request.producer else request.producer,
+            of_user(accepted.user, request.producer) if request.producer else b"",
             request.version,
             frame,
         )
-        here = self.context.kept(accepted.number, Batches)
+        here, user = self.context.kept(accepted.number, Batches), accepted.user
         error = _refusal(batch) or refusal(
             batch.channel,
             batch.rows,
@@ -108,12 +109,12 @@ class Batching:
         )
         if error:
             batch.refuse(error)
-        elif here.waiting and here.waiting + len(batch.rows) > limits.BATCH_BYTES_WAITING_MAX:
+        elif here.waiting.of(user) and len(batch.rows) > here.waiting.left(user, limits.BATCH_BYTES_WAITING_MAX):
             batch.refuse(BUSY, retry=True)
         else:
             self.context.reports.totals.in_messages += batch.number
             self.context.reports.totals.in_bytes += accepted.request.ByteSize()
-            here.waiting += len(batch.rows)
+            here.waiting.add(user, len(batch.rows))
             self.channels.open(batch.channel, partial(self._found, batch))
 
     def _found(self, batch: _Batch, channel: LiveChannel | None, error: str) -> None:
@@ -141,7 +142,7 @@ class Batching:
                 self._go_on(line, named)
 
     def _left(self, batch: _Batch) -> None:
-        self.context.kept(batch.asked.number, Batches).waiting -= len(batch.rows)
+        self.context.kept(batch.asked.number, Batches).waiting.add(batch.asked.user, -len(batch.rows))
 
     # --- ids ----------------------------------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class Batching:
         remembered = 0
         for batch in taken:
             unheard = dedup.unheard(*named, version, batch.ids)
-            if not dedup.has_room(*named, version, remembered + unheard.count(1)):
+            if not dedup.has_room(*named, version, remembered + unheard.count(1), batch.asked.user):
                 batch.refuse(TOO_MANY_IDS)
                 continue
             first = fresh.add(batch.ids)

@@ -149,6 +149,8 @@ class Committing:
             commits.append(told)
         if not commits:
             return self._answer(here, waiting)
+        if refused := known.commits_refusal([(one.uid, one.app) for one in commits], user, commits[0].at):
+            return self._answer(here, waiting, refused)
         waiting.left = {ChannelUid(commit.uid) for commit in commits}
         for uid in waiting.left:
             self.publishing.reserve(waiting.channels[uid])

@@ -66,5 +66,5 @@ def deferrals(context: BrokerContext, channels: LiveChannels, number: GroupId) -
 def deferred_change(uid: ChannelUid, batch: Publishes, first: int) -> bytes:
     """The change that goes with deferred messages of a channel, stored from the sequence *first* on."""
     dues = array("q", batch.times.dues)
-    change = pb.Deferred(uid=uid, sequence=first, dues=dues, bytes=len(batch.bodies))
+    change = pb.Deferred(uid=uid, sequence=first, dues=dues, bytes=len(batch.bodies), user=batch.user)
     return pb.GroupChange(deferred=change).SerializeToString()

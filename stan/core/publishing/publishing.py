@@ -304,11 +304,11 @@ class Publishing:
             times = [expiry(due, ttl) if ttl else 0 for due, ttl in zip(dues, ttls, strict=True)]
             bodies = stamped(bodies, array("q", times))
         hidden = context.kept(info.group, Deferrals).hidden
-        waiting = context.group_of(info).machine.part(Deferred).waiting + hidden.unsealed.count
+        left = context.group_of(info).machine.part(Deferred).shares.left(batch.user, limits.DEFERRED_MAX)
         stored = partial(self._deferred, fitting)
         change = partial(deferred_change, info.uid, fitting)
         rows = RowBatch(bodies, fitting.count, stored, change, source=fitting)
-        if waiting + fitting.count > limits.DEFERRED_MAX:
+        if hidden.unsealed.count + fitting.count > left:
             self._refuse_for_now(fitting.acks, errors.TOO_MANY_DELAYED)
         elif not self._queue(hidden, rows):
             self._refuse_for_now(fitting.acks, TOO_MUCH_WAITING)

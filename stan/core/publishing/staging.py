@@ -6,11 +6,12 @@ change that registers it in the same entry; the StageRequest is answered once bo
 not stored again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from stan import errors, limits
 from stan.config import ChannelLimits
+from stan.core.base.shares import Shares
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.leadership import Leadership
 from stan.core.leader.local_group import ChannelGroup
@@ -40,7 +41,7 @@ class _Staged:
     """The hidden channel of one group, while this node leads it."""
 
     hidden: LiveChannel
-    opening: int = 0  # requests that wait for their channel
+    opening: Shares = field(default_factory=Shares)  # requests that wait for their channel, by user
 
 
 class Staging:
@@ -79,10 +80,10 @@ class Staging:
         error = refusal(request.channel, rows, request.count, payload_max, context.meta.level)
         if error or not names:
             accepted.refuse(error if names else errors.INVALID_TRANSACTION)
-        elif (here := self._here(accepted.number)).opening >= limits.COMMITS_WAITING_MAX:
+        elif (here := self._here(accepted.number)).opening.left(accepted.user, limits.COMMITS_WAITING_MAX) <= 0:
             accepted.busy()
         else:
-            here.opening += 1
+            here.opening.add(accepted.user, 1)
             self.channels.open(request.channel, partial(self._found, accepted, rows))
 
     def _found(self, accepted: AcceptedRequest, rows: bytes, channel: LiveChannel | None, error: str) -> None:
@@ -102,7 +103,7 @@ class Staging:
         retry: bool,  # noqa: FBT001 - as the checks of schemas tell it
     ) -> None:
         here = self._here(accepted.number)
-        here.opening -= 1
+        here.opening.add(accepted.user, -1)
         if channel is None:
             accepted.refuse(error, retry=retry)
             return
@@ -126,7 +127,7 @@ class Staging:
             channel.info.uid, 0
         ) > self.context.clock.now and not known.has_begun(part):
             accepted.refuse(errors.CHANNEL_MOVING, retry=True)
-        elif len(known.staged) >= limits.STAGED_PARTS_MAX or known.staged_bytes >= limits.STAGED_BYTES_MAX:
+        elif not known.has_staging_room(part.user):
             accepted.refuse(errors.STAGED_TOO_MUCH, retry=True)
         else:
             body, answer = staged_body(channel.info.name, rows), partial(self._answer, accepted, part)
@@ -182,6 +183,10 @@ class Staging:
             user=accepted.user,
             writer=writer_of(self.context, request),
         )
+        known: Transactions = accepted.group.machine.transactions
+        if refused := known.finish_refusal(finished.app, finished.user, finished.at):
+            accepted.refuse(refused)
+            return
         self.context.change_group(accepted.number, partial(_respond, accepted), finished=finished)
 
     def last_committed(self, accepted: AcceptedRequest) -> None:

@@ -1,9 +1,10 @@
 """Bookmarks of one group: named positions in channels, which clients set and read; delivery does not depend on them.
 
 A component of the group's machine (see components.py), fed by committed entries alone. Promises: a group has at most
-BOOKMARKS_MAX bookmarks; when a channel is deleted, its bookmarks are, too. The position of a consumer group has a generation:
-a smaller one sets nothing (so an earlier owner cannot), and the position never goes back. The position of a tier (see
-publishing/tiers.py) has what was purged or deleted of its channel, until its owner says that it has heard of it.
+BOOKMARKS_MAX bookmarks; each user has names of its own; when a channel is deleted, its bookmarks are, too. The position of a
+consumer group has a generation: a smaller one sets nothing (so an earlier owner cannot), and the position never goes back. The
+position of a tier (see publishing/tiers.py) has what was purged or deleted of its channel, until its owner says that it has heard
+of it.
 """
 
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from typing import ClassVar, NamedTuple
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
+from stan.core.base.shares import Shares, of_user, of_whom
 from stan.errors import OUTDATED_GENERATION, TOO_MANY_BOOKMARKS, TOO_MANY_DELETED
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
@@ -37,21 +39,30 @@ class Bookmarks:
     KIND: ClassVar[str] = "bookmarks"
     CHANGES: ClassVar[tuple[str, ...]] = ("bookmark",)
     dirty: set[bytes] = field(default_factory=set)
-    by_channel: dict[ChannelUid, dict[bytes, NotedPlace]] = field(default_factory=dict)  # by uid and name
-    count: int = 0
+    by_channel: dict[ChannelUid, dict[bytes, NotedPlace]] = field(
+        default_factory=dict
+    )  # by uid and name, see `of_user`
+    shares: Shares = field(default_factory=Shares)  # bookmarks, by user
 
     def apply(self, _name: str, change: pb.Bookmark, _index: RaftIndex) -> str:
         """Set a bookmark, or remove it if the change has no sequence. Returns why it was not set, or ""."""
-        uid, name = ChannelUid(change.uid), change.name
+        uid, name = ChannelUid(change.uid), of_user(change.user, change.name)
         of_channel = self.by_channel.get(uid, {})
         known = of_channel.get(name)
+        if (
+            known is None and change.user and change.name in of_channel
+        ):  # from before there were users: it is this user's now
+            known = self._remove(uid, change.name)
+            self._set(uid, name, known)
+            self.dirty.add(_key(uid, name))
+            of_channel = self.by_channel[uid]
         if known is not None and change.generation < known.generation:
             return OUTDATED_GENERATION
         if not change.sequence:
             if known is not None:
                 self._remove(uid, name)
             return ""
-        if known is None and self.count >= limits.BOOKMARKS_MAX:
+        if known is None and self.shares.used >= limits.BOOKMARKS_MAX:
             return TOO_MANY_BOOKMARKS
         place = NotedPlace(change.sequence, change.generation)
         if known is not None and change.generation:
@@ -89,6 +100,10 @@ class Bookmarks:
             runs.merge(Run(first, last))
         return runs
 
+    def floors(self, uid: ChannelUid) -> list[tuple[int, bytes]]:
+        """The last sequence that each position of a channel has behind it, and its name."""
+        return [(place.sequence - 1, of_whom(name)[1]) for name, place in self.by_channel.get(uid, {}).items()]
+
     def drop_channel(self, uid: ChannelUid) -> None:
         """Remove the bookmarks of a channel that is gone."""
         for name in list(self.by_channel.get(uid, ())):
@@ -118,16 +133,18 @@ class Bookmarks:
 
     def _set(self, uid: ChannelUid, name: bytes, place: NotedPlace) -> None:
         of_channel = self.by_channel.setdefault(uid, {})
-        self.count += name not in of_channel
+        if name not in of_channel:
+            self.shares.add(of_whom(name)[0], 1)
         of_channel[name] = place
 
-    def _remove(self, uid: ChannelUid, name: bytes) -> None:
+    def _remove(self, uid: ChannelUid, name: bytes) -> NotedPlace:
         of_channel = self.by_channel[uid]
-        del of_channel[name]
+        place = of_channel.pop(name)
         if not of_channel:
             del self.by_channel[uid]
-        self.count -= 1
+        self.shares.add(of_whom(name)[0], -1)
         self.dirty.add(_key(uid, name))
+        return place
 
 
 def _key(uid: ChannelUid, name: bytes) -> bytes:

@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Any, ClassVar
 
 from stan import limits
+from stan.core.base.shares import Shares, of_whom
 from stan.protocol.kernel.rows import ID_BYTES, IdSet
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex
@@ -62,8 +63,13 @@ class ProducerDedup:
         self.producers: dict[Name, ProducerIds] = {}
         self._loaded = False
         self.now = 0  # Unix ns: the newest time in an entry; never goes back
-        self.ids = 0  # number of ids in all windows
+        self._windows, self._ids = Shares(), Shares()  # of all windows: their number, and that of their ids, by user
         self.dirty: set[bytes] = set()
+
+    @property
+    def ids(self) -> int:
+        """How many ids are remembered."""
+        return self._ids.used
 
     # --- what the leader asks -----------------------------------------------------------------------------------------
 
@@ -86,14 +92,14 @@ class ProducerDedup:
         kept = window.versions.get(version) if window is not None else None
         return kept.known.missing(ids) if kept is not None else b"\1" * (len(ids) // ID_BYTES)
 
-    def has_room(self, uid: ChannelUid, producer: bytes, version: int, count: int) -> bool:
-        """True if *count* more ids can be remembered."""
+    def has_room(self, uid: ChannelUid, producer: bytes, version: int, count: int, user: bytes = b"") -> bool:
+        """True if *count* more ids of a *user* can be remembered."""
         window = self.producers.get((uid, producer))
         kept = window.versions.get(version) if window is not None else None
         return (
             (len(kept.known) if kept is not None else 0) + count <= limits.WINDOW_IDS_MAX
-            and self.ids + count <= limits.GROUP_IDS_MAX
-            and (window is not None or len(self.producers) < limits.WINDOWS_MAX)
+            and count <= self._ids.left(user, limits.GROUP_IDS_MAX)
+            and (window is not None or self._windows.left(user, limits.WINDOWS_MAX) > 0)
         )
 
     # --- changes --------------------------------------------------------------------------------------------------------
@@ -107,7 +113,7 @@ class ProducerDedup:
         self.now = max(self.now, remembered.at)
         self.dirty.add(_CLOCK)
         named = ChannelUid(remembered.uid), remembered.producer
-        window = self.producers.pop(named, None) or ProducerIds(self.now)
+        window = self.producers.pop(named, None) or self._window(named, self.now)
         self.producers[named] = window
         window.heard = self.now
         self.dirty.add(_key(named))
@@ -118,11 +124,15 @@ class ProducerDedup:
                 break
             self._forget(oldest)
 
+    def _window(self, named: Name, last: int) -> ProducerIds:
+        self._windows.add(of_whom(named[1])[0], 1)
+        return ProducerIds(last)
+
     def _add(self, named: Name, window: ProducerIds, remembered: pb.RememberIds) -> None:
         version = window.versions.setdefault(remembered.version, Version())
         before = len(version.known)
         version.known.add(remembered.ids)
-        self.ids += len(version.known) - before
+        self._ids.add(of_whom(named[1])[0], len(version.known) - before)
         if version.chunks and len(version.chunks[-1]) < CHUNK_BYTES:
             version.chunks[-1] += remembered.ids
         else:
@@ -133,11 +143,12 @@ class ProducerDedup:
 
     def _forget_version(self, named: Name, window: ProducerIds, number: int) -> None:
         version = window.versions.pop(number)
-        self.ids -= len(version.known)
+        self._ids.add(of_whom(named[1])[0], -len(version.known))
         self.dirty.update(_chunk_key(named, number, chunk) for chunk in range(len(version.chunks)))
 
     def _forget(self, named: Name) -> None:
         window = self.producers.pop(named)
+        self._windows.add(of_whom(named[1])[0], -1)
         for number in list(window.versions):
             self._forget_version(named, window, number)
         self.dirty.add(_key(named))
@@ -178,7 +189,7 @@ class ProducerDedup:
             (self.now,) = _TIME.unpack(state)
             return
         named, rest = _named(key)
-        window = self.producers.setdefault(named, ProducerIds(0))
+        window = self.producers.get(named) or self.producers.setdefault(named, self._window(named, 0))
         if not rest:
             (window.heard,) = _TIME.unpack(state)
             self._loaded = True
@@ -189,7 +200,7 @@ class ProducerDedup:
         version.chunks[chunk] = state
         before = len(version.known)
         version.known.add(state)
-        self.ids += len(version.known) - before
+        self._ids.add(of_whom(named[1])[0], len(version.known) - before)
 
 
 def both(one: bytes, other: bytes) -> bytes:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from stan.core.base.runs import pairs
+from stan.core.base.shares import Shares
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex, Sequence
 
@@ -33,6 +34,7 @@ class DeferredBatch:
     """Messages of one publish that wait, one after the other in the hidden channel."""
 
     uid: ChannelUid  # of their own channel
+    user: bytes  # who has published them
     dues: "array[int]"  # Unix ns; 0: it is gone
     waiting: int
     bytes: int  # of all of them
@@ -57,9 +59,14 @@ class Deferred:
 
     dirty: set[bytes] = field(default_factory=set)
     batches: dict[int, DeferredBatch] = field(default_factory=dict)  # by first sequence, in order
-    waiting: int = 0  # messages
+    shares: Shares = field(default_factory=Shares)  # messages that wait, by user
     counts: dict[ChannelUid, int] = field(default_factory=dict)  # messages that wait, by the channel that they are for
     emptied: int = 0  # last sequence when nothing waited any more; 0: that was not since the start
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return self.shares.used
 
     @property
     def floor(self) -> Sequence:
@@ -86,9 +93,11 @@ class Deferred:
         """Apply one committed change. Returns how many messages wait from now on, or are gone by it."""
         if isinstance(change, pb.Deferred):
             ids = array("Q", change.ids) if change.ids else None
-            batch = DeferredBatch(ChannelUid(change.uid), array("q", change.dues), len(change.dues), change.bytes, ids)
+            batch = DeferredBatch(
+                ChannelUid(change.uid), change.user, array("q", change.dues), len(change.dues), change.bytes, ids
+            )
             self.batches[change.sequence] = batch
-            self._count(batch.uid, batch.waiting)
+            self._count(batch, batch.waiting)
             self.dirty.add(_key(change.sequence))
             return batch.waiting
         gone = 0
@@ -98,14 +107,15 @@ class Deferred:
                 batch.dues[sequence - first] = 0
                 batch.waiting -= 1
                 gone += 1
-                self._count(batch.uid, -1)
+                self._count(batch, -1)
                 self.dirty.add(_key(first))
                 if not batch.waiting:
                     self._forget(first)
         return gone
 
-    def _count(self, uid: ChannelUid, change: int) -> None:
-        self.waiting += change
+    def _count(self, batch: DeferredBatch, change: int) -> None:
+        uid = batch.uid
+        self.shares.add(batch.user, change)
         self.counts[uid] = self.counts.get(uid, 0) + change
         if not self.counts[uid]:
             del self.counts[uid]
@@ -119,7 +129,7 @@ class Deferred:
     def drop_channel(self, uid: ChannelUid) -> None:
         """A channel is gone, and what waits for it."""
         for first in [first for first, batch in self.batches.items() if batch.uid == uid]:
-            self._count(uid, -self.batches[first].waiting)
+            self._count(self.batches[first], -self.batches[first].waiting)
             self._forget(first)
 
     # --- rows -------------------------------------------------------------------------------------------------------
@@ -136,7 +146,7 @@ class Deferred:
             return None
         ids = batch.ids or ()
         return pb.Deferred(
-            uid=batch.uid, sequence=first, dues=batch.dues, bytes=batch.bytes, ids=ids
+            uid=batch.uid, sequence=first, dues=batch.dues, bytes=batch.bytes, ids=ids, user=batch.user
         ).SerializeToString()
 
     def load(self, key: bytes, state: bytes) -> None:
@@ -146,8 +156,8 @@ class Deferred:
         waiting = sum(1 for due in dues if due)
         out_of_order = first < next(reversed(self.batches), 0)
         ids = array("Q", row.ids) if row.ids else None
-        self.batches[first] = DeferredBatch(ChannelUid(row.uid), dues, waiting, row.bytes, ids)
-        self._count(ChannelUid(row.uid), waiting)
+        batch = self.batches[first] = DeferredBatch(ChannelUid(row.uid), row.user, dues, waiting, row.bytes, ids)
+        self._count(batch, waiting)
         if out_of_order:
             self.batches = dict(sorted(self.batches.items()))
 

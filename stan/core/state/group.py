@@ -341,7 +341,7 @@ class GroupMachine:
         """The last sequence that each position of a channel has behind it (see `passed`), and the name of a position that has no
         more behind it; b"" of a subscription without one. None: there are no positions."""
         floors = [(cursor.floor, cursor.name) for cursor in self.channel(uid).cursors.values()]
-        floors += [(place.sequence - 1, name) for name, place in self.part(Bookmarks).by_channel.get(uid, {}).items()]
+        floors += self.part(Bookmarks).floors(uid)
         return min(floors, default=None)
 
     # --- entries ----------------------------------------------------------------------------------------------------

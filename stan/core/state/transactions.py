@@ -11,13 +11,14 @@ channels or in none; where users are known, an app belongs to the user who began
 has written is not taken for another's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from stan import limits
 from stan.core.base.ready import Index
+from stan.core.base.shares import Shares, share_left
 from stan.errors import ANOTHER_WRITER, APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
@@ -58,7 +59,8 @@ class Transactions:
     unfinished: dict[int, set[int]] = field(default_factory=dict)  # joint commit -> uids that lack rows
     committed: dict[tuple[int, bytes], pb.Committed] = field(default_factory=dict)  # by uid and app
     finished: dict[bytes, pb.Finished] = field(default_factory=dict)  # by app
-    staged_bytes: int = 0
+    staged_shares: Shares = field(default_factory=Shares)  # parts, by user
+    byte_shares: Shares = field(default_factory=Shares)  # their bytes
     ended_by_drop: Ended | None = None  # of the channel that was dropped last
     emptied: int = 0  # newest sequence of the hidden channel when its last staged part was forgotten
 
@@ -98,6 +100,21 @@ class Transactions:
         """True if another user finished the app's last version; always False if *user* is b""."""
         last = self.finished.get(app)
         return bool(user) and last is not None and last.user not in (b"", user)
+
+    def has_staging_room(self, user: bytes) -> bool:
+        """True if a user may stage one part more."""
+        return (
+            self.staged_shares.left(user, limits.STAGED_PARTS_MAX) > 0
+            and self.byte_shares.left(user, limits.STAGED_BYTES_MAX) > 0
+        )
+
+    def commits_refusal(self, keys: Iterable[tuple[int, bytes]], user: bytes, now: int) -> str:
+        """Why the last commits of a user by these uids and apps cannot be remembered; "" if they can."""
+        return _apps_refusal(self.committed, keys, user, now)
+
+    def finish_refusal(self, app: bytes, user: bytes, now: int) -> str:
+        """Why the last finished version of a user's app cannot be remembered; "" if it can."""
+        return _apps_refusal(self.finished, [app], user, now)
 
     def staged_before(self, at: int) -> list[int]:
         """Sequences of parts that are older than *at* (Unix ns) and not needed by a commit under way."""
@@ -305,7 +322,8 @@ class Transactions:
         self.parts.setdefault(part.uid, {})[part.user, part.txn, part.part] = part.sequence
         begun = self.beginners.setdefault((part.uid, part.app), {})
         begun[part.user] = begun.get(part.user, 0) + 1
-        self.staged_bytes += part.bytes
+        self.staged_shares.add(part.user, 1)
+        self.byte_shares.add(part.user, part.bytes)
 
     def _forget(self, sequence: int) -> None:
         part = self.staged.pop(sequence)
@@ -319,7 +337,8 @@ class Transactions:
             del self.beginners[part.uid, part.app]
         if not of_channel:
             del self.parts[part.uid]
-        self.staged_bytes -= part.bytes
+        self.staged_shares.add(part.user, -1)
+        self.byte_shares.add(part.user, -part.bytes)
         self.dirty.add(_key(STAGED, sequence))
 
     def _forget_versions(self, uid: int, app: bytes, version: int) -> None:
@@ -454,6 +473,16 @@ def writer_refusal(last: pb.Committed | pb.Finished | None, version: int, writer
         return ""
     app, other = (text.decode("utf-8", "replace") for text in (last.app, last.writer))
     return ANOTHER_WRITER.format(version, app, other)
+
+
+def _apps_refusal(known: Mapping[Any, pb.Committed | pb.Finished], keys: Iterable[Any], user: bytes, now: int) -> str:
+    """Why apps that are not *known* yet are beyond a user's share; "" if they are not. Those older than APP_MEMORY at *now* (Unix
+    ns) do not count, as they are forgotten when the room is full."""
+    more = sum(key not in known for key in keys)
+    if not more or not user:
+        return ""
+    users = [one.user for one in known.values() if one.at >= now - limits.APP_MEMORY]
+    return TOO_MANY_APPS if more > share_left(user, limits.APPS_MAX, len(users), users.count(user)) else ""
 
 
 def is_same(one: pb.StagedPart, other: pb.StagedPart) -> bool:

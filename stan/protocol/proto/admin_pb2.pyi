@@ -473,16 +473,20 @@ class ClientsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., clients: _Optional[_Iterable[_Union[ClientStatus, _Mapping]]] = ..., more: bool = ..., total: _Optional[int] = ...) -> None: ...
 
 class ConsumerGroupsRequest(_message.Message):
-    __slots__ = ("version", "group", "after", "max")
+    __slots__ = ("version", "group", "after", "max", "user", "after_user")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     MAX_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_USER_FIELD_NUMBER: _ClassVar[int]
     version: int
     group: bytes
     after: bytes
     max: int
-    def __init__(self, version: _Optional[int] = ..., group: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ...) -> None: ...
+    user: bytes
+    after_user: bytes
+    def __init__(self, version: _Optional[int] = ..., group: _Optional[bytes] = ..., after: _Optional[bytes] = ..., max: _Optional[int] = ..., user: _Optional[bytes] = ..., after_user: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerGroupsResponse(_message.Message):
     __slots__ = ("error", "retry", "groups", "more")
@@ -497,7 +501,7 @@ class ConsumerGroupsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., groups: _Optional[_Iterable[_Union[ConsumerGroupStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ConsumerGroupStatus(_message.Message):
-    __slots__ = ("group", "members", "channels", "unowned", "releasing", "member_list", "channel_list")
+    __slots__ = ("group", "members", "channels", "unowned", "releasing", "member_list", "channel_list", "user")
     GROUP_FIELD_NUMBER: _ClassVar[int]
     MEMBERS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -505,6 +509,7 @@ class ConsumerGroupStatus(_message.Message):
     RELEASING_FIELD_NUMBER: _ClassVar[int]
     MEMBER_LIST_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_LIST_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     group: bytes
     members: int
     channels: int
@@ -512,7 +517,8 @@ class ConsumerGroupStatus(_message.Message):
     releasing: int
     member_list: _containers.RepeatedCompositeFieldContainer[ConsumerMemberStatus]
     channel_list: _containers.RepeatedCompositeFieldContainer[ConsumerChannelStatus]
-    def __init__(self, group: _Optional[bytes] = ..., members: _Optional[int] = ..., channels: _Optional[int] = ..., unowned: _Optional[int] = ..., releasing: _Optional[int] = ..., member_list: _Optional[_Iterable[_Union[ConsumerMemberStatus, _Mapping]]] = ..., channel_list: _Optional[_Iterable[_Union[ConsumerChannelStatus, _Mapping]]] = ...) -> None: ...
+    user: bytes
+    def __init__(self, group: _Optional[bytes] = ..., members: _Optional[int] = ..., channels: _Optional[int] = ..., unowned: _Optional[int] = ..., releasing: _Optional[int] = ..., member_list: _Optional[_Iterable[_Union[ConsumerMemberStatus, _Mapping]]] = ..., channel_list: _Optional[_Iterable[_Union[ConsumerChannelStatus, _Mapping]]] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerMemberStatus(_message.Message):
     __slots__ = ("name", "user", "pattern", "lease_ms", "left_ms", "channels")

@@ -1037,20 +1037,22 @@ class PartRow(_message.Message):
     def __init__(self, kind: _Optional[str] = ..., key: _Optional[bytes] = ..., state: _Optional[bytes] = ...) -> None: ...
 
 class Bookmark(_message.Message):
-    __slots__ = ("uid", "name", "sequence", "generation", "claim", "taken")
+    __slots__ = ("uid", "name", "sequence", "generation", "claim", "taken", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     TAKEN_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     name: bytes
     sequence: int
     generation: int
     claim: bool
     taken: int
-    def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., taken: _Optional[int] = ...) -> None: ...
+    user: bytes
+    def __init__(self, uid: _Optional[int] = ..., name: _Optional[bytes] = ..., sequence: _Optional[int] = ..., generation: _Optional[int] = ..., claim: bool = ..., taken: _Optional[int] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerGroupChange(_message.Message):
     __slots__ = ("group", "changed", "joined", "left", "taken", "given")
@@ -1257,18 +1259,20 @@ class DeadLetters(_message.Message):
     def __init__(self, cursor_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Deferred(_message.Message):
-    __slots__ = ("uid", "sequence", "dues", "bytes", "ids")
+    __slots__ = ("uid", "sequence", "dues", "bytes", "ids", "user")
     UID_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     DUES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     IDS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     uid: int
     sequence: int
     dues: _containers.RepeatedScalarFieldContainer[int]
     bytes: int
     ids: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, uid: _Optional[int] = ..., sequence: _Optional[int] = ..., dues: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ...) -> None: ...
+    user: bytes
+    def __init__(self, uid: _Optional[int] = ..., sequence: _Optional[int] = ..., dues: _Optional[_Iterable[int]] = ..., bytes: _Optional[int] = ..., ids: _Optional[_Iterable[int]] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class DeferredGone(_message.Message):
     __slots__ = ("places",)

@@ -365,14 +365,16 @@ class CursorSetResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class CursorsRequest(_message.Message):
-    __slots__ = ("name", "after_name", "after_channel")
+    __slots__ = ("name", "after_name", "after_channel", "after_user")
     NAME_FIELD_NUMBER: _ClassVar[int]
     AFTER_NAME_FIELD_NUMBER: _ClassVar[int]
     AFTER_CHANNEL_FIELD_NUMBER: _ClassVar[int]
+    AFTER_USER_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     after_name: bytes
     after_channel: bytes
-    def __init__(self, name: _Optional[bytes] = ..., after_name: _Optional[bytes] = ..., after_channel: _Optional[bytes] = ...) -> None: ...
+    after_user: bytes
+    def __init__(self, name: _Optional[bytes] = ..., after_name: _Optional[bytes] = ..., after_channel: _Optional[bytes] = ..., after_user: _Optional[bytes] = ...) -> None: ...
 
 class CursorsResponse(_message.Message):
     __slots__ = ("error", "retry", "pool", "groups", "cursors", "more")
@@ -391,7 +393,7 @@ class CursorsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[NamedCursor, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class NamedCursor(_message.Message):
-    __slots__ = ("name", "channel", "sequence", "last_sequence", "generation", "removals", "removed")
+    __slots__ = ("name", "channel", "sequence", "last_sequence", "generation", "removals", "removed", "user")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -399,6 +401,7 @@ class NamedCursor(_message.Message):
     GENERATION_FIELD_NUMBER: _ClassVar[int]
     REMOVALS_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     channel: bytes
     sequence: int
@@ -406,7 +409,8 @@ class NamedCursor(_message.Message):
     generation: int
     removals: int
     removed: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., generation: _Optional[int] = ..., removals: _Optional[int] = ..., removed: _Optional[_Iterable[int]] = ...) -> None: ...
+    user: bytes
+    def __init__(self, name: _Optional[bytes] = ..., channel: _Optional[bytes] = ..., sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., generation: _Optional[int] = ..., removals: _Optional[int] = ..., removed: _Optional[_Iterable[int]] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class ConsumerGroupRequest(_message.Message):
     __slots__ = ("group", "member", "pattern", "lease_ms", "known", "released", "wait_ms", "leave", "name")

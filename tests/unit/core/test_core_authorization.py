@@ -10,6 +10,7 @@ from stan.policies import PolicyRule
 from stan.protocol.channels import Subjects
 from stan.protocol.frames import Frame, Publishes
 from stan.protocol.proto import admin_pb2 as admin
+from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import unwrap, user_of
@@ -431,9 +432,70 @@ def test_a_consumer_needs_the_right_to_its_whole_pattern(harness):
     assert [one.channel for one in answer.channels] == [b"foo"]
 
 
-def test_a_member_is_the_user_who_joined_with_it(harness):
+def test_each_user_has_consumer_groups_of_its_own(harness):
     harness.as_user("alice").connect("a-1")
     harness.publish("foo", b"1", client_id="a-1")
-    joined(harness, "alice", b"foo")
-    assert error(joined(harness, "bob", b"foo")) == "stan: the member of the consumer group belongs to another user"
-    assert error(joined(harness, "bob", b"foo", b"another member")) == ""
+    assert [one.channel for one in joined(harness, "alice", b"foo").channels] == [b"foo"]
+    assert [one.channel for one in joined(harness, "bob", b"foo").channels] == [b"foo"]
+    assert [one.channel for one in joined(harness, "bob", b"foo", b"another member").channels] == []
+    told = listed_groups(harness)
+    assert [(one.group, one.user, one.members) for one in told] == [(b"ledger", b"alice", 1), (b"ledger", b"bob", 2)]
+    assert [one.user for one in listed_groups(harness, max=1, after=b"ledger", after_user=b"alice")] == [b"bob"]
+    (bobs,) = listed_groups(harness, group=b"ledger", user=b"bob")
+    assert {member.user for member in bobs.member_list} == {b"bob"}
+
+
+def listed_groups(harness, **asked):
+    subject = "_STAN.x.test-cluster.admin.consumer_groups"
+    request = admin.ConsumerGroupsRequest(**asked)
+    return list(harness.as_user("bob").ask(subject, request, admin.ConsumerGroupsResponse).groups)
+
+
+def position(harness, user, sequence, name=b"p", **more):
+    request = ext.CursorSetRequest(channel=b"foo", name=name, sequence=sequence, **more)
+    return harness.as_user(user).ask("_STAN.x.test-cluster.cursor_set", request, ext.CursorSetResponse)
+
+
+def positions(harness):
+    asked = harness.as_user("ops").ask("_STAN.x.test-cluster.cursors", ext.CursorsRequest(), ext.CursorsResponse)
+    return [(one.name, one.user, one.sequence) for one in asked.cursors]
+
+
+WITH_OPS = Permissions(
+    [*BY_USER.rules, rule("ops", subscribe=">", admin_read=">", admin_write=">")], (*USERS, NatsUser(name="ops"))
+)
+
+
+@pytest.fixture
+def watched():
+    harness = desk_of(WITH_OPS)
+    harness.as_user("alice").connect("a-1")
+    harness.publish("foo", b"1", b"2", b"3", client_id="a-1")
+    return harness
+
+
+def test_each_user_has_named_positions_of_its_own(watched):
+    assert error(position(watched, "alice", 2)) == ""
+    assert error(position(watched, "bob", 3)) == ""
+    assert positions(watched) == [(b"p", b"alice", 2), (b"p", b"bob", 3)]
+    watched.restart()
+    assert error(position(watched, "bob", 0)) == ""
+    assert positions(watched) == [(b"p", b"alice", 2)]
+    assert error(position(watched, "bob", 2, b"a\0p")) == "stan: invalid name of a position"
+
+
+def test_a_position_from_before_there_were_users_is_that_of_the_user_who_sets_it_first(watched):
+    watched.broker.context.change_group(1, lambda *_: None, bookmark=entries.Bookmark(uid=1, name=b"p", sequence=2))
+    watched.turn()
+    assert positions(watched) == [(b"p", b"", 2)]
+    assert position(watched, "alice", 3, generation=1).sequence == 3
+    assert error(position(watched, "bob", 1)) == ""
+    assert positions(watched) == [(b"p", b"alice", 3), (b"p", b"bob", 1)]
+
+
+def test_the_position_of_a_tier_is_set_by_who_may_change_the_channel(watched):
+    watched.config = replace(watched.config, policies=(PolicyRule(pattern="foo", tier="lake"),))
+    watched.restart()
+    assert error(position(watched, "bob", 3, b"lake")) == 'stan: no permission to change "foo"'
+    assert error(position(watched, "ops", 2, b"lake")) == ""
+    assert positions(watched) == [(b"lake", b"", 2)]

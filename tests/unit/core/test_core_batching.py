@@ -145,7 +145,7 @@ def test_what_cannot_be_stored_is_refused_for_good(asked, error):
     harness.publish("foo", b"there")
     assert harness.ask(SUBJECT, asked, BatchResponse) == refused(error)
     assert data_of(harness) == [b"there"]
-    assert harness.broker.context.kept(1, Batches).waiting == 0
+    assert harness.broker.context.kept(1, Batches).waiting.used == 0
 
 
 def test_a_full_disk_refuses_for_now():
@@ -168,7 +168,7 @@ def test_what_waits_is_bounded(monkeypatch):
     harness.hold = False
     harness.turn()
     assert send(harness, b"b" * 30, ids=[2]) == stored(2, 2)
-    assert harness.broker.context.kept(1, Batches).waiting == 0
+    assert harness.broker.context.kept(1, Batches).waiting.used == 0
 
 
 def test_what_waits_for_a_majority_is_bounded(monkeypatch):
@@ -275,7 +275,7 @@ def test_requests_wait_for_their_producers_entry_and_go_together():
     assert data_of(harness) == [b"z", b"a", b"b", b"c", b"d", b"e"]
     assert len(entries_of(harness)) == 4
     assert harness.broker.context.kept(1, Batches).lines == {}
-    assert harness.broker.context.kept(1, Batches).waiting == 0
+    assert harness.broker.context.kept(1, Batches).waiting.used == 0
 
 
 def test_a_refused_entry_is_nobodys_and_those_behind_it_go_on():

@@ -319,10 +319,10 @@ def test_rows_of_bookmarks_are_their_state() -> None:
     for key in sorted(one.keys()):
         other.load(key, one.row(key))
     expected = {1: {b"a": NotedPlace(6), b"": NotedPlace(7)}}
-    assert (other.by_channel, other.count) == (one.by_channel, one.count) == (expected, 2)
+    assert (other.by_channel, other.shares.used) == (one.by_channel, one.shares.used) == (expected, 2)
     one.dirty.clear()
     one.drop_channel(1)
-    assert (one.by_channel, one.count, len(one.dirty)) == ({}, 0, 2)
+    assert (one.by_channel, one.shares.used, len(one.dirty)) == ({}, 0, 2)
 
 
 # --- in a cluster -------------------------------------------------------------------------------------------------------

@@ -16,7 +16,13 @@ CHANNELS = frozenset({"channel", "channels", "pattern", "dead_letter", "target",
 """Fields that name a channel, or channels by a pattern."""
 OTHERS = frozenset(
     {
-        *("after", "after_channel", "after_name", "after_pattern"),  # where a page begins of what was judged already
+        *(
+            "after",
+            "after_channel",
+            "after_name",
+            "after_pattern",
+            "after_user",
+        ),  # where a page begins of what was judged already
         *("app", "writer", "producer", "txn", "txns", "ids", "rows", "compressed_rows", "newest_of_key", "key"),
         *("client_id", "durable_name", "queue_group", "name", "group", "member", "user", "inbox", "restore", "node"),
         *("message", "text", "tier"),

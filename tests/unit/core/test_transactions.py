@@ -680,7 +680,7 @@ def test_state_is_the_same_after_a_snapshot(harness):
     copy = type(known)()
     for key in sorted(known.keys()):
         copy.load(key, known.row(key))
-    for field in ("staged", "parts", "under_way", "committed", "finished", "staged_bytes", "floor"):
+    for field in ("staged", "parts", "under_way", "committed", "finished", "floor"):
         assert getattr(copy, field) == getattr(known, field)
 
 
