@@ -28,9 +28,11 @@ def is_channel_name(name: bytes) -> bool:
 
 
 def is_subject(subject: bytes) -> bool:
-    """True if the broker can send to *subject*, which a client has named: a subject that breaks the NATS protocol line would cost
-    the broker its NATS connection, again and again."""
-    return 0 < len(subject) <= INBOX_BYTES_MAX and not any(char in subject for char in (*_BLANKS, b"\0"))
+    """True if the broker can send to *subject*, which a client has named: one without empty tokens and wildcards. A subject that
+    breaks the NATS protocol line would cost the broker its NATS connection, again and again."""
+    if not 0 < len(subject) <= INBOX_BYTES_MAX or any(char in subject for char in (*_BLANKS, b"\0")):
+        return False
+    return not any(token in (b"", b"*", b">") for token in subject.split(b"."))
 
 
 def is_inbox(subject: bytes) -> bool:

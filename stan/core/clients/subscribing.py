@@ -125,10 +125,10 @@ class Subscribing:
     ) -> None:
         if not group.leads or group.leadership_epoch != epoch:
             return  # the next leader handles it
-        error = (self._refusal(request) or self.channels.parts_refusal(request.subject)) if new else NO_METADATA
+        error = self._refusal(request) if new else NO_METADATA
         if self.context.access.authorizer is not None and not error:
             error = self.context.access.authorizer.subscription_refusal(request, reply)
-        if error:
+        if error := error or self.channels.parts_refusal(request.subject):
             self._refuse(reply, error)
         else:
             self.channels.open(request.subject, partial(self._opened, request, reply))

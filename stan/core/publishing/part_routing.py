@@ -14,7 +14,8 @@ from stan.core.base.batch_split import owner_of, split
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel
 from stan.core.state.parted import Parted
-from stan.errors import OTHER_PART, PARTS_DOUBLING, go_quote
+from stan.errors import OTHER_PART, PARTS_DOUBLING, go_quote, not_permitted
+from stan.permissions import Right
 from stan.protocol.channels import part_name
 from stan.protocol.frames import Publishes
 from stan.protocol.kernel import server as kernel
@@ -105,11 +106,23 @@ class PartRouting:
         """What of a batch for a part belongs there; the rest is refused."""
         numbers = self.parts_of(whole, batch)
         fitting, acks = split(batch, [one == number for one in numbers])
-        group = self.context.group_number(batch.channel)
-        if acks and self.context.leads(group):
-            error = OTHER_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
-            self.context.answer_as_leader(group, kernel.refuse(acks, error.encode()))
+        if acks and self.context.leads(self.context.group_number(batch.channel)):
+            other, _ = split(batch, [one != number for one in numbers])
+            if other is not None:
+                self._refuse(other, whole)
         return [] if fitting is None else [fitting]
+
+    def _refuse(self, batch: Publishes, whole: Parted) -> None:
+        """Refuse what belongs to other parts; who may not publish there is told just that, and nothing of parts."""
+        group, authorizer = self.context.group_number(batch.channel), self.context.access.authorizer
+        permitted: Publishes | None = batch
+        if authorizer is not None:
+            permitted, acks = kernel.select(batch, authorizer.may_publish(batch))
+            error = not_permitted(Right.PUBLISH.value, text(whole.name))
+            self.context.answer_as_leader(group, kernel.refuse(acks, error.encode()))
+        if permitted is not None:
+            error = OTHER_PART.format(go_quote(text(batch.channel)), go_quote(text(whole.name)))
+            self.context.answer_as_leader(group, kernel.refuse(permitted.acks, error.encode()))
 
     def parts_of(self, whole: Parted, batch: Publishes) -> Sequence[int]:
         """The part of each message."""

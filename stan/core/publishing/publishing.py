@@ -39,7 +39,7 @@ from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
 from stan.permissions import Right
-from stan.protocol.channels import is_channel_name, publication
+from stan.protocol.channels import is_channel_name, publication, whole_of
 from stan.protocol.entries import (
     DEFERRED_UID,
     STAGING_UID,
@@ -209,7 +209,10 @@ class Publishing:
         authorizer = self.context.access.authorizer
         if authorizer is not None and not all(verdicts := authorizer.may_publish(batch)):
             permitted, acks = kernel.select(batch, verdicts)
-            self._refuse(acks, errors.not_permitted(Right.PUBLISH.value, text(batch.channel)), batch.channel)
+            error = errors.not_permitted(
+                Right.PUBLISH.value, text(whole_of(batch.channel))
+            )  # not to which part a key belongs
+            self._refuse(acks, error, batch.channel)
             if permitted is None:
                 return
             batch = permitted

@@ -349,6 +349,33 @@ def test_durable_tells_whose_it_is(peers):
     assert [cursor.user for cursor in told.cursors] == [b"alice"]
 
 
+def test_who_may_not_use_a_channel_is_not_told_of_its_parts(watched):
+    create = admin.CreatePartsRequest(version=1, channel=b"orders", parts=4)
+    assert (
+        error(watched.as_user("ops").ask("_STAN.x.test-cluster.admin.create_parts", create, admin.ChangeResponse)) == ""
+    )
+    refusal = 'stan: no permission to publish to "orders"'
+    told = {
+        *(text for n in range(4) for text in watched.as_user("alice").publish(f"orders.~{n}", b"x", client_id="a-1")),
+        *watched.publish("orders", b"x", client_id="a-1"),
+        *watched.publish("orders.~0", b"x", client_id="unknown"),
+    }
+    assert told <= {refusal, "stan: invalid publish request"}
+    for channel in ("orders", "orders.~1"):
+        answer = watched.subscribe(channel, client_id="a-1")
+        assert error(answer) == f'stan: no permission to read "{channel}"'
+
+
+def test_inboxes_with_wildcards_or_empty_tokens_are_refused(peers):
+    peers.as_user("alice").connect("c")
+    for inbox in ("_INBOX.>", "_INBOX.*", "a..b", "_INBOX.", ".a", "*"):
+        assert error(peers.subscribe("foo", inbox, client_id="c")) == "stan: invalid subscription request"
+        request = wire.ConnectRequest(client_id=b"d", heartbeat_inbox=inbox.encode(), conn_id=b"d", protocol=1)
+        answer = peers.ask("_STAN.discover.test-cluster", request, wire.ConnectResponse)
+        assert error(answer) == "stan: invalid connection request"
+    assert error(peers.subscribe("foo", "inbox", client_id="c")) == ""
+
+
 # --- by client id alone -----------------------------------------------------------------------------------------------
 
 
