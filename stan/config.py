@@ -218,7 +218,10 @@ class EmbeddedConfig:
     own_password: str = field(default="", repr=False)
     routes: tuple[str, ...] = field(default=(), repr=False)  # URLs with passwords, which no process title may show
     listen_routes: str = field(default="", repr=False)  # the same of the URL that it listens on for routes
-    max_payload: int = bounds.EMBEDDED_PAYLOAD_BYTES_MAX  # 0: what its own configuration says
+    # Of the following three, 0: what its own configuration says.
+    max_payload: int = bounds.EMBEDDED_PAYLOAD_BYTES_MAX
+    max_pending: int = bounds.EMBEDDED_PENDING_BYTES_MAX
+    write_deadline: int = bounds.EMBEDDED_WRITE_DEADLINE  # ns
     config_file: Path | None = None
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
     accounts: str = field(default="", repr=False)  # the block of that name, of users that have permissions

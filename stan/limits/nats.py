@@ -18,6 +18,11 @@ EMBEDDED_PAYLOAD_BYTES_MAX = 8 * MiB
 without a warning. It is for answers and batches; messages have at most MESSAGE_PAYLOAD_BYTES_MAX there."""
 MESSAGE_PAYLOAD_BYTES_MAX = 1 * MiB
 """Largest payload in which a message is delivered there, and the largest one of a nats-server that was not told otherwise."""
+EMBEDDED_PENDING_BYTES_MAX = 256 * MiB
+"""Bytes that nats-server keeps for a client that does not read, unless its configuration says otherwise: what a broker that is
+busy for ten seconds is sent meanwhile, at 25 MB/s. nats-server's own default is 64 MiB."""
+EMBEDDED_WRITE_DEADLINE = 30 * SECOND
+"""How long a client may take nothing before nats-server disconnects it, unless its configuration says otherwise; its: 10 s."""
 NATS_READY_TIMEOUT = 10 * SECOND
 """How long nats-server has until it accepts connections (STAN-SPEC 12.4)."""
 NATS_POLL_INTERVAL = 3 * MILLISECOND

@@ -82,6 +82,7 @@ def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
         own_user=OWN_USER if _is_own(values) else "",
         own_password=values.own_password if _is_own(values) else "",
         **({} if raises_payload(values) else {"max_payload": 0}),
+        **{name: 0 for name in ("max_pending", "write_deadline") if name in values.file.nats.names},
         routes=values.names("routes") if hidden else (),
         listen_routes=(values.text("cluster") or values.text("cluster_listen")) if hidden else "",
         config_file=config_file,

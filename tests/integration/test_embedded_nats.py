@@ -171,6 +171,20 @@ async def test_it_is_started_again_and_stopped_when_its_temporary_files_were_tid
         shutil.rmtree(temporary)
 
 
+def fetched(url):
+    with urllib.request.urlopen(url) as answer:  # noqa: S310 - of this test
+        return answer.read()
+
+
+async def test_it_bears_with_a_broker_that_is_busy_for_ten_seconds(log):
+    async with started(EmbeddedConfig(host="127.0.0.1", port=-1, pages=True), log) as embedded:
+        await until(lambda: embedded.pages)
+        host, port = embedded.pages
+        found = json.loads(await asyncio.to_thread(fetched, f"http://{host}:{port}/varz"))
+    assert found["max_pending"] >= 10 * 25_000_000  # bytes
+    assert found["write_deadline"] > 10 * SECOND
+
+
 async def test_stop_ends_a_server_that_ignores_terms_and_may_be_repeated(log, monkeypatch):
     monkeypatch.setattr(limits, "NATS_STOP_TIMEOUT", 50_000_000)
     embedded = EmbeddedNats(EmbeddedConfig(host="127.0.0.1", port=-1), log)

@@ -102,7 +102,8 @@ class EmbeddedNats:
     def reload(self, config: "EmbeddedConfig | None" = None) -> None:
         """Make nats-server read its configuration again (STAN-SPEC 12.5, SIGHUP), as *config* tells it now."""
         if config is not None:
-            told = {name: getattr(config, name) for name in ("config_file", "config_text", "max_payload")}
+            names = "config_file", "config_text", "max_payload", "max_pending", "write_deadline"
+            told = {name: getattr(config, name) for name in names}
             self._config = replace(self._config, **told)
         if self._process is not None:
             self._process.rewrite(self._config)

@@ -23,7 +23,7 @@ from urllib.parse import unquote
 from stan import limits
 from stan.config import KEY_VARIABLES, EmbeddedConfig
 from stan.errors import StartError
-from stan.types import SECOND
+from stan.types import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -67,7 +67,7 @@ class NatsProcess:
         self._ports_dir: Path | None = None
         self._ports: dict[str, tuple[str, int]] = {}
         try:
-            self._secret = _secret_file(config)
+            self._secret = unnamed_file(config)
             self._ports_dir = _make_ports_dir(config)
             passed = () if self._secret is None else (self._secret,)
             command = [str(binary), *arguments(config, self._secret, self._ports_dir)]
@@ -271,14 +271,6 @@ def _make_ports_dir(config: EmbeddedConfig) -> Path | None:
     return Path(mkdtemp(prefix="stan-ports-"))
 
 
-def _secret_file(config: EmbeddedConfig) -> int | None:
-    """Descriptor of the configuration that nats-server reads in place of the user's file; None if the flags are enough."""
-    secrets = config.user or config.password or config.token or config.routes or config.listen_routes
-    files = config.config_file is not None or config.config_text is not None
-    needed = config.accounts or files or secrets or config.pages or config.max_payload
-    return unnamed_file(config) if needed else None
-
-
 def unnamed_file(config: EmbeddedConfig) -> int:
     """A descriptor of a file without a name, which holds the configuration for nats-server, passwords included."""
     if hasattr(os, "memfd_create"):
@@ -304,6 +296,8 @@ def _text(config: EmbeddedConfig) -> bytes:
         # An included file is looked for from the folder of the including one, which is /dev/fd.
         found = f"include {quoted(os.path.relpath(config.config_file, '/dev/fd'))}\n".encode()
     found += b"max_payload: %d\n" % config.max_payload if config.max_payload else b""
+    found += b"max_pending: %d\n" % config.max_pending if config.max_pending else b""
+    found += b'write_deadline: "%dms"\n' % (config.write_deadline // MILLISECOND) if config.write_deadline else b""
     found += _PAGES if config.pages else b""
     return found + _authorization(config) + _routes(config) + config.accounts.encode("utf-8", "surrogateescape")
 

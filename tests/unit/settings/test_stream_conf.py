@@ -509,3 +509,9 @@ def test_every_mistake_in_policies_is_told_with_its_line():
         "s.conf:2: max_deliver must be between 0 and 1000000, not 1000001",
         "s.conf:9: backoff: a pause must be between 0 and 168h0m0s, not -1s",
     ]
+
+
+def test_what_the_file_says_of_slow_clients_of_nats_counts():
+    given = serve('max_pending: 1MB\nwrite_deadline: "2s"\nstreaming { hbi: 1s }').embedded
+    assert (given.max_pending, given.write_deadline) == (0, 0)  # what the file says
+    assert serve("streaming { hbi: 1s }").embedded.max_pending > 0
