@@ -108,8 +108,26 @@ SCHEMAS_BYTES_MAX = 4 * MiB
 """All versions of all schemas; each node keeps them in memory, and snapshots of the metadata have them."""
 SCHEMA_DEPTH_MAX = 64
 """Levels of a schema, and of data that is checked against one."""
-SCHEMA_STEPS_MAX = 20_000
-"""Pairs of parts that are looked at when two versions of a schema are compared."""
+SCHEMA_STEPS_MAX = 100_000
+"""Parts, names and values that are looked at when two versions of a schema are compared, each time that they are."""
+SCHEMA_CHAIN_MAX = 200
+"""Parts of a JSON Schema that lead from one to the other with nothing of the data between them."""
+SCHEMA_WEIGHT_MAX = 10_000
+"""Parts of a JSON Schema that are applied to one value, each as often as it is."""
+SCHEMA_WEIGHING_STEPS_MAX = 200_000
+"""Steps to find out how much work a JSON Schema makes of data: less than a second."""
+SCHEMA_PATTERNS_SIZE_MAX = 20_000
+"""Characters of all regular expressions of a JSON Schema, with counted repeats written out: they are compiled in memory."""
+SCHEMA_CHECK_STEPS_MAX = 10_000_000
+"""Parts of a JSON Schema applied to the values of one message, at most: some 20 ns each."""
+SCHEMA_MATCHING_STEPS_MAX = 64_000_000
+"""Bytes of a message times the size of the patterns that they are matched with: some 15 ns each for the worst pattern, less than
+1 ns for an ordinary one."""
+SCHEMA_EXPLAINED_STEPS_MAX = 5_000
+"""The steps of a check, as above, of which the place of a refusal in the data is told if the schema has branches: all of their
+reasons are collected for that, some 20 us each."""
+SCHEMA_REQUESTS_WAITING_MAX = 64
+"""Requests to look at a schema that wait for their turn, each as large as a schema; further ones have to be repeated."""
 SCHEMA_COMPLAINTS_MAX = 10
 """Reasons told in one answer about a schema."""
 SCHEMA_REFUSAL_BYTES_MAX = 400

@@ -1,8 +1,14 @@
 """Requests about schemas, answered by the leader of the metadata: add a version, check one before, remove, list.
 
 Whether a text is a schema and keeps its promise is found out here, against the state that this leader has applied; the entry
-names that state, so it is not taken if another change was faster.
+names that state, so it is not taken if another change was faster. Texts may be long and versions many: each turn does a part of
+the work, and requests wait for each other.
 """
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter
 
 from stan import errors, limits
 from stan.core.context import BrokerContext, raw, text
@@ -20,6 +26,9 @@ from stan.protocol.schemas import json_data
 from stan.protocol.schemas.checks import checker
 from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
 from stan.protocol.schemas.rules import NumberedText, SchemaText, fault, incompatible
+from stan.types import Nanos
+
+Then = Callable[[entries.SchemaChange, int], None]
 
 NO_SCHEMA_KIND = "stan: a schema is of kind json, avro or protobuf"
 BROKEN_PROMISE = "stan: the schema is not {} compatible: it {}"
@@ -32,6 +41,7 @@ class SchemaRequests:
 
     def __init__(self, context: BrokerContext) -> None:
         self.context = context
+        self._waiting: deque[Iterator[int]] = deque()
 
     def handlers(self) -> dict[str, Handler]:
         """The handler of each request, by name."""
@@ -40,27 +50,50 @@ class SchemaRequests:
     # --- a new version --------------------------------------------------------------------------------------------------
 
     def _add(self, accepted: AcceptedRequest) -> None:
-        change, known = self._looked_at(accepted)
-        if change is not None:
-            self._propose(accepted, change, known)
+        self._queue(accepted, partial(self._propose, accepted))
 
     def _check(self, accepted: AcceptedRequest) -> None:
-        change, known = self._looked_at(accepted)
-        if change is not None:
+        def answer(change: entries.SchemaChange, known: int) -> None:
             accepted.answer(schema_version=known, changed=int(change.HasField("add")))
 
-    def _looked_at(self, accepted: AcceptedRequest) -> tuple[entries.SchemaChange | None, int]:
-        """The change that a request asks for, and the number under which its text is registered already (0: it is not); None if
-        the request was refused."""
+        self._queue(accepted, answer)
+
+    def _queue(self, accepted: AcceptedRequest, then: Then) -> None:
+        """Look at a schema, a part of the work in each turn, after the requests that came before it."""
+        if len(self._waiting) == limits.SCHEMA_REQUESTS_WAITING_MAX:
+            accepted.busy()
+            return
+        self._waiting.append(self._look(accepted, then))
+        if len(self._waiting) == 1:
+            self._go_on(self.context.clock.now)
+
+    def _go_on(self, now: Nanos) -> None:
+        room = limits.SCHEMA_BYTES_MAX
+        while self._waiting:
+            try:
+                room -= next(self._waiting[0])
+            except StopIteration:
+                self._waiting.popleft()
+            except Exception as error:  # noqa: BLE001 - of this request alone
+                self._waiting.popleft()
+                self.context.complain("ERR", f"a request about a schema failed: {errors.fault(error)}")
+            if room < 0:
+                self.context.timers.at(now + 1, self._go_on)
+                return
+
+    def _look(self, accepted: AcceptedRequest, then: Then) -> Iterator[int]:
+        """Answer a request that is refused; else call *then* with the change that it asks for, and the number under which its
+        text is registered already (0: it is not). Yields the bytes of the texts that are looked at in the step that follows."""
         request: pb.AddSchemaRequest | pb.CheckSchemaRequest = accepted.request
         context = self.context
+        yield min(len(request.text), limits.SCHEMA_BYTES_MAX)
         error = self._fault(request)
         if error:
             accepted.refuse(error)
-            return None, 0
+            return
         if context.meta.info is None:
             accepted.busy()
-            return None, 0
+            return
         found = context.meta.schemas.by_pattern.get(request.pattern)
         promise = request.compatibility if request.HasField("compatibility") else found.compatibility if found else 0
         change = entries.SchemaChange(
@@ -69,27 +102,34 @@ class SchemaRequests:
         versions = found.versions if found else ()
         known = next((v.version for v in versions if (v.text, v.message) == (request.text, request.message)), 0)
         if known and found is not None and found.kind == request.kind:
-            return change, known
+            then(change, known)
+            return
         number = request.schema_version if isinstance(request, pb.AddSchemaRequest) else 0
         change.add.version, change.add.text = number, request.text
         change.add.message, change.add.at = request.message, context.clock.wall
         error = context.meta.schemas.refusal(change)
         if error:
             accepted.refuse(error)
-            return None, 0
-        if not number:
-            kind = SchemaKind(request.kind)
-            earlier = [NumberedText(v.version, SchemaText(kind, v.text, text(v.message))) for v in versions]
-            new = SchemaText(kind, request.text, text(request.message))
-            complaints = incompatible(new, earlier, Compatibility(promise))
-            if complaints:
-                told = BROKEN_PROMISE.format(word(Compatibility(promise)), complaints[0])
-                if isinstance(request, pb.AddSchemaRequest):
-                    accepted.refuse(_clipped(told))
-                else:
-                    accepted.answer(complaints=[raw(_clipped(one)) for one in complaints])
-                return None, 0
-        return change, 0
+            return
+        kind, complaints = SchemaKind(request.kind), list[str]()
+        new = SchemaText(kind, request.text, text(request.message))
+        compared = () if number or promise == Compatibility.NONE else versions
+        for earlier in sorted(compared, key=attrgetter("version"), reverse=True):
+            if len(complaints) < limits.SCHEMA_COMPLAINTS_MAX:
+                yield len(request.text) + len(earlier.text)
+                old = NumberedText(earlier.version, SchemaText(kind, earlier.text, text(earlier.message)))
+                complaints += incompatible(new, [old], Compatibility(promise))
+        if complaints:
+            self._complain(accepted, Compatibility(promise), complaints[: limits.SCHEMA_COMPLAINTS_MAX])
+        else:
+            then(change, 0)
+
+    def _complain(self, accepted: AcceptedRequest, promise: Compatibility, complaints: list[str]) -> None:
+        told = BROKEN_PROMISE.format(word(promise), complaints[0])
+        if isinstance(accepted.request, pb.AddSchemaRequest):
+            accepted.refuse(_clipped(told))
+        else:
+            accepted.answer(complaints=[raw(_clipped(one)) for one in complaints])
 
     def _fault(self, request: pb.AddSchemaRequest | pb.CheckSchemaRequest) -> str:
         """What is wrong with a request by itself, or too early; "" if nothing is."""

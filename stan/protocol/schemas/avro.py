@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
-from stan.protocol.schemas.kinds import SchemaError
+from stan.protocol.schemas.kinds import SchemaError, TooIntricate
+from stan.protocol.schemas.misfit import Misfit, Path
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 PROMOTED: Final = {
@@ -59,11 +60,6 @@ class AvroType:
     def called(self) -> str:
         """How people call it."""
         return self.name or self.kind
-
-
-class _Misfit(Exception):  # noqa: N818 - never seen outside
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path or '/'}: {why}")
 
 
 # --- schemas ----------------------------------------------------------------------------------------------------------
@@ -144,10 +140,12 @@ class _Parser:
     def _fields(self, record: AvroType, told: Any, path: str, depth: int) -> None:
         space = record.name.rpartition(".")[0]
         given: list[Any] = told if isinstance(told, list) else [None]
+        names: set[str] = set()
         for one in given:
             name = one.get("name") if isinstance(one, dict) else None
-            if not isinstance(name, str) or any(other.name == name for other in record.fields):
+            if not isinstance(name, str) or name in names:
                 raise SchemaError(f"{path or '/'}: a record has fields with different names")
+            names.add(name)
             kind = self.type_of(one.get("type"), space, f"{path}/{name}", depth - 1)
             record.fields.append(AvroField(name, kind, _words(one.get("aliases")), "default" in one))
 
@@ -165,7 +163,10 @@ def _words(told: Any) -> tuple[str, ...]:
 
 def not_read(reader: AvroType, writer: AvroType) -> list[str]:
     """Why data that *writer* has written may not be read by *reader*, each with the path of a field; empty if all is."""
-    return _Resolution().refused(writer, reader, "")
+    try:
+        return _Resolution().refused(writer, reader, "")
+    except TooIntricate as problem:
+        return [str(problem)]
 
 
 class _Resolution:
@@ -174,10 +175,16 @@ class _Resolution:
         self._steps = 0
 
     def refused(self, wrote: AvroType, reads: AvroType, path: str) -> list[str]:
-        """Why something that *wrote* allows may be refused by *reads*."""
-        self._steps += 1
+        """Why something that *wrote* allows may be refused by *reads*.
+
+        Raises:
+            TooIntricate: it takes more steps than a comparison may have.
+        """
+        self._steps += (
+            1 + len(reads.aliases) + len(reads.symbols) + len(reads.fields) + len(wrote.fields) + len(wrote.symbols)
+        )
         if self._steps > SCHEMA_STEPS_MAX or len(self._under_way) > PAIRS_DEEP_MAX:
-            return [f"{path or '/'}: the schemas are too intricate to be compared"]
+            raise TooIntricate(path)
         if wrote.kind == "union":
             return [why for part in wrote.parts for why in self.refused(part, reads, path)]
         if reads.kind == "union":
@@ -200,7 +207,8 @@ class _Resolution:
             return self._record(wrote, reads, path)
         if wrote.kind in ("array", "map"):
             return self.refused(wrote.parts[0], reads.parts[0], f"{path}/*")
-        found = [f"{here}: symbol {one} is not known" for one in wrote.symbols if one not in reads.symbols]
+        known = frozenset(reads.symbols)
+        found = [f"{here}: symbol {one} is not known" for one in wrote.symbols if one not in known]
         if wrote.size != reads.size:
             found.append(f"{here}: has {wrote.size} bytes, and is read as {reads.size}")
         return [] if reads.has_default else found
@@ -213,6 +221,7 @@ class _Resolution:
         found: list[str] = []
         written = {one.name: one for one in wrote.fields}
         for one in reads.fields:
+            self._steps += len(one.aliases)
             names = [name for name in (one.name, *one.aliases) if name in written]
             if names:
                 found += self.refused(written[names[0]].type, one.type, f"{path}/{one.name}")
@@ -236,10 +245,10 @@ def checker(schema: AvroType) -> Callable[[bytes], str]:
     def check(data: bytes) -> str:
         walk = _Walk(data)
         try:
-            walk.value(schema, "", SCHEMA_DEPTH_MAX)
+            walk.value(schema, None, SCHEMA_DEPTH_MAX)
             if walk.at != len(data):
-                raise _Misfit("", f"{len(data) - walk.at} bytes are left over")
-        except _Misfit as misfit:
+                raise Misfit(None, f"{len(data) - walk.at} bytes are left over")
+        except Misfit as misfit:
             return str(misfit)
         return ""
 
@@ -254,11 +263,11 @@ class _Walk:
         self._data = data
         self._steps = STEPS_PER_BYTE * len(data) + STEPS_LEAST
 
-    def value(self, schema: AvroType, path: str, depth: int) -> None:
+    def value(self, schema: AvroType, path: Path, depth: int) -> None:
         """Step over one value."""
         self._steps -= 1
         if self._steps < 0 or not depth:
-            raise _Misfit(path, "has more items than bytes" if depth else "is nested too deeply")
+            raise Misfit(path, "has more items than bytes" if depth else "is nested too deeply")
         if schema.kind in SIZES or schema.kind == "fixed":
             self._bytes(SIZES.get(schema.kind, schema.size), path)
         elif schema.kind in ("bytes", "string"):
@@ -267,62 +276,63 @@ class _Walk:
             self._items(schema, path, depth)
         elif schema.kind == "record":
             for one in schema.fields:
-                self.value(one.type, f"{path}/{one.name}", depth - 1)
+                self.value(one.type, (path, one.name), depth - 1)
         elif schema.kind == "union":
             self.value(schema.parts[self._index(schema.parts, "branch", path)], path, depth - 1)
         else:
             self._number(schema, path)
 
-    def _number(self, schema: AvroType, path: str) -> None:
+    def _number(self, schema: AvroType, path: Path) -> None:
         if schema.kind == "boolean":
             if self._bytes(1, path) not in (b"\0", b"\1"):
-                raise _Misfit(path, "is no boolean")
+                raise Misfit(path, "is no boolean")
         elif schema.kind == "enum":
             self._index(schema.symbols, "symbol", path)
         elif not -(1 << 31) <= self._long(path) < 1 << 31 and schema.kind == "int":
-            raise _Misfit(path, "is no int")
+            raise Misfit(path, "is no int")
 
-    def _index(self, of: Sequence[object], what: str, path: str) -> int:
+    def _index(self, of: Sequence[object], what: str, path: Path) -> int:
         at = self._long(path)
         if not 0 <= at < len(of):
-            raise _Misfit(path, f"is no {what}")
+            raise Misfit(path, f"is no {what}")
         return at
 
-    def _items(self, schema: AvroType, path: str, depth: int) -> None:
+    def _items(self, schema: AvroType, path: Path, depth: int) -> None:
         place = 0
         while count := self._long(path):
             if count < 0:  # with the bytes of the block
                 self._long(path)
             for _ in range(abs(count)):
+                each = path, place
                 if schema.kind == "map":
-                    self._text("string", f"{path}/{place}")
-                self.value(schema.parts[0], f"{path}/{place}", depth - 1)
+                    self._text("string", each)
+                self.value(schema.parts[0], each, depth - 1)
                 place += 1
 
-    def _text(self, kind: str, path: str) -> None:
+    def _text(self, kind: str, path: Path) -> None:
         text = self._bytes(self._long(path), path)
         if kind == "string":
             try:
                 text.decode()
             except UnicodeDecodeError:
-                raise _Misfit(path, "is no text in UTF-8") from None
+                raise Misfit(path, "is no text in UTF-8") from None
 
-    def _bytes(self, size: int, path: str) -> bytes:
+    def _bytes(self, size: int, path: Path) -> bytes:
         end = self.at + size
         if size < 0 or end > len(self._data):
-            raise _Misfit(path, "is cut off")
+            raise Misfit(path, "is cut off")
         found = self._data[self.at : end]
         self.at = end
         return found
 
-    def _long(self, path: str) -> int:
+    def _long(self, path: Path) -> int:
         number = 0
         for place in range(LONG_BYTES_MAX):
             if self.at == len(self._data):
-                raise _Misfit(path, "is cut off")
+                raise Misfit(path, "is cut off")
             byte = self._data[self.at]
             self.at += 1
             number |= (byte & 0x7F) << 7 * place
             if byte < 0x80:
                 return (number >> 1) ^ -(number & 1)
-        raise _Misfit(path, "is no number")
+        raise Misfit(path, "is no number")

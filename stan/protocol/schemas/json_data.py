@@ -1,7 +1,8 @@
 """Whether data fits a JSON Schema, by the package jsonschema-rs, if that is installed.
 
-The schema is an operator's, and the data anybody's: regular expressions run in linear time (those that cannot are refused with
-the schema), nothing is fetched from anywhere, and data that is nested too deeply is refused.
+The schema is an operator's, and the data anybody's: nothing is fetched from anywhere, and the work is bounded, as it cannot be
+interrupted. A schema whose parts make too much work of any value is refused, and data that is nested too deeply, or of which the
+schema (see json_weight) or its regular expressions (those that take linear time) could make too much work.
 """
 
 import json
@@ -9,15 +10,22 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final
 
-from stan.limits import SCHEMA_DEPTH_MAX
+from stan.limits import (
+    SCHEMA_CHECK_STEPS_MAX,
+    SCHEMA_DEPTH_MAX,
+    SCHEMA_EXPLAINED_STEPS_MAX,
+    SCHEMA_MATCHING_STEPS_MAX,
+)
 from stan.protocol.schemas.json_schema import parse
+from stan.protocol.schemas.json_weight import Weight, values_by_level
 from stan.protocol.schemas.kinds import SchemaError
 
 AVAILABLE: Final = find_spec("jsonschema_rs") is not None
 MISSING: Final = "to check JSON, each server needs the package jsonschema-rs (pip install 'stan-broker[schemas]')"
 _NOT_JSON: Final = "/: is no JSON in UTF-8"
 _TOO_DEEP: Final = f"/: is nested deeper than {SCHEMA_DEPTH_MAX} levels"
-_OPENING: Final = (b"[", b"{")
+_TOO_MUCH: Final = "/: is too large to be checked by this schema"
+_REFUSED: Final = "/: is not what the schema allows"
 
 
 def checker(text: bytes) -> Callable[[bytes], str]:
@@ -30,9 +38,11 @@ def checker(text: bytes) -> Callable[[bytes], str]:
         raise SchemaError(MISSING)
     import jsonschema_rs  # noqa: PLC0415 - optional, and loaded where the first schema is
 
+    schema = parse(text)
+    weight = Weight(schema)
     try:
         validator = jsonschema_rs.validator_for(
-            parse(text), pattern_options=jsonschema_rs.RegexOptions(), retriever=_nowhere
+            schema, pattern_options=jsonschema_rs.RegexOptions(), retriever=_nowhere, validate_formats=False
         )
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         raise SchemaError(f"{_pointer(getattr(error, 'instance_path', []))}: {_reason(error)}") from None
@@ -40,19 +50,46 @@ def checker(text: bytes) -> Callable[[bytes], str]:
     def check(data: bytes) -> str:
         try:
             value = json.loads(data, parse_constant=_no_number)
-            if data.count(_OPENING[0]) + data.count(_OPENING[1]) > SCHEMA_DEPTH_MAX and _is_deep(value):
-                return _TOO_DEEP
         except (ValueError, RecursionError):
             return _NOT_JSON
+        why = _too_much(weight, data, value)
         try:
-            validator.validate(value)
+            return why or _misfit(validator, weight, value)
         except jsonschema_rs.ValidationError as error:
             return f"{_pointer([*error.instance_path, *_missing(error)])}: {_reason(error)}"
         except ValueError as error:  # a number that the package cannot hold
             return f"/: {_reason(error)}"
-        return ""
 
     return check
+
+
+def _misfit(validator: Any, weight: Weight, value: Any) -> str:
+    """Why a value does not fit, if that cannot be told closely; "" if it fits.
+
+    Raises:
+        ValidationError: it does not fit.
+    """
+    if validator.is_valid(value):
+        return ""
+    if not weight.branches or weight.steps(values_by_level(value)) <= SCHEMA_EXPLAINED_STEPS_MAX:
+        validator.validate(value)
+    return _REFUSED
+
+
+def _too_much(weight: Weight, data: bytes, value: Any) -> str:
+    """Why data is not checked; "" if it may be. Looked at closely only if a bound by its size alone does not do."""
+    openings = data.count(b"[") + data.count(b"{")
+    deepest = weight.most_at(min(openings, SCHEMA_DEPTH_MAX))
+    steps = (1 + openings + data.count(b",")) * deepest.steps
+    matching = len(data) * deepest.pattern
+    if openings <= SCHEMA_DEPTH_MAX and steps <= SCHEMA_CHECK_STEPS_MAX and matching <= SCHEMA_MATCHING_STEPS_MAX:
+        return ""
+    levels = values_by_level(value)
+    if len(levels) > SCHEMA_DEPTH_MAX + 1:
+        return _TOO_DEEP
+    matching = len(data) * weight.most_at(len(levels) - 1).pattern
+    is_too_much = weight.steps(levels) > SCHEMA_CHECK_STEPS_MAX or matching > SCHEMA_MATCHING_STEPS_MAX
+    return _TOO_MUCH if is_too_much else ""
 
 
 def _nowhere(reference: str) -> Any:
@@ -61,21 +98,6 @@ def _nowhere(reference: str) -> Any:
 
 def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
-
-
-def _is_deep(value: Any) -> bool:
-    """True if a value is nested deeper than SCHEMA_DEPTH_MAX levels."""
-    level: list[Any] = [value]
-    for _ in range(SCHEMA_DEPTH_MAX):
-        level = [
-            each
-            for one in level
-            for each in (one.values() if isinstance(one, dict) else one)
-            if isinstance(each, dict | list)
-        ]
-        if not level:
-            return False
-    return True
 
 
 def _missing(error: Any) -> list[str]:

@@ -7,10 +7,11 @@ its schema names, unless `additionalProperties` or `patternProperties` is a sche
 
 import json
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
-from stan.protocol.schemas.kinds import SchemaError
+from stan.protocol.schemas.kinds import SchemaError, TooIntricate
 
 Schema = bool | dict[str, Any]
 
@@ -21,12 +22,30 @@ REMARKS: Final = frozenset(
     | {"$schema", "$id", "$comment", "$defs", "definitions", "$anchor", "format", "contentEncoding", "contentMediaType"}
 )
 """Keywords that refuse nothing."""
+_TOGETHER: Final = ("$ref", "anyOf", "oneOf", "allOf")
+"""Keywords with schemas that apply to the same value."""
+_ABOUT_ALL: Final = frozenset({"unevaluatedProperties", "unevaluatedItems"})
+"""Keywords whose meaning depends on all others."""
+_DEPENDENT: Final = (
+    frozenset({"if", "then", "else"}),
+    frozenset({"contains", "minContains", "maxContains"}),
+    frozenset({"prefixItems", "items", "additionalItems"}),
+    frozenset({"patternProperties", "additionalProperties"}),
+)
+"""Keywords whose meaning depends on each other."""
+_READ_TOGETHER: Final = _DEPENDENT[:2]
+"""Those of them that are compared by their texts."""
+_REF_ALONE: Final = ("/draft-03", "/draft-04", "/draft-06", "/draft-07")
+"""In the addresses of drafts in which nothing counts that stands beside a reference."""
+_TEXT_STEP: Final = 8
+"""Characters of values that are compared in one step."""
 COMPARED: Final = frozenset(
     {"type", "enum", "const", "$ref", "allOf", *ALTERNATIVES, "properties", "required", "additionalProperties"}
     | {"items", "prefixItems", "minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"}
     | {"minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"}
 )
 """Keywords for which there are rules below; of all others both schemas must have the same."""
+_DRAFT_4: Final = "json-schema.org/draft-04"
 PAIRS_DEEP_MAX: Final = 96
 """Pairs that may be under way at once: each takes some of the program's stack."""
 LEAST: Final = ("minLength", "minItems", "minProperties")
@@ -62,7 +81,12 @@ def parse(text: bytes) -> dict[str, Any]:
         raise SchemaError(f"no JSON: {error}") from None
     if not isinstance(found, dict):
         raise SchemaError("a schema is an object")
-    for path, value in _walk(found, "", SCHEMA_DEPTH_MAX):
+    old = _DRAFT_4 in str(found.get("$schema"))
+    for path, value in objects(found):
+        if path and any(isinstance(value.get(key), str) for key in ("$id", *(("id",) if old else ()))):
+            raise SchemaError(
+                f"{path}: only the schema itself has an id, no part of it"
+            )  # references would be relative to it
         for key in ("$ref", "$dynamicRef", "$recursiveRef"):
             if isinstance(value.get(key), str) and (key != "$ref" or not _is_local(value[key], found)):
                 raise SchemaError(f"{path}/{key}: only definitions of the schema itself can be referred to, as #/...")
@@ -73,28 +97,32 @@ def _no_number(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _walk(value: Any, path: str, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """All objects in a value, each with its path."""
+def objects(value: Any, path: str = "", depth: int = SCHEMA_DEPTH_MAX) -> Iterator[tuple[str, dict[str, Any]]]:
+    """All objects in a value, each with its path.
+
+    Raises:
+        SchemaError: it is nested too deeply.
+    """
     if not depth:
         raise SchemaError(f"{path}: nested too deeply")
     if isinstance(value, dict):
         yield path, value
         for key, each in value.items():
-            yield from _walk(each, f"{path}/{key}", depth - 1)
+            yield from objects(each, f"{path}/{key}", depth - 1)
     elif isinstance(value, list):
         for at, each in enumerate(value):
-            yield from _walk(each, f"{path}/{at}", depth - 1)
+            yield from objects(each, f"{path}/{at}", depth - 1)
 
 
 def _is_local(reference: str, root: dict[str, Any]) -> bool:
-    return isinstance(_resolved(reference, root), dict | bool)
+    return isinstance(resolved(reference, root), dict | bool)
 
 
-def _resolved(reference: str, root: dict[str, Any]) -> Any:
-    """What `#` or `#/a/b` refers to; None: nothing."""
+def resolved(reference: str, root: dict[str, Any]) -> Any:
+    """Return the part of a schema that `#` or `#/a/b` refers to; None: there is none."""
     if reference == "#":
         return root
-    if not reference.startswith("#/"):
+    if not reference.startswith("#/") or "%" in reference:  # which would have to be decoded
         return None
     found: Any = root
     for token in reference[2:].split("/"):
@@ -107,22 +135,34 @@ def _resolved(reference: str, root: dict[str, Any]) -> Any:
 
 def not_read(reader: dict[str, Any], writer: dict[str, Any]) -> list[str]:
     """Why messages that *writer* allows may not be allowed by *reader*, each with the path of a field; empty if all are."""
-    return _Comparison(reader, writer).refused(writer, reader, "")
+    try:
+        return _Comparison(reader, writer).refused(writer, reader, "")
+    except TooIntricate as problem:
+        return [str(problem)]
 
 
 class _Comparison:
-    """Two schemas that are being compared."""
+    """Two schemas that are being compared.
+
+    Of what is written more is taken for possible than is, and of what is read no more: the parts of a writer's schema that apply
+    together are joined, where the keywords of some may get lost; those of a reader's are compared one by one.
+    """
 
     def __init__(self, reader: dict[str, Any], writer: dict[str, Any]) -> None:
         self._reader, self._writer = reader, writer
         self._under_way: set[tuple[int, int]] = set()  # pairs of definitions: recursive ones meet themselves again
         self._steps = 0
+        self._joined: dict[int, tuple[dict[str, Any], list[Any]]] = {}  # by id, with what has that id
+        self._texts: dict[int, tuple[Any, set[str]]] = {}  # the same
+        self._without_siblings = any(name in str(writer.get("$schema")) for name in _REF_ALONE)
 
     def refused(self, wrote: Any, reads: Any, path: str) -> list[str]:
-        """Why something that *wrote* allows may be refused by *reads*."""
-        self._steps += 1
-        if self._steps > SCHEMA_STEPS_MAX or len(self._under_way) > PAIRS_DEEP_MAX:
-            return [f"{path or '/'}: the schemas are too intricate to be compared"]
+        """Why something that *wrote* allows may be refused by *reads*.
+
+        Raises:
+            TooIntricate: it takes more steps than a comparison may have.
+        """
+        self._spend(1, path)
         if reads is True or wrote is False or reads == {}:
             return []
         if reads is False:
@@ -131,61 +171,140 @@ class _Comparison:
         pair = id(wrote), id(reads)
         if pair in self._under_way:
             return []
+        self._spend(len(wrote) + len(reads), path)
         self._under_way.add(pair)
         try:
             return self._by_alternatives(wrote, reads, path)
         finally:
             self._under_way.discard(pair)
 
+    def _spend(self, steps: int, path: str) -> None:
+        self._steps += steps
+        if self._steps > SCHEMA_STEPS_MAX or len(self._under_way) > PAIRS_DEEP_MAX:
+            raise TooIntricate(path)
+
     def _by_alternatives(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
         """Take references and alternatives apart, until two plain schemas are left."""
-        if isinstance(wrote.get("$ref"), str):
-            return self.refused(self._joined(wrote, self._writer), reads, path)
-        if isinstance(reads.get("$ref"), str):
-            return self.refused(wrote, self._joined(reads, self._reader), path)
-        found = self._by_what_is_written(wrote, reads, path)
-        return self._by_what_is_read(wrote, reads, path) if found is None else found
+        if _ABOUT_ALL & reads.keys() and self._is_same(wrote, reads):
+            return []
+        reads = {name: value for name, value in reads.items() if not self._is_kept(name, wrote, reads)}
+        together = [name for name in _TOGETHER if name in reads]
+        if not together:
+            alternatives = self._alternatives(wrote, reads)
+            if alternatives is not None:
+                return [why for one in alternatives for why in self.refused(one, reads, path)]
+            return self._plain(wrote, reads, path)
+        found = self._by_alternatives(
+            wrote, {name: value for name, value in reads.items() if name not in _TOGETHER}, path
+        )
+        for name in together:
+            if name == "$ref":
+                found += self.refused(wrote, resolved(reads[name], self._reader), path)
+            elif name == "allOf":
+                found += [why for one in _list(reads[name]) for why in self.refused(wrote, one, path)]
+            else:
+                found += self._one_of(wrote, name, _list(reads[name]), path)
+        return found
 
-    def _by_what_is_written(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str] | None:
-        """Each alternative of the writer has to be read; None: there are none."""
-        for key in ALTERNATIVES:
-            if isinstance(wrote.get(key), list):
-                rest = {name: value for name, value in wrote.items() if name != key}
-                return [why for one in wrote[key] for why in self.refused(_both(rest, one), reads, path)]
-        if (
+    def _is_kept(self, name: str, wrote: dict[str, Any], reads: dict[str, Any]) -> bool:
+        """True if the reader has a keyword as the writer has it, and all that it refers to."""
+        return name in ALTERNATIVES and name in wrote and self._is_same(wrote[name], reads[name])
+
+    def _is_same(self, wrote: Any, reads: Any) -> bool:
+        """True if two texts mean the same: what they refer to is the same, too."""
+        waiting, seen = [(wrote, reads)], set[str]()
+        while waiting:
+            one, other = waiting.pop()
+            if one != other:
+                return False
+            text = _canonical(one)
+            self._spend(len(text) // _TEXT_STEP, "")
+            if text != _canonical(other):
+                return False
+            for reference in _references(one) - seen:
+                self._spend(1, "")
+                seen.add(reference)
+                waiting.append((resolved(reference, self._writer), resolved(reference, self._reader)))
+        return True
+
+    def _one_of(self, wrote: dict[str, Any], name: str, reads: list[Any], path: str) -> list[str]:
+        """What is written has to fit one alternative of the reader, and with `oneOf` no other one."""
+        parts = self._alternatives(wrote, {name: reads})
+        if parts is not None:
+            return [why for one in parts for why in self.refused(one, {name: reads}, path)]
+        tried = [self.refused(wrote, one, path) for one in reads]
+        if all(tried):
+            return [f"{path or '/'}: fits none of {name}", *min(tried, key=len, default=[])]
+        fitting = tried.index([])
+        if name == "oneOf" and not all(
+            self._are_disjoint(wrote, self._writer, other) or self._are_disjoint(reads[fitting], self._reader, other)
+            for at, other in enumerate(reads)
+            if at != fitting
+        ):
+            return [f"{path or '/'}: may fit several of oneOf"]
+        return []
+
+    def _are_disjoint(self, one: Any, root: dict[str, Any], reads: Any, depth: int = 4) -> bool:
+        """True if nothing fits both; False also if that does not show at once."""
+        self._spend(1, "")
+        one, reads = _target(one, root), _target(reads, self._reader)
+        if one is False or reads is False:
+            return True
+        if not isinstance(one, dict) or not isinstance(reads, dict) or not depth:
+            return False
+        types, allowed = (_types(each) | ({"number"} if "integer" in _types(each) else set()) for each in (one, reads))
+        types, allowed = types - {"integer"}, allowed - {"integer"}  # 1.0 is one, too
+        if not types & allowed:
+            return True
+        values, others = _values(one), _values(reads)
+        if values is not None and others is not None and not (self._told(values) & self._told(others)):
+            return all(map(_is_plain, (*values, *others)))
+        needed = _words(one.get("required")) | _words(reads.get("required"))
+        mine, its = _map(one.get("properties")), _map(reads.get("properties"))
+        return (types == {"object"} or allowed == {"object"}) and any(
+            self._are_disjoint(mine[name], root, its[name], depth - 1)
+            for name in needed.keys() & mine.keys() & its.keys()
+        )
+
+    def _told(self, values: list[Any]) -> set[str]:
+        """Values of an enum as texts that are equal if they are."""
+        if id(values) not in self._texts:
+            texts = {_canonical(value) for value in values}
+            self._spend(sum(map(len, texts)) // _TEXT_STEP, "")
+            self._texts[id(values)] = values, texts
+        self._spend(len(values), "")
+        return self._texts[id(values)][1]
+
+    def _alternatives(self, wrote: dict[str, Any], reads: dict[str, Any]) -> list[Any] | None:
+        """The schemas one of which each thing that is written fits, with all that applies to it besides; None: there is one."""
+        known = self._joined.get(id(wrote))
+        if known is not None:
+            return known[1]
+        key = next((name for name in _TOGETHER if isinstance(wrote.get(name), str if name == "$ref" else list)), "")
+        rest = {name: value for name, value in wrote.items() if name != key}
+        if key == "$ref":
+            there = resolved(wrote[key], self._writer)
+            bare = self._without_siblings or not rest.keys() - REMARKS
+            found = [there if bare else _both(rest, there)]
+        elif key == "allOf":
+            joined: Any = rest
+            for one in wrote[key]:
+                self._spend(len(joined) if isinstance(joined, dict) else 1, "")
+                joined = _both(joined, one)
+            found = [joined]
+        elif key:
+            found = [_both(rest, one) for one in wrote[key]]
+        elif (
             isinstance(types := wrote.get("type"), list)
             and len(types) > 1
-            and any(key in reads for key in ALTERNATIVES)
+            and any(name in reads for name in ALTERNATIVES)
         ):
-            return [why for one in types for why in self.refused({**wrote, "type": one}, reads, path)]
-        if isinstance(wrote.get("allOf"), list):
-            joined: Any = {name: value for name, value in wrote.items() if name != "allOf"}
-            for one in wrote["allOf"]:
-                joined = _both(joined, self._joined(one, self._writer) if isinstance(one, dict) else one)
-            return self.refused(joined, reads, path)
-        return None
-
-    def _by_what_is_read(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
-        """What is written has to fit one alternative of the reader."""
-        for key in ALTERNATIVES:
-            if isinstance(reads.get(key), list):
-                rest = {name: value for name, value in reads.items() if name != key}
-                found = self.refused(wrote, rest, path)
-                tried = [self.refused(wrote, one, path) for one in reads[key]]
-                return found + ([] if not all(tried) else [f"{path or '/'}: fits none of {key}", *min(tried, key=len)])
-        if isinstance(reads.get("allOf"), list):
-            rest = {name: value for name, value in reads.items() if name != "allOf"}
-            return [why for one in (rest, *reads["allOf"]) for why in self.refused(wrote, one, path)]
-        return self._plain(wrote, reads, path)
-
-    @staticmethod
-    def _joined(schema: dict[str, Any], root: dict[str, Any]) -> Any:
-        """A schema with what it refers to; itself if it refers to nothing."""
-        if not isinstance(schema.get("$ref"), str):
-            return schema
-        rest = {name: value for name, value in schema.items() if name != "$ref" and name not in REMARKS}
-        there = _resolved(schema["$ref"], root)
-        return _both(rest, there) if rest else there
+            return [{**wrote, "type": one} for one in types]
+        else:
+            return None
+        self._spend((1 + len(rest)) * len(found), "")
+        self._joined[id(wrote)] = wrote, found
+        return found
 
     def _plain(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
         here = path or "/"
@@ -193,23 +312,43 @@ class _Comparison:
         lost = {one for one in types if one not in allowed and not (one == "integer" and "number" in allowed)}
         if lost:
             return [f"{here}: may be {_listed(lost)}, which is not allowed any more"]
+        self._spend(len(reads) + len(wrote), path)
         found = [
             f"{here}: {key} cannot be compared, and is another one"
             for key in reads.keys() - COMPARED - REMARKS
-            if reads[key] != wrote.get(key)
+            if key in _ABOUT_ALL or not self._has_same(key, wrote, reads)
         ]
-        found += _values_refused(wrote, reads, here) + _bounds_refused(wrote, reads, types, here)
+        found += self._values_refused(wrote, reads, here) + _bounds_refused(wrote, reads, types, here)
         if "object" in types:
             found += self._object(wrote, reads, path)
         if "array" in types:
             found += self._array(wrote, reads, path)
         return found
 
+    def _has_same(self, key: str, wrote: dict[str, Any], reads: dict[str, Any]) -> bool:
+        """True if both schemas have a keyword with the same meaning."""
+        names = next((names for names in _READ_TOGETHER if key in names), {key})
+        return all(
+            (name in wrote) == (name in reads) and self._is_same(wrote.get(name), reads.get(name)) for name in names
+        )
+
+    def _values_refused(self, wrote: dict[str, Any], reads: dict[str, Any], here: str) -> list[str]:
+        allowed = _values(reads)
+        if allowed is None:
+            return []
+        given = _values(wrote)
+        if given is None:
+            return [f"{here}: may be another value than the {len(allowed)} that are allowed"]
+        lost = self._told(given) - self._told(allowed)
+        return [f"{here}: {value[:80]} is not allowed any more" for value in sorted(lost)[:3]]
+
     def _object(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
-        known, wanted = _map(wrote.get("properties")), _map(reads.get("properties"))
+        wanted = _map(reads.get("properties"))
         more, allowed = wrote.get("additionalProperties", True), reads.get("additionalProperties", True)
-        missing = [name for name in _list(reads.get("required")) if name not in _list(wrote.get("required"))]
-        found = [f"{path}/{name}: is required, and may be missing" for name in missing]
+        there, needed = _words(wrote.get("required")), _words(reads.get("required"))
+        known = dict.fromkeys(there, more) | _map(wrote.get("properties"))
+        self._spend(len(known) + len(wanted) + len(there) + len(needed), path)
+        found = [f"{path}/{name}: is required, and may be missing" for name in needed if name not in there]
         for name, schema in known.items():
             if name in wanted:
                 found += self.refused(schema, wanted[name], f"{path}/{name}")
@@ -217,17 +356,30 @@ class _Comparison:
                 found += self.refused(schema, allowed, f"{path}/{name}")
             elif allowed is False and schema is not False:
                 found.append(f"{path}/{name}: is not allowed any more")
-        if isinstance(more, dict):  # any name may be written: those that only the reader knows, too
-            for name in wanted.keys() - known.keys():
-                found += self.refused(more, wanted[name], f"{path}/{name}")
-            found += self.refused(more, allowed, f"{path}/*")
-        return found
+        return found + self._other_names(wrote, reads, wanted.keys() - known.keys(), path)
+
+    def _other_names(
+        self, wrote: dict[str, Any], reads: dict[str, Any], only_read: AbstractSet[str], path: str
+    ) -> list[str]:
+        """The same of members that the writer does not name: any, also those that only the reader knows."""
+        wanted, allowed = _map(reads.get("properties")), reads.get("additionalProperties", True)
+        more = [wrote["additionalProperties"]] if isinstance(wrote.get("additionalProperties"), dict) else []
+        matched = list(_map(wrote.get("patternProperties")).values())
+        found = [
+            why
+            for others in (*matched, *more)
+            for name in only_read
+            for why in self.refused(others, wanted[name], f"{path}/{name}")
+        ]
+        free = more if self._has_same("patternProperties", wrote, reads) else [*matched, *more]
+        return found + [why for others in free for why in self.refused(others, allowed, f"{path}/*")]
 
     def _array(self, wrote: dict[str, Any], reads: dict[str, Any], path: str) -> list[str]:
         first, wanted = _list(wrote.get("prefixItems")), _list(reads.get("prefixItems"))
         others, allowed = wrote.get("items", True), reads.get("items", True)
         if isinstance(others, list) or isinstance(allowed, list):  # tuples of drafts before 2020-12
-            return [] if others == allowed else [f"{path}/*: items cannot be compared, and are others"]
+            same = self._is_same(others, allowed) and self._has_same("additionalItems", wrote, reads)
+            return [] if same else [f"{path}/*: items cannot be compared, and are others"]
         found = []
         for at in range(max(len(first), len(wanted))):
             one = first[at] if at < len(first) else others
@@ -236,20 +388,48 @@ class _Comparison:
 
 
 def _both(one: Any, other: Any) -> Any:
-    """A schema that allows what both allow, at least: of a keyword that both have, the one of *other* counts."""
+    """A schema that allows what both allow, and maybe more: of a keyword that both have, the one of *other* counts."""
     if one is False or other is False:
         return False
     one, other = {} if one is True else one, {} if other is True else other
     if not one or not other:
         return one or other
-    joined = {**one, **other}
+    lost = {name for names in _DEPENDENT if names & one.keys() and names & other.keys() for name in names}
+    joined = {name: value for name, value in one.items() if name not in lost} | other
     if "properties" in one and "properties" in other:
         joined["properties"] = {**_map(one["properties"]), **_map(other["properties"])}
     if "required" in one and "required" in other:
         joined["required"] = [*_list(one["required"]), *_list(other["required"])]
     if "type" in one and "type" in other:
-        joined["type"] = sorted(_types(one) & _types(other)) or ["null"]
+        types = sorted(_types({"type": one["type"]}) & _types({"type": other["type"]}))
+        if not types:
+            return False
+        joined["type"] = types
     return joined
+
+
+def _target(schema: Any, root: dict[str, Any]) -> Any:
+    """A schema, or what it refers to."""
+    for _ in range(PAIRS_DEEP_MAX):
+        if not isinstance(schema, dict) or not isinstance(schema.get("$ref"), str):
+            return schema
+        schema = resolved(schema["$ref"], root)
+    return True
+
+
+def _references(value: Any) -> set[str]:
+    """The references in a text."""
+    return {found["$ref"] for _, found in objects(value) if isinstance(found.get("$ref"), str)}
+
+
+def _canonical(value: Any) -> str:
+    """A text of a value: that of another one is the same if they are equal, and not if one is a truth value, say, and one 1."""
+    return json.dumps(value, sort_keys=True)
+
+
+def _is_plain(value: Any) -> bool:
+    """True if no other text tells an equal value: 1 and 1.0 are equal."""
+    return value is None or isinstance(value, str | bool)
 
 
 def _types(schema: dict[str, Any]) -> frozenset[str]:
@@ -268,25 +448,13 @@ def _type_of(value: Any) -> str:
     return TYPE_NAMES[type(value)]
 
 
-def _values_refused(wrote: dict[str, Any], reads: dict[str, Any], here: str) -> list[str]:
-    allowed = _values(reads)
-    if allowed is None:
-        return []
-    given = _values(wrote)
-    if given is None:
-        return [f"{here}: may be another value than the {len(allowed)} that are allowed"]
-    lost = [value for value in given if not any(_same(value, other) for other in allowed)]
-    return [f"{here}: {json.dumps(value)[:80]} is not allowed any more" for value in lost[:3]]
-
-
 def _values(schema: dict[str, Any]) -> list[Any] | None:
-    if "const" in schema:
-        return [schema["const"]]
-    return schema["enum"] if isinstance(schema.get("enum"), list) else None
-
-
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and bool(one == other)
+    """The values that are allowed; None: the schema does not list them."""
+    listed = schema["enum"] if isinstance(schema.get("enum"), list) else None
+    if "const" not in schema:
+        return listed
+    const = schema["const"]
+    return [const] if listed is None or _canonical(const) in map(_canonical, listed) else []
 
 
 def _bounds_refused(wrote: dict[str, Any], reads: dict[str, Any], types: frozenset[str], here: str) -> list[str]:
@@ -304,9 +472,9 @@ def _bounds_refused(wrote: dict[str, Any], reads: dict[str, Any], types: frozens
         if wanted is not None and not whole and not divides and step != wanted:
             found.append(f"{here}: need not be a multiple of {wanted}")
     for key, of in BOUNDED.items():
-        if key not in reads or not types & of:
+        if not _is_number(reads.get(key)) or not types & of:
             continue
-        told, wanted = wrote.get(key), reads[key]
+        told, wanted = wrote.get(key) if _is_number(wrote.get(key)) else None, reads[key]
         if key in LEAST and wanted and (told is None or told < wanted):
             found.append(f"{here}: {key} is {wanted}, and was {told or 0}")
         elif key in MOST and (told is None or told > wanted):
@@ -317,6 +485,8 @@ def _bounds_refused(wrote: dict[str, Any], reads: dict[str, Any], types: frozens
 def _low(schema: dict[str, Any]) -> tuple[float, bool] | None:
     """The least value, and True if it is excluded itself: the larger of two refuses more."""
     bounds = [(schema["minimum"], False)] if _is_number(schema.get("minimum")) else []
+    if schema.get("exclusiveMinimum") is True:  # draft 4
+        return (bounds[0][0], True) if bounds else None
     bounds += [(schema["exclusiveMinimum"], True)] if _is_number(schema.get("exclusiveMinimum")) else []
     return max(bounds, default=None)
 
@@ -324,6 +494,8 @@ def _low(schema: dict[str, Any]) -> tuple[float, bool] | None:
 def _high(schema: dict[str, Any]) -> tuple[float, bool] | None:
     """The largest value, and False if it is excluded itself: the smaller of two refuses more."""
     bounds = [(schema["maximum"], True)] if _is_number(schema.get("maximum")) else []
+    if schema.get("exclusiveMaximum") is True:
+        return (bounds[0][0], False) if bounds else None
     bounds += [(schema["exclusiveMaximum"], False)] if _is_number(schema.get("exclusiveMaximum")) else []
     return min(bounds, default=None)
 
@@ -338,6 +510,10 @@ def _map(value: Any) -> dict[str, Any]:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _words(value: Any) -> dict[str, None]:
+    return dict.fromkeys(one for one in _list(value) if isinstance(one, str))
 
 
 def _listed(words: set[str]) -> str:

@@ -28,6 +28,13 @@ class SchemaError(ValueError):
     """A text is no schema of its kind: says where and why."""
 
 
+class TooIntricate(Exception):  # noqa: N818 - as in stan.errors
+    """A comparison of schemas takes more steps than it may have."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path or '/'}: the schemas are too intricate to be compared")
+
+
 def word(member: SchemaKind | Compatibility) -> str:
     """How people write it."""
     return member.name.lower()

@@ -14,7 +14,8 @@ from google.protobuf.message import DecodeError
 
 from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
 from stan.protocol.kernel.wire_py import read_varint
-from stan.protocol.schemas.kinds import SchemaError
+from stan.protocol.schemas.kinds import SchemaError, TooIntricate
+from stan.protocol.schemas.misfit import Misfit, Path
 
 _F: Final[Any] = FieldDescriptor
 MESSAGES: Final = {_F.TYPE_MESSAGE}
@@ -40,11 +41,6 @@ ALSO_READ: Final = {
     _F.TYPE_BYTES: {_F.TYPE_STRING},
 }
 """For each type of a reader the other types of a writer that it reads without loss."""
-
-
-class _Misfit(Exception):  # noqa: N818 - never seen outside
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path or '/'}: {why}")
 
 
 def parse(descriptors: bytes, message: str) -> Descriptor:
@@ -94,7 +90,10 @@ def _refuse_groups(root: Any) -> None:
 
 def not_read(reader: Descriptor, writer: Descriptor) -> list[str]:
     """Why a program of *reader* may misunderstand what one of *writer* has written, each with the path of a field."""
-    return _Comparison().refused(writer, reader, "")
+    try:
+        return _Comparison().refused(writer, reader, "")
+    except TooIntricate as problem:
+        return [str(problem)]
 
 
 class _Comparison:
@@ -103,17 +102,18 @@ class _Comparison:
         self._steps = 0
 
     def refused(self, wrote: Descriptor, reads: Descriptor, path: str) -> list[str]:
-        """What of *wrote* may be misunderstood by *reads*."""
+        """What of *wrote* may be misunderstood by *reads*.
+
+        Raises:
+            TooIntricate: it takes more steps than a comparison may have.
+        """
         pair = wrote.full_name, reads.full_name
         if pair in self._under_way:
             return []
         self._under_way.add(pair)
         found: list[str] = []
         for number, field in reads.fields_by_number.items():
-            self._steps += 1
-            if self._steps > SCHEMA_STEPS_MAX or len(self._under_way) > PAIRS_DEEP_MAX:
-                self._under_way.discard(pair)
-                return [f"{path or '/'}: the schemas are too intricate to be compared"]
+            self._spend(1, path)
             there = wrote.fields_by_number.get(number)
             if field.is_required and (there is None or not there.is_required):
                 found.append(f"{path}/{field.name}: is required, and may be missing")
@@ -121,6 +121,11 @@ class _Comparison:
                 found += self._field(there, field, f"{path}/{field.name}")
         self._under_way.discard(pair)
         return found
+
+    def _spend(self, steps: int, path: str) -> None:
+        self._steps += steps
+        if self._steps > SCHEMA_STEPS_MAX or len(self._under_way) > PAIRS_DEEP_MAX:
+            raise TooIntricate(path)
 
     def _field(self, wrote: Any, reads: Any, path: str) -> list[str]:
         if wrote.is_repeated != reads.is_repeated:
@@ -134,6 +139,7 @@ class _Comparison:
             return self.refused(wrote.message_type, reads.message_type, path)
         if wrote.type == reads.type == _F.TYPE_ENUM and reads.enum_type.is_closed:
             known = reads.enum_type.values_by_number
+            self._spend(len(wrote.enum_type.values_by_number), path)
             lost = sorted(number for number in wrote.enum_type.values_by_number if number not in known)
             return [f"{path}: value {number} of the enum is not known" for number in lost]
         return []
@@ -144,69 +150,74 @@ class _Comparison:
 
 def checker(message: Descriptor) -> Callable[[bytes], str]:
     """Return a function that tells, of the data of a message, the path to what does not fit, and why; "" if it fits."""
+    required: dict[str, list[FieldDescriptor]] = {}  # by the full name of a message; found out once
 
     def check(data: bytes) -> str:
         try:
-            _walk(message, data, "", SCHEMA_DEPTH_MAX)
-        except _Misfit as misfit:
+            _walk(message, data, None, SCHEMA_DEPTH_MAX, required)
+        except Misfit as misfit:
             return str(misfit)
         return ""
 
     return check
 
 
-def _walk(message: Descriptor, data: bytes, path: str, depth: int) -> None:
+def _walk(message: Descriptor, data: bytes, path: Path, depth: int, required: dict[str, list[FieldDescriptor]]) -> None:
     """Step over the fields of one message."""
     if not depth:
-        raise _Misfit(path, "is nested too deeply")
+        raise Misfit(path, "is nested too deeply")
     fields, seen = message.fields_by_number, set()
     at, end = 0, len(data)
     while at < end:
         tag, at = _varint(data, at, end, path)
         field, wire = fields.get(tag >> 3), tag & 7
         if field is None:
-            raise _Misfit(path, f"field {tag >> 3} is not in {message.name}")
+            raise Misfit(path, f"field {tag >> 3} is not in {message.name}")
         seen.add(field.number)
-        at = _field(field, wire, data, at, f"{path}/{field.name}", depth)
-    for field in message.fields:
-        if field.is_required and field.number not in seen:
-            raise _Misfit(f"{path}/{field.name}", "is required")
+        at = _field(field, wire, data, at, (path, field.name), depth, required)
+    if message.full_name not in required:
+        required[message.full_name] = [field for field in message.fields if field.is_required]
+    for field in required[message.full_name]:
+        if field.number not in seen:
+            raise Misfit((path, field.name), "is required")
 
 
-def _field(field: Any, wire: int, data: bytes, at: int, path: str, depth: int) -> int:
+def _field(
+    field: Any, wire: int, data: bytes, at: int, path: Path, depth: int, required: dict[str, list[FieldDescriptor]]
+) -> int:
     """Step over one field; returns where it ends."""
     end, wanted = len(data), WIRE_TYPES[field.type]
     packed = wire == BYTES and field.is_repeated and wanted != BYTES
     if wire != wanted and not packed:
-        raise _Misfit(path, f"is no {TYPE_NAMES[field.type]}")
+        raise Misfit(path, f"is no {TYPE_NAMES[field.type]}")
     if wire == VARINT:
         return _varint(data, at, end, path)[1]
     size, at = (8, at) if wire == FIXED64 else (4, at) if wire == FIXED32 else _varint(data, at, end, path)
     if at + size > end:
-        raise _Misfit(path, "is cut off")
+        raise Misfit(path, "is cut off")
     content = data[at : at + size]
     if packed:
         _packed(wanted, content, path)
     elif field.type in MESSAGES:
-        _walk(field.message_type, content, path, depth - 1)
+        _walk(field.message_type, content, path, depth - 1, required)
     elif field.type == _F.TYPE_STRING:
         try:
             content.decode()
         except UnicodeDecodeError:
-            raise _Misfit(path, "is no text in UTF-8") from None
+            raise Misfit(path, "is no text in UTF-8") from None
     return at + size
 
 
-def _packed(wanted: int, content: bytes, path: str) -> None:
+def _packed(wanted: int, content: bytes, path: Path) -> None:
     at = 0
     if wanted != VARINT and len(content) % (8 if wanted == FIXED64 else 4):
-        raise _Misfit(path, "is cut off")
+        raise Misfit(path, "is cut off")
     while wanted == VARINT and at < len(content):
         _, at = _varint(content, at, len(content), path)
 
 
-def _varint(data: bytes, at: int, end: int, path: str) -> tuple[int, int]:
+def _varint(data: bytes, at: int, end: int, path: Path) -> tuple[int, int]:
     try:
         return read_varint(data, at, end)
     except ValueError:
-        raise _Misfit(path, "is cut off") from None
+        raise Misfit(path, "is cut off") from None

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -9,6 +10,7 @@ from google.protobuf import descriptor_pb2
 
 from stan import level, limits
 from stan.config import Config
+from stan.core.admin import schema_requests
 from stan.core.publishing import schema_checks
 from stan.core.state.meta import MetaMachine
 from stan.core.state.schemas import (
@@ -425,3 +427,26 @@ def test_avro_and_protobuf_are_checked_too(harness) -> None:
     error, *_ = add(harness, worse, "avro", kind=admin.AVRO_SCHEMA)
     assert error.endswith("it does not read version 1: /more: has no default, and is not written")
     assert "another kind" in add(harness, FIRST, "avro")[0]
+
+
+def test_a_schema_is_compared_with_many_large_versions_in_many_turns(harness, monkeypatch) -> None:
+    """Each turn compares with one of them, so that others have their turns; requests wait for each other."""
+    for number in range(6):
+        large = {"enum": [f"{number} {'x' * 40} {at}" for at in range(1000)]}
+        assert add(harness, large, compatibility=admin.NONE) == ("", number + 1, 1)
+    compared = []
+    monkeypatch.setattr(schema_requests, "incompatible", lambda *asked: compared.append(asked) or [])
+    request = admin.CheckSchemaRequest(
+        version=1, pattern=b"orders", kind=admin.JSON_SCHEMA, text=text({"enum": ["x" * 40_000]})
+    )
+    request.compatibility = admin.FULL
+    for _ in range(3):
+        harness.asks(f"{PREFIX}admin.check_schema", request, "replies")
+    seen = []
+    for _ in range(40):
+        harness.turn()
+        harness.now += 1
+        seen.append(len(compared))
+    assert max(now - before for before, now in pairwise(seen)) == 1
+    assert len(compared) == 18
+    assert len(harness.hear("replies")) == 3

@@ -2,12 +2,15 @@
 
 import json
 import random
+from functools import partial
 
+import jsonschema_rs
 import pytest
 from jsonschema import Draft202012Validator
 
 from stan import limits
 from stan.protocol.schemas import json_data, json_schema
+from stan.protocol.schemas.json_weight import pattern_size
 from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind
 from stan.protocol.schemas.rules import NumberedText, SchemaText, compared, fault, incompatible
 
@@ -154,6 +157,140 @@ def test_no_value_of_a_writer_is_refused_by_a_reader_that_is_said_to_read_it() -
     assert agreed > 5000
 
 
+DEFINITIONS = ("d", "e")
+
+
+def a_rich_schema(chance, depth=3):
+    """A schema by chance with all that keywords do to each other: references, several parts of one value, conditions."""
+    if not depth:
+        return chance.choice([{}, {"type": "integer"}, {"enum": [1, "x"]}, {"const": 1}, {"type": "string"}])
+    part = partial(a_rich_schema, chance, depth - 1)
+    parts = {
+        "type": lambda: chance.choice(["integer", "string", "object", "array", ["integer", "object"]]),
+        "const": lambda: chance.choice([1, 1.0, "x", None, True]),
+        "enum": lambda: chance.sample([None, 1, 2, "x", True, [], [True], {}], chance.randrange(1, 5)),
+        "minimum": lambda: chance.randrange(4),
+        "exclusiveMaximum": lambda: chance.randrange(2, 6),
+        "minLength": lambda: chance.randrange(3),
+        "$ref": lambda: f"#/$defs/{chance.choice(DEFINITIONS)}",
+        "allOf": lambda: [part() for _ in range(chance.randrange(1, 3))],
+        "anyOf": lambda: [part() for _ in range(chance.randrange(1, 3))],
+        "oneOf": lambda: [part() for _ in range(chance.randrange(1, 3))],
+        "not": part,
+        "if": part,
+        "then": part,
+        "else": part,
+        "properties": lambda: {name: part() for name in chance.sample("abc", chance.randrange(1, 3))},
+        "patternProperties": lambda: {chance.choice(["a", "b|c"]): part()},
+        "additionalProperties": lambda: chance.choice([False, part()]),
+        "required": lambda: chance.sample("abc", 1),
+        "items": part,
+        "prefixItems": lambda: [part()],
+        "contains": part,
+        "minContains": lambda: chance.randrange(3),
+        "unevaluatedProperties": lambda: chance.choice([False, {"type": "integer"}]),
+        "uniqueItems": lambda: True,
+    }
+    return {name: parts[name]() for name in chance.sample(sorted(parts), chance.choice([1, 1, 2, 2, 3, 4]))}
+
+
+def changed(chance, schema):
+    """The schema with one place that was lost or is another one."""
+    found = json.loads(json.dumps(schema))
+    places = [
+        (each, key) for _, each in json_schema.objects(found) for key in each if key not in ("$defs", *DEFINITIONS)
+    ]
+    if places:
+        each, key = chance.choice(places)
+        other = a_rich_schema(chance, 2)
+        if chance.random() < 0.5 or key not in other:
+            del each[key]
+        else:
+            each[key] = other[key]
+    return found
+
+
+def closed(schema):
+    """The schema for data that has no properties but those that it names, which is what the comparison takes for granted."""
+    for _, each in list(json_schema.objects(schema)):
+        if "properties" in each or "required" in each:
+            each.setdefault("additionalProperties", {})
+    return schema
+
+
+def test_no_sampled_value_refutes_that_schemas_of_many_parts_are_compatible() -> None:
+    chance, agreed, compatible = random.Random(13), 0, 0
+    for _ in range(2500):
+        writer = {**a_rich_schema(chance), "$defs": {name: a_rich_schema(chance, 2) for name in DEFINITIONS}}
+        reader = changed(chance, writer)
+        wrote, reads = (jsonschema_rs.validator_for(closed(each)) for each in (writer, reader))
+        if json_schema.not_read(reader, writer):
+            continue
+        compatible += 1
+        for _ in range(60):
+            value = a_value(chance)
+            try:
+                if wrote.is_valid(value):
+                    agreed += 1
+                    assert reads.is_valid(value), (writer, reader, value)
+            except RecursionError:
+                break
+    assert compatible > 200
+    assert agreed > 2000
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        ({"$ref": "#/$defs/n", "minimum": 5, "$defs": {"n": {"minimum": 0}}}, {"minimum": 0}),
+        ({"$ref": "#/$defs/n", "maximum": 5, "$defs": {"n": {"maximum": 9}}}, {"maximum": 9}),
+        ({"$ref": "#/$defs/n", "enum": [1], "$defs": {"n": {"enum": [1, 2]}}}, {"enum": [1, 2]}),
+        (
+            {"$ref": "#/$defs/n", "properties": {"a": {"minLength": 3}}, "$defs": {"n": {"properties": {"a": {}}}}},
+            {"properties": {"a": {"type": "string"}}},
+        ),
+        ({"allOf": [{"minimum": 5}, {"minimum": 0}]}, {"minimum": 0}),
+        ({"oneOf": [{"type": "integer"}, {"type": "number"}]}, {"type": "integer"}),
+        ({"oneOf": [{"minimum": 0}, {"maximum": 9}], "type": "integer"}, {"minimum": 0, "maximum": 9, "type": "integer"}),
+        ({"const": 1, "enum": [1, 2]}, {"enum": [1, 2]}),
+        ({"const": 1, "enum": [2]}, {"const": 1}),
+        ({"enum": [[1]]}, {"enum": [[True]]}),
+        ({"type": "number", "minimum": 1, "exclusiveMinimum": True}, {"type": "number", "minimum": 1}),
+        ({"properties": {"a": {"type": "string"}}}, {"required": ["a"]}),
+        ({"additionalProperties": False}, {"type": "object", "patternProperties": {"^a": {}}}),
+        ({"contains": {"const": 1}}, {"type": "array", "contains": {"const": 1}, "minContains": 0}),
+        (
+            {"properties": {"a": {}}, "unevaluatedProperties": False},
+            {"properties": {"a": {}, "b": {}}, "unevaluatedProperties": False},
+        ),
+        (
+            {"not": {"$ref": "#/$defs/n"}, "$defs": {"n": {"type": "string"}}},
+            {"not": {"$ref": "#/$defs/n"}, "$defs": {"n": {"type": "null"}}},
+        ),
+        (
+            {"minimum": 5},
+            {"$ref": "#/$defs/n", "minimum": 5, "$defs": {"n": {}}, "$schema": "http://json-schema.org/draft-07/schema#"},
+        ),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_one_value_in_several_places_is_not_taken_for_compatible(reader, writer) -> None:
+    assert json_schema.not_read(reader, writer)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "properties": {"a": {}, "b": {}}},
+        {"oneOf": [{"properties": {"kind": {"const": kind}}, "required": ["kind"], "type": "object"} for kind in "ab"]},
+        {"$ref": "#/$defs/n", "$defs": {"n": {"anyOf": [{"type": "null"}, {"items": {"$ref": "#/$defs/n"}, "type": "array"}]}}},
+        {"allOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}], "unevaluatedProperties": False},
+    ],
+)  # fmt: skip
+def test_a_schema_of_several_parts_may_get_an_optional_property(schema) -> None:
+    more = also(schema, z={"type": "string"}) if "properties" in schema else schema
+    assert json_schema.not_read(more, schema) == []
+
+
 def test_a_schema_reads_itself() -> None:
     chance = random.Random(12)
     for _ in range(2000):
@@ -168,6 +305,109 @@ def test_intricate_schemas_end_in_a_complaint() -> None:
     reader = {"$ref": "#/$defs/0", "$defs": defs}
     writer = {"$ref": "#/$defs/1", "$defs": json.loads(json.dumps(defs).replace("minLength", "maxLength"))}
     assert any("too intricate" in why for why in json_schema.not_read(reader, writer))
+
+
+def test_enums_are_compared_in_steps_of_their_sizes(monkeypatch) -> None:
+    values = [f"value {number}" for number in range(3000)]
+    assert json_schema.not_read({"enum": values}, {"enum": values[::-1]}) == []
+    assert json_schema.not_read({"enum": values}, {"enum": [*values, "z"]}) == ['/: "z" is not allowed any more']
+    monkeypatch.setattr(json_schema, "SCHEMA_STEPS_MAX", 5000)
+    assert "too intricate" in json_schema.not_read({"enum": values}, {"enum": values})[0]
+
+
+def test_names_are_compared_in_steps_of_their_number(monkeypatch) -> None:
+    names = [f"n{number}" for number in range(3000)]
+    assert json_schema.not_read({"required": names}, {"required": names[::-1]}) == []
+    monkeypatch.setattr(json_schema, "SCHEMA_STEPS_MAX", 5000)
+    assert "too intricate" in json_schema.not_read({"required": names}, {"required": names})[0]
+
+
+def chained(count, key):
+    """Definitions each of which has the next one twice."""
+    names = [f"#/$defs/a{number}" for number in range(1, count + 1)]
+    defs = {f"a{number}": {key: [{"$ref": name}, {"$ref": name}]} for number, name in enumerate(names)}
+    return {"$ref": "#/$defs/a0", "$defs": {**defs, f"a{count}": {}}}
+
+
+def nested(count):
+    return b'{"c":' * count + b"1" + b"}" * count
+
+
+@pytest.mark.parametrize("key", ["allOf", "anyOf", "oneOf"])
+def test_a_schema_whose_parts_apply_to_one_value_without_bound_is_refused(key) -> None:
+    json_data.checker(json.dumps(chained(8, key)).encode())
+    with pytest.raises(SchemaError, match="more than 10000 of its parts apply to one value"):
+        json_data.checker(json.dumps(chained(30, key)).encode())
+
+
+@pytest.mark.parametrize(
+    ("schema", "why"),
+    [
+        ({"anyOf": [{"$ref": "#"}]}, "refers to itself without end"),
+        ({"$ref": "#/$defs/0", "$defs": {**{str(n): {"$ref": f"#/$defs/{n + 1}"} for n in range(900)}, "900": {}}}, "in a chain"),
+        ({"patternProperties": {"x{9999}": {}, "(y{200}){100}": {}}}, "patterns have more than 20000 characters"),
+        ({"$ref": "#/$defs/%61", "$defs": {"a": {}}}, "only definitions of the schema itself"),
+        ({"$defs": {"a": {"$id": "http://x/a"}}}, "only the schema itself has an id"),
+    ],
+)  # fmt: skip
+def test_a_schema_that_cannot_be_weighed_is_refused(schema, why) -> None:
+    with pytest.raises(SchemaError, match=why):
+        json_data.checker(json.dumps(schema).encode())
+
+
+def test_data_of_which_a_recursive_schema_makes_too_much_work_is_refused() -> None:
+    """Each level of the data doubles the steps: as many as a check may have are done, and no more."""
+    part = {"properties": {"c": {"$ref": "#/$defs/n"}}}
+    check = json_data.checker(
+        json.dumps({"$ref": "#/$defs/n", "$defs": {"n": {"anyOf": [part, {**part, "title": "x"}]}}}).encode()
+    )
+    assert check(nested(10)) == ""
+    assert check(nested(40)) == "/: is too large to be checked by this schema"
+
+
+def test_long_texts_are_matched_with_small_patterns_only() -> None:
+    small, large = (
+        json_data.checker(json.dumps({"pattern": pattern}).encode()) for pattern in ("^[a-z ]*$", "a(a|b){1000}$")
+    )
+    data = json.dumps("ab " * 300_000).encode()
+    assert small(data) == ""
+    assert large(data) == "/: is too large to be checked by this schema"
+    assert large(b'"a"') == '/: "a" does not match "a(a|b){1000}$"'
+
+
+@pytest.mark.parametrize(
+    ("pattern", "size"),
+    [
+        ("", 0),
+        ("abc", 3),
+        (r"\d{3}-[a-z{9}]{2,4}", 8),
+        ("(ab){3}", 6),
+        ("((ab){3}){4}", 24),
+        ("a{", 2),
+        ("a{2,}", 2),
+        ("a{x}", 4),
+    ],
+)
+def test_the_size_of_a_pattern_has_its_repeats_written_out(pattern, size) -> None:
+    assert pattern_size(pattern) == size
+
+
+def test_ordinary_schemas_are_light() -> None:
+    """Large data of plain records, and deep data of a schema for any value, is checked whatever its size and depth."""
+    record = {
+        "properties": {"id": {"type": "string", "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}$"}, "n": {"type": "number"}},
+        "required": ["n"],
+    }
+    check = json_data.checker(json.dumps({"type": "array", "items": record}).encode())
+    assert check(json.dumps([{"id": "01234567-89ab", "n": 1}] * 30_000).encode()) == ""
+    value = [
+        {"type": "number"},
+        {"items": {"$ref": "#/$defs/v"}, "type": "array"},
+        {"additionalProperties": {"$ref": "#/$defs/v"}, "type": "object"},
+    ]
+    check = json_data.checker(json.dumps({"$ref": "#/$defs/v", "$defs": {"v": {"oneOf": value}}}).encode())
+    assert check(nested(60)) == ""
+    assert check(json.dumps([[1, {"a": 2}]] * 50_000).encode()) == ""
 
 
 def numbered(*schemas):
@@ -228,7 +468,7 @@ DATA = {
         (b'{"n": Infinity}', "/: is no JSON in UTF-8"),
         (b'{"n": ' + b"9" * 5000 + b"}", "/: is no JSON in UTF-8"),
         (b"[" * 100_000, "/: is no JSON in UTF-8"),
-        (b"[" * 65 + b"]" * 65, "/: is nested deeper than 64 levels"),
+        (b"[" * 66 + b"]" * 66, "/: is nested deeper than 64 levels"),
         (b'{"d":' * 65 + b"1" + b"}" * 65, "/: is nested deeper than 64 levels"),
     ],
 )

@@ -1,6 +1,7 @@
 """Protobuf as schemas: descriptors, which versions understand each other, and what data fits."""
 
 import random
+from types import SimpleNamespace
 
 import pytest
 from google.protobuf import descriptor_pb2 as d
@@ -183,3 +184,24 @@ def test_all_kinds_of_fields() -> None:
         size = len(data)
         data = b"\x0a" + (bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])) + data
     assert nested(data).endswith("is nested too deeply")
+
+
+class Counted(list):
+    """Fields of a message; counts how often they are gone through."""
+
+    times = 0
+
+    def __iter__(self):
+        Counted.times += 1
+        return super().__iter__()
+
+
+def test_the_required_fields_of_a_type_are_looked_for_once_however_often_it_is_nested() -> None:
+    inner = parsed(*(one(number, F.TYPE_INT32) for number in range(1, 500)))
+    kind = SimpleNamespace(name="Order", full_name="shop.Order", fields=Counted(inner.fields))
+    field = SimpleNamespace(
+        name="in", number=500, type=F.TYPE_MESSAGE, is_repeated=True, is_required=False, message_type=kind
+    )
+    kind.fields_by_number = {**dict(inner.fields_by_number.items()), 500: field}
+    assert protobuf.checker(kind)(b"\xa2\x1f\x00" * 1000) == ""
+    assert Counted.times == 1
