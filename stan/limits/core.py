@@ -20,6 +20,10 @@ INBOX_BYTES_MAX = 1 * KiB
 """Longest inbox a client may name: nats-server ends a connection that sends a line above 4 KiB."""
 NAME_BYTES_MAX = 1 * KiB
 """Longest client id, connection id, name of a durable or of a queue group."""
+REQUEST_PARTS_MAX = 20_000
+"""Fields of one request, those of messages in it counted: names of channels, positions, transactions. Each costs some 20 us."""
+RESTORE_PARTS_MAX = 131_072
+"""The same of an operator's request with rows of a backup, which are described one by one."""
 REPLY_PREFIX_CHARS_MAX = 128
 REPLY_PREFIXES_MAX = 8
 """Beginnings of reply subjects of publishes that a configuration adds to the usual ones."""

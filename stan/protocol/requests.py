@@ -1,17 +1,26 @@
 """Decoding of clients' requests: no field is used, stored, quoted or logged before its length is checked.
 
-Names have bounds of their own; the contents of a request (rows, ids) are bounded by the payload limit of NATS. Pure.
+Names have bounds of their own, and the number of all parts has one, which are counted in the bytes before they are decoded; the
+contents of a request (rows, ids) are bounded by the payload limit of NATS. Pure.
 """
 
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from stan.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX, NAME_BYTES_MAX
+from stan.limits import (
+    CHANNEL_NAME_BYTES_MAX,
+    INBOX_BYTES_MAX,
+    NAME_BYTES_MAX,
+    REQUEST_PARTS_MAX,
+    RESTORE_PARTS_MAX,
+)
 from stan.protocol.channels import is_subject
 from stan.protocol.frames import Frame
+from stan.protocol.kernel.wire_py import read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,6 +30,14 @@ Kind = TypeVar("Kind", bound=Message)
 _CONTENT: Final = frozenset({"rows", "compressed_rows", "ids", "data", "sha256", "text"})
 _INBOXES: Final = frozenset({"inbox", "heartbeat_inbox"})
 _SHORT: Final = frozenset({"client_id", "conn_id", "durable_name", "queue_group", "replica"})
+_RESTORES: Final = frozenset({"RestoreRowsRequest", "RestoreDelayedRequest"})
+"""Requests that describe each of their rows, too."""
+_BYTES: Final = 2
+_FIXED: Final = {1: 8, 5: 4}
+"""Sizes of numbers, by wire type."""
+_NOT_LAST: Final = bytes(range(0x80, 0x100))
+"""All bytes of a varint but its last one."""
+_NUMBERS_PER_PART: Final = 8
 _TEXTS: Final = (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
 
 
@@ -30,6 +47,13 @@ class TooLong(DecodeError):  # noqa: N818 - as in stan.errors
     def __init__(self, field: str, most: int) -> None:
         super().__init__(f"{field} is longer than {most} bytes")
         self.field = field
+
+
+class TooMany(DecodeError):  # noqa: N818 - as in stan.errors
+    """A request has more parts than any may have; how many is the text."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"it has more than {most} parts")
 
 
 class _Name(NamedTuple):
@@ -48,17 +72,50 @@ def decode(kind: type[Kind], payload: bytes) -> Kind:
     Raises:
         DecodeError: *payload* is not a message of that kind.
         TooLong: a name in it is too long.
+        TooMany: it has too many parts.
     """
+    if len(payload) <= NAME_BYTES_MAX:
+        return kind.FromString(payload)
+    _count_parts(kind.DESCRIPTOR, payload)
     request = kind.FromString(payload)
-    if len(payload) > NAME_BYTES_MAX:
-        _check(request)
+    _check(request)
     return request
 
 
 def because(error: str, problem: DecodeError) -> str:
-    """The error text for a request that cannot be decoded: *error*, and which name is too long if that is the problem. For an
-    inbox *error* alone, as the original checks inboxes itself and has only this text."""
-    return f"{error}: {problem}" if isinstance(problem, TooLong) and problem.field not in _INBOXES else error
+    """The error text for a request that cannot be decoded: *error*, and what is too long or too much in it, if it is that.
+    For an inbox *error* alone, as the original checks inboxes itself and has only this text."""
+    told = isinstance(problem, TooMany) or (isinstance(problem, TooLong) and problem.field not in _INBOXES)
+    return f"{error}: {problem}" if told else error
+
+
+def _count_parts(kind: Descriptor, payload: bytes) -> None:
+    """Raise TooMany if a request has too many fields, those of messages in it counted, or numbers in lists, eight for one. Stops
+    there: the time is bounded, however many there are. Malformed bytes are left to the decoder."""
+    most = RESTORE_PARTS_MAX if kind.name in _RESTORES else REQUEST_PARTS_MAX
+    count, waiting = 0, [(kind, 0, len(payload))]
+    with suppress(ValueError):
+        while waiting:
+            message, at, end = waiting.pop()
+            while at < end and count <= most:
+                count += 1
+                tag, at = read_varint(payload, at, end)
+                size = _FIXED.get(tag & 7)
+                if size is not None:
+                    at += size
+                    continue
+                value, at = read_varint(payload, at, end)
+                if tag & 7 != _BYTES:
+                    continue
+                stop = min(at + value, end)
+                field = message.fields_by_number.get(tag >> 3)
+                if field is not None and field.type == FieldDescriptor.TYPE_MESSAGE:
+                    waiting.append((field.message_type, at, stop))
+                elif field is not None and field.type not in _TEXTS:
+                    count += len(payload[at:stop].translate(None, _NOT_LAST)) // _NUMBERS_PER_PART
+                at = stop
+            if count > most:
+                raise TooMany(most)
 
 
 def _check(request: Message) -> None:

@@ -8,7 +8,7 @@ from stan import errors, limits
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol.frames import Frame
 from stan.protocol.proto import admin_pb2, extension_pb2, wire_pb2
-from stan.protocol.requests import TooLong, because, decode
+from stan.protocol.requests import TooLong, TooMany, because, decode
 from tests.kit.core_harness import CoreHarness
 
 CARRIED = {"text", "rows", "compressed_rows", "ids", "data", "sha256"}
@@ -193,3 +193,51 @@ def test_publishes_of_long_names_are_refused_at_once():
     assert harness.publish("foo", b"1", client_id=LONG.decode()) == [errors.INVALID_PUBLISH]
     assert not harness.broker.parts.publishing.held.for_metadata
     assert harness.publish("x" * 5000, b"1") == [errors.INVALID_PUBLISH]
+
+
+def lists(kind, way=()):
+    """Ways to a list in messages of a kind, each with an element of it."""
+    for field in kind.DESCRIPTOR.fields:
+        if field.is_repeated:
+            yield (*way, field.name), None
+        if field.type == FieldDescriptor.TYPE_MESSAGE:
+            yield from lists(type_of(field), (*way, field.name))
+
+
+def filled(kind, way, count):
+    """A request with *count* elements in the list at *way*."""
+    request = target = kind()
+    for name in way[:-1]:
+        each = getattr(target, name)
+        target = each.add() if hasattr(each, "add") else each
+        target.SetInParent()
+    several = getattr(target, way[-1])
+    if hasattr(several, "add"):
+        for _ in range(count):
+            several.add()
+    else:
+        text = way[-1] in ("channels", "txns")
+        several.extend([b""] * count if text else [1] * count)
+    return request.SerializeToString()
+
+
+LISTS = [(kind, way) for kind in KINDS for way, _ in lists(kind)]
+
+
+@pytest.mark.parametrize(("kind", "way"), LISTS, ids=lambda part: part if isinstance(part, str) else "")
+def test_a_request_of_too_many_parts_is_refused(kind, way):
+    """They are counted in its bytes: at most as many as it may have, however many there are."""
+    restores = kind in (admin_pb2.RestoreRowsRequest, admin_pb2.RestoreDelayedRequest)
+    most = limits.RESTORE_PARTS_MAX if restores else limits.REQUEST_PARTS_MAX
+    is_numbers = b"\x01" * 9 in filled(kind, way, 9)
+    count = most * (8 if is_numbers else 1)
+    with pytest.raises(TooMany, match=f"more than {most} parts"):
+        decode(kind, filled(kind, way, count + 8))
+    decode(kind, filled(kind, way, count // 2))
+
+
+def test_a_request_of_too_many_parts_is_answered():
+    harness = CoreHarness()
+    request = extension_pb2.InfoRequest(channels=[b"a"] * 30_000)
+    answer = harness.ask("_STAN.x.test-cluster.info", request, extension_pb2.InfoResponse)
+    assert answer.error.decode() == f"{errors.INVALID_QUESTION}: it has more than {limits.REQUEST_PARTS_MAX} parts"
