@@ -6,7 +6,8 @@ uses nats-py's private attributes; it is the only one that imports nats-py, with
 """
 
 import asyncio
-from typing import Any
+import socket
+from typing import TYPE_CHECKING, Any
 
 from stan.lazy_import import lazy_nats, with_web_sockets
 from stan.protocol.secure import offered
@@ -20,14 +21,19 @@ with lazy_nats():
     from nats.errors import ConnectionClosedError, Error, NoServersError, SecureConnWantedError
     from nats.nuid import NUID
 
+if TYPE_CHECKING:
+    from urllib.parse import ParseResult
+
 __all__ = [
     "NUID",
     "Client",
+    "ConnectedTransport",
     "ConnectionClosedError",
     "Error",
     "Msg",
     "NoServersError",
     "RepairedClient",
+    "Srv",
     "Subscription",
     "TcpTransport",
     "Transport",
@@ -72,3 +78,25 @@ class RepairedClient(Client):
             if writer is not None:
                 writer.transport.abort()
             raise
+
+
+class ConnectedTransport(TcpTransport):
+    """A transport over a TCP connection that is made already; it connects itself only when it is used once more."""
+
+    def __init__(self, made: socket.socket) -> None:
+        super().__init__()
+        self._made: socket.socket | None = made
+
+    def __bool__(self) -> bool:
+        """True before it is used, too: nats-py replaces a transport that is false."""
+        return self._made is not None or super().__bool__()
+
+    async def connect(self, uri: "ParseResult", buffer_size: int, connect_timeout: int) -> None:
+        """Take the connection over."""
+        made, self._made = self._made, None
+        if made is None:
+            await super().connect(uri, buffer_size, connect_timeout)
+            return
+        reader, writer = await asyncio.open_connection(sock=made, limit=buffer_size)
+        self._bare_io_reader = self._io_reader = reader
+        self._bare_io_writer = self._io_writer = writer

@@ -70,10 +70,12 @@ class BrokerProcess:
             self.crash.exception()  # mark as retrieved: if the node ends for another reason, no code reads it
 
     async def connect(self, embedded: EmbeddedNats | None) -> NatsConnection:
-        """Connect the gateway to NATS."""
+        """Connect the gateway to NATS; a nats-server of our own is started, and takes no client before."""
         config, gateway = self.config, self.gateway
+        if embedded is not None:
+            await embedded.start(gated=True)
         connection = self.connection = NatsConnection(
-            gateway.subscriptions.early(),
+            gateway.subscriptions.known() if self._hears_clients(embedded) else gateway.subscriptions.early(),
             on_data=gateway.read_buffer.on_data,
             on_up=gateway.read_buffer.on_up,
             on_down=gateway.read_buffer.on_down,
@@ -82,12 +84,17 @@ class BrokerProcess:
         gateway.connection = connection
         urls = config.nats.urls or ((embedded.url,) if embedded is not None else ())
         try:
-            await connection.open(config.nats, urls, f"_NSS-{config.cluster_id}-send", self.log.error)
+            await connection.open(config.nats, urls, f"_NSS-{config.cluster_id}-send", self.log.error, embedded)
         except Exception as error:
             shown = ", ".join(redacted(url) for url in urls)
             said = f"{error or type(error).__name__}{hint(config.nats, error)}"
             raise StartError(f"cannot connect to NATS at {shown}: {said}") from error
         return connection
+
+    def _hears_clients(self, embedded: EmbeddedNats | None) -> bool:
+        """True if clients' requests are received before they are served: they wait. A standalone server on a NATS of others asks
+        there first whether anybody serves them."""
+        return embedded is not None or self.config.cluster is not None or bool(self.config.ft_group)
 
     def reconfigure(self, config: Config) -> None:
         """Apply other settings from now on: those that can change while the broker runs."""

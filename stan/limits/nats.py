@@ -27,6 +27,8 @@ NATS_READY_TIMEOUT = 10 * SECOND
 """How long nats-server has until it accepts connections (STAN-SPEC 12.4)."""
 NATS_POLL_INTERVAL = 3 * MILLISECOND
 """Pause between two looks at whether nats-server accepts connections."""
+NATS_GATE_PATIENCE = 2 * SECOND
+"""How long a nats-server that listens waits for the broker's connection before it takes those of clients."""
 NATS_PORT_PATIENCE = 1 * SECOND
 """How long a start waits for its port: the server that is being replaced may still be on the way out."""
 NATS_STOP_TIMEOUT = 2 * SECOND

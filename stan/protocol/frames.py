@@ -38,6 +38,16 @@ class Frame(NamedTuple):
         """True if this is NATS's own answer to a request for which there is no listener (status 503)."""
         return self.header.startswith(b"NATS/1.0 503")
 
+    def encoded(self) -> bytes:
+        """Encode the message as it came from NATS; `sid` is not 0."""
+        words = [b"HMSG" if self.header else b"MSG", self.subject, b"%d" % self.sid]
+        if self.reply:
+            words.append(self.reply)
+        if self.header:
+            words.append(b"%d" % len(self.header))
+        words.append(b"%d\r\n" % (len(self.header) + len(self.payload)))
+        return b" ".join(words) + self.header + self.payload + b"\r\n"
+
 
 class Rules(NamedTuple):
     """How the kernel finds the user of a publish or ack, and which reply subjects PubAcks may be sent to."""

@@ -73,6 +73,8 @@ async def serve(
         if not config.ft_group:
             await _serve(view, embedded, log, stop, reloading)
             return
+        if embedded is not None:
+            await embedded.start()
         from stan.edge.standby.standby import StandbyServer  # noqa: PLC0415 - few want it
 
         async def serve_active(config: Config, lease: "Lease") -> None:
@@ -112,6 +114,8 @@ async def _serve(
     node_id = _node_id(config)
     config = remembered(config, node_id, log.warning)
     if config.cluster is not None and config.cluster.joins:
+        if embedded is not None:
+            await embedded.start()
         urls = config.nats.urls or ((embedded.url,) if embedded else ())
         told = await joined(config, urls, node_id, log.error, stop)
         if told is None:
@@ -216,7 +220,11 @@ class StandaloneProcess(BrokerProcess):
 
     async def start(self, embedded: EmbeddedNats | None) -> None:
         """Recover, connect, refuse to start beside another server of this cluster id, subscribe, and lead."""
-        config, log = self.config, self.log
+        config, log, gateway = self.config, self.log, self.gateway
+        gateway.wait_to_lead(self.runtime.now)
+        wake, gateway.read_buffer.wake = gateway.read_buffer.wake, self._take_in_early
+        if config.ft_group:  # clients are there already
+            await self.connect(embedded)
         log.info("Recovering the state...")
         try:
             failed = await self.storage.load(self.broker)
@@ -224,19 +232,25 @@ class StandaloneProcess(BrokerProcess):
             raise StartError(start_failure(error, config.store.place)) from error
         meta = self.broker.view.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
-        connection = await self.connect(embedded)
+        gateway.read_buffer.wake = wake
+        gateway.subscriptions.ack_on(ack_subjects(config, self.broker.view.nuid))
+        connection = self.connection or await self.connect(embedded)
         if self._partitioning is not None:
             await connection.settle()  # our subscriptions are active: two servers that start at once hear each other
             await self._partitioning.check()
-        elif not config.ft_group:
+        elif not config.ft_group and (embedded is None or config.embedded.joined):
             await self._refuse_company(connection)
         self.broker.lead(self.runtime.now(), self.runtime.wall(), unconfirmed=self.storage.unconfirmed)
         for number, fault in failed.items():
             self.driver.faults.fail(number, fault)
-        self.gateway.listen(ack_subjects(config, self.broker.view.nuid))
+        gateway.listen()
         await connection.settle()
         self.banner()
         self.driver.turns.wake()
+
+    def _take_in_early(self) -> None:
+        """Take in what arrives while the state is not there yet: no turn may touch it."""
+        self.gateway.take_in()
 
     async def close(self, *, clean: bool) -> None:
         """Close files and threads."""
@@ -326,6 +340,8 @@ class ClusterProcess(BrokerProcess):
             raise StartError(start_failure(error, self.config.store.place)) from error
         meta = self.broker.view.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
+        if meta.info is not None:
+            self.gateway.subscriptions.ack_on(ack_subjects(self.config, meta.info.nuid))
         connection = await self.connect(embedded)
         if connection.max_payload < NODE_PAYLOAD_MIN:
             raise StartError(

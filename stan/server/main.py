@@ -1,7 +1,7 @@
 """`stan-server`: the process around the broker. Command line, signals, exit codes, log, and the embedded nats-server.
 
-Promises: flags, exit codes and signals of the original (STAN-SPEC 12.5). nats-server is started first, and what takes long
-to import is imported while it starts, because old test harnesses expect an answer within half a second.
+Promises: flags, exit codes and signals of the original (STAN-SPEC 12.5). The port of the embedded nats-server opens when the
+broker answers there.
 Never holds logic of the broker, which is `stan.server.compose.serve`.
 """
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from stan import COMPATIBLE_VERSION, __version__, limits
 from stan.edge.log import ServerLog
-from stan.edge.nats.nats_process import NatsProcess, find_binary, new_secret, version
+from stan.edge.nats.nats_process import find_binary, new_secret, refuse_used_port, version
 from stan.errors import Aborted, StartError
 from stan.log.files.disk import OWNER_ALONE
 from stan.server.process_title import hide_arguments
@@ -125,7 +125,6 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
         log = ServerLog(config.log)
     except StartError as error:
         return _refuse([str(error)])
-    process = None
     received: list[signal.Signals] = []
     _raise_descriptors()
     _handle_early_signals(received)
@@ -134,10 +133,11 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
             log.warning(notice)
         config = _with_accounts(config)
         if not config.nats.urls:
-            process = NatsProcess(config.embedded, log, limits.NATS_PORT_PATIENCE)
+            find_binary()
+            refuse_used_port(config.embedded, limits.NATS_PORT_PATIENCE)
         if config.pid_file is not None:
             _write_pid(config.pid_file)
-        return _run(config, process, log, received, again)
+        return _run(config, log, received, again)
     except StartError as error:
         log.fatal(f"Failed to start: {error}")
         return 1
@@ -145,8 +145,6 @@ def _serve(parsed: Parsed, again: "Callable[[], Parsed]") -> int:
         log.fatal(str(error))
         return 1
     finally:
-        if process is not None:
-            process.kill()
         if config.pid_file is not None:
             _remove_pid(config.pid_file)
         log.close()
@@ -170,14 +168,13 @@ def _with_accounts(config: "Config") -> "Config":
 
 def _run(
     config: "Config",
-    process: NatsProcess | None,
     log: ServerLog,
     received: list[signal.Signals],
     again: "Callable[[], Parsed]",
 ) -> int:
     """Serve until a signal ends it; *received* has those that came before. Returns the exit code."""
     gc.disable()  # what is imported stays; no collection needs to look at it, now or later
-    import asyncio  # noqa: PLC0415 - nats-server starts meanwhile
+    import asyncio  # noqa: PLC0415
 
     from stan.server.compose import serve  # noqa: PLC0415
 
@@ -189,7 +186,7 @@ def _run(
         from stan.server.reload import Reloader  # noqa: PLC0415 - imports asyncio
 
         stop = asyncio.Event()
-        embedded = _embedded(config, process, log)
+        embedded = _embedded(config, log)
         reloading = Reloading()
         reloader = Reloader(config, again, embedded, log, reloading)
         _handle_signals(reloader, log, stop, received)
@@ -197,8 +194,6 @@ def _run(
             if received:  # while we were imported
                 log.info("Shutting down.")
                 return
-            if embedded is not None:
-                await embedded.start()
             await serve(config, embedded, log, stop, reloading)
         finally:
             await reloader.stop()
@@ -209,12 +204,12 @@ def _run(
     return _EXIT_CODES[received[0]] if received else 0
 
 
-def _embedded(config: "Config", process: NatsProcess | None, log: ServerLog) -> "EmbeddedNats | None":
-    if process is None:
+def _embedded(config: "Config", log: ServerLog) -> "EmbeddedNats | None":
+    if config.nats.urls:
         return None
     from stan.edge.nats.embedded import EmbeddedNats  # noqa: PLC0415 - imports asyncio
 
-    return EmbeddedNats(config.embedded, log, process)
+    return EmbeddedNats(config.embedded, log)
 
 
 def _run_on_loop(main_task: "Coroutine[object, object, None]") -> None:

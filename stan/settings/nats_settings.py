@@ -85,6 +85,7 @@ def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
         **{name: 0 for name in ("max_pending", "write_deadline") if name in values.file.nats.names},
         routes=values.names("routes") if hidden else (),
         listen_routes=(values.text("cluster") or values.text("cluster_listen")) if hidden else "",
+        joined=bool(_ROUTES & values.given.keys() or _JOINING & values.file.nats.names.keys()),
         config_file=config_file,
         config_text=values.file.nats.text,
         extra_args=tuple(_passed(values, hidden, named=config_file is not None)),
@@ -102,6 +103,8 @@ def raises_payload(values: SettingsReader) -> bool:
 
 
 _ROUTES = frozenset({"routes", "cluster", "cluster_listen"})
+_JOINING = frozenset({"cluster", "gateway", "leafnodes", "leaf"})
+"""Blocks of a file by which other nats-servers are connected to this one."""
 
 
 def _hidden(values: SettingsReader) -> frozenset[str]:

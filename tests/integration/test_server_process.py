@@ -23,6 +23,8 @@ import os, sys, types
 from stan.errors import StartError
 
 async def serve(config, embedded, log, stop, reloading):
+    if embedded is not None:
+        await embedded.start()
     if os.environ.get("STUB_FAILS"):
         raise StartError(os.environ["STUB_FAILS"])
     log.info("{READY}")
@@ -116,13 +118,13 @@ def test_signal_shuts_down_cleanly_with_its_exit_code(start, number, code):
         assert "Traceback" not in server.logged()
 
 
-def test_signal_before_the_broker_is_there_ends_with_the_same_exit_code():
-    port = free_port()
+def test_signal_before_the_broker_is_there_ends_with_the_same_exit_code(tmp_path):
+    port, file = free_port(), tmp_path / "pid"
     with subprocess.Popen(
-        command("-a", "127.0.0.1", "-p", str(port)), stderr=subprocess.PIPE, text=True, cwd=ROOT
+        command("-a", "127.0.0.1", "-p", str(port), "-P", str(file)), stderr=subprocess.PIPE, text=True, cwd=ROOT
     ) as process:
         try:
-            assert "Starting nats-server" in process.stderr.readline()
+            until(file.exists)
             process.send_signal(signal.SIGHUP)
             process.send_signal(signal.SIGTERM)
             assert process.wait(timeout=30) == 143
@@ -376,7 +378,7 @@ def test_notice_of_idle_options_is_logged_once(start):
         assert server.logged().count(text) == 1
 
 
-def test_what_takes_long_is_not_imported_before_nats_server_starts():
+def test_what_takes_long_is_not_imported_before_signals_are_handled():
     heavy = {"asyncio", "nats", "uvloop", "aiosqlite", "google.protobuf", "typer", "rich", "tempfile"}
     code = f"import sys, stan.server.main; print(sorted({heavy!r} & sys.modules.keys()))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)

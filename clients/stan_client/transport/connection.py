@@ -247,7 +247,7 @@ class ClientConnection(RepairedClient):
                     log.exception("nats: handler of subscription %d failed", sid)
             elif sid in self._subs:
                 for frame in together:
-                    self._to_nats_py(_message(frame))
+                    self._to_nats_py(frame.encoded())
 
     async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
         # Called by nats-py's parser: for its own subscriptions, and for ours where it has a transport that is not TCP.
@@ -330,18 +330,6 @@ def _line(frame: Frame) -> bytes:
     """Encode a frame of the connection itself (PING, INFO, ...) as it came from the server."""
     rest = frame.payload.strip()
     return frame.subject + (b" " + rest if rest else b"") + b"\r\n"
-
-
-def _message(frame: Frame) -> bytes:
-    """Encode a message for a subscription that nats-py made itself (e.g. its request inbox) as it came from the server."""
-    size = len(frame.header) + len(frame.payload)
-    words = [b"HMSG" if frame.header else b"MSG", frame.subject, b"%d" % frame.sid]
-    if frame.reply:
-        words.append(frame.reply)
-    if frame.header:
-        words.append(b"%d" % len(frame.header))
-    words.append(b"%d\r\n" % size)
-    return b" ".join(words) + frame.header + frame.payload + b"\r\n"
 
 
 class BorrowedLink:

@@ -2,24 +2,49 @@
 
 What the socket reads goes straight to `on_data` in pieces as large as the event loop reads them, and what the broker sends is
 written in one piece per turn. nats-py's parser, queues and per-message tasks are not used. Nothing is buffered while the
-connection is down: a message that could not be sent is not sent later (STAN-SPEC 1.4).
+connection is down: a message that could not be sent is not sent later (STAN-SPEC 1.4). The subscriptions are part of the first
+write, and nats-server of our own takes that before it takes any client (see stan.edge.nats.gate).
 """
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
+from stan.nats_client import ConnectedTransport, NoServersError, RepairedClient, Srv, TcpTransport
 from stan.nats_client import Error as NatsError
-from stan.nats_client import NoServersError, RepairedClient, TcpTransport
 from stan.protocol.secure import told
 from stan.types import SECOND
 
+if TYPE_CHECKING:
+    import socket
+
 RECONNECT_WAIT_NS = SECOND // 4
+
+
+class GatedServer(Protocol):
+    """The nats-server of our own, which waits at its gate whenever it has been started."""
+
+    def take(self) -> "socket.socket | None":
+        """Return the first connection to it; None unless it waits at its gate."""
+
+    def admit(self) -> None:
+        """Let it take connections."""
+
+
+@dataclass(slots=True)
+class FirstWrite:
+    """The first write of a connection: CONNECT and the subscriptions."""
+
+    own: GatedServer | None = None  # the nats-server of our own; it gets the first write before it says anything
+    subscriptions: dict[int, str] = field(default_factory=dict)  # those in it
+    has_begun: bool = False  # it has left before nats-py asks for it
+    pongs: int = 0  # still to come for the PING in it, which nats-py does not know of
 
 
 class NatsConnection(RepairedClient):
@@ -44,6 +69,7 @@ class NatsConnection(RepairedClient):
         self._on_up = on_up
         self._on_down = on_down
         self._on_drained = on_drained
+        self._first = FirstWrite()
         self._socket: asyncio.Transport | None = None
         self._taken_over = asyncio.Event()
         self._alone = False  # it connects to our own nats-server, and to no other
@@ -52,8 +78,17 @@ class NatsConnection(RepairedClient):
 
     # --- connecting ---------------------------------------------------------------------------------------------------
 
-    async def open(self, config: NatsConfig, urls: tuple[str, ...], name: str, error: Callable[[str], None]) -> None:
-        """Connect; raises what nats-py raises if no server can be reached at first. Afterwards it reconnects for ever."""
+    async def open(
+        self,
+        config: NatsConfig,
+        urls: tuple[str, ...],
+        name: str,
+        error: Callable[[str], None],
+        own: GatedServer | None = None,
+    ) -> None:
+        """Connect; raises what nats-py raises if no server can be reached at first. Afterwards it reconnects for ever.
+
+        *own*: the nats-server of our own that *urls* names."""
 
         async def on_error(problem: Exception) -> None:
             shown = str(problem) or type(problem).__name__
@@ -75,6 +110,7 @@ class NatsConnection(RepairedClient):
         if config.nkey_seed_file:
             options["nkeys_seed"] = str(config.nkey_seed_file)
         options |= _login(config)
+        self._first.own = own
         self._alone = _is_alone(config)
         self._secure = told(urls, options)
         options["allow_reconnect"] = False  # the first attempt fails at once instead of trying for ever
@@ -100,6 +136,44 @@ class NatsConnection(RepairedClient):
         if self._alone:
             info.pop("connect_urls", None)
         await super()._process_info(info, initial_connection)
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        """Connect; to a nats-server of our own that waits at its gate over the first connection, then its gate is opened."""
+        first = self._first
+        first.has_begun = False
+        made = None if first.own is None or s.discovered else first.own.take()
+        try:
+            if made is not None:
+                self._transport = ConnectedTransport(made)
+                if not self._needs_info():
+                    made.sendall(self._begin())
+            await super()._connect_to_server(s)
+        finally:
+            if made is not None and first.own is not None:
+                first.own.admit()
+
+    def _needs_info(self) -> bool:
+        """True if nothing can be said before nats-server has: TLS comes first, or its nonce has to be signed."""
+        return bool(self._secure or self.options.get("tls") or self._signature_cb)
+
+    def _begin(self) -> bytes:
+        """Return the first write, made as the INFO of nats-server would have it."""
+        self._server_info = {"headers": True}
+        self._auth_configured = True
+        command = self._connect_command()
+        self._first.has_begun = True
+        return command
+
+    def _connect_command(self) -> bytes:
+        """Return CONNECT and the subscriptions, which are made before nats-server reads anything of a client that came later. Of
+        the answers only that to a PING comes before messages."""
+        first = self._first
+        if first.has_begun:
+            first.has_begun = False
+            return b""
+        first.subscriptions = dict(self.subscriptions)
+        first.pongs = 1
+        return b"".join((super()._connect_command(), b"PING\r\n", *_subs(first.subscriptions.items())))
 
     async def _select_next_server(self) -> None:
         """At first each server is asked once; nats-py asks for ever."""
@@ -137,9 +211,7 @@ class NatsConnection(RepairedClient):
         early = bytes(reader._buffer)  # noqa: SLF001
         reader._buffer.clear()  # noqa: SLF001
         reader.feed_data = self._on_data
-        socket.write(
-            b"".join(b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in self.subscriptions.items())
-        )
+        socket.write(b"".join(_subs(self.subscriptions.items() - self._first.subscriptions.items())))
         self._socket = socket
         self._problem = ""
         self._taken_over.set()
@@ -205,6 +277,9 @@ class NatsConnection(RepairedClient):
 
     def ponged(self) -> None:
         """A PONG came: nats-py counts them and wakes who waits for a flush."""
+        if self._first.pongs:
+            self._first.pongs -= 1
+            return
         self._soon(self._process_pong())
 
     def informed(self, info: dict[str, Any]) -> None:
@@ -215,6 +290,10 @@ class NatsConnection(RepairedClient):
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _subs(subscriptions: Iterable[tuple[int, str]]) -> Iterator[bytes]:
+    return (b"SUB %b %d\r\n" % (subject.encode(), sid) for sid, subject in subscriptions)
 
 
 def _is_alone(config: NatsConfig) -> bool:

@@ -1,7 +1,8 @@
-"""The embedded nats-server: ready before the broker connects, started again when it ends, gone when we stop.
+"""The embedded nats-server: started when the broker can answer, started again when it ends, gone when we stop.
 
-Promises: `start` returns once it accepts connections; a nats-server that ends is started again on the same port with a
-growing pause, for as long as we run; `stop` leaves no process behind. Never talks NATS. Modelled on the
+Promises: `start` returns once it listens; behind its gate the broker's connection comes before those of clients, also when it is
+started again; a nats-server that ends is started again on the same port with a growing pause, for as long as we run; `stop`
+leaves no process behind. Never talks NATS. Modelled on the
 embedded server of NATS Streaming (STAN-SPEC 12.2, 12.4, 12.5) and on Erlang's supervisors.
 """
 
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 class EmbeddedNats:
     """A nats-server under supervision. All methods belong to one event loop."""
 
-    def __init__(self, config: "EmbeddedConfig", log: "ServerLog", process: NatsProcess | None = None) -> None:
-        """Prepare; *process* is one that was started already with *config*."""
+    def __init__(self, config: "EmbeddedConfig", log: "ServerLog") -> None:
+        """Prepare; nothing runs yet."""
         self._config = config
         self._log = log
-        self._process = process
+        self._gated = False
+        self._process: NatsProcess | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._address: tuple[str, int] | None = None
 
@@ -62,15 +64,21 @@ class EmbeddedNats:
         """Process id of the nats-server that runs now; 0 if none does."""
         return self._process.pid if self._process is not None and self._process.running else 0
 
-    async def start(self) -> None:
-        """Return once nats-server accepts connections.
+    async def start(self, *, gated: bool = False) -> None:
+        """Return once nats-server listens; if it does already, at once.
+
+        Args:
+            gated: from now on it waits for a call of `admit` whenever it was started, before it takes connections; the first one
+                to it is that of `take`.
 
         Raises:
             StartError: it could not be started or was not ready in time; nothing is left running.
         """
+        self._gated |= gated
+        if self._supervisor is not None:
+            return
         try:
-            if self._process is None:
-                self._process = NatsProcess(self._config, self._log)
+            self._process = NatsProcess(self._config, self._log)
             await self._wait_until_ready(self._process)
         except BaseException:
             await self.stop()
@@ -81,6 +89,15 @@ class EmbeddedNats:
         self._log.debug(f"nats-server {self.pid} listens on {host}:{port}")
         self._supervisor = asyncio.create_task(self._supervise(), name="nats-server supervisor")
 
+    def take(self) -> socket.socket | None:
+        """Return the first connection to a nats-server that waits at its gate; None if there is none, or it is taken already."""
+        return self._process.gate.take() if self._process is not None and self._process.gate is not None else None
+
+    def admit(self) -> None:
+        """Let nats-server take connections, from whomever they are."""
+        if self._process is not None and self._process.gate is not None:
+            self._process.gate.open()
+
     async def stop(self) -> None:
         """End nats-server: SIGTERM, and SIGKILL if that takes too long. May be called twice."""
         if self._supervisor is not None:
@@ -88,6 +105,7 @@ class EmbeddedNats:
             with suppress(asyncio.CancelledError):
                 await self._supervisor
             self._supervisor = None
+        self.admit()  # it ends in order only if it gets on
         process, self._process = self._process, None
         if process is None or not process.running:
             return
@@ -127,12 +145,16 @@ class EmbeddedNats:
                 self._log.error(str(error))
 
     async def _wait_until_ready(self, process: NatsProcess) -> None:
-        """Return once *process* accepts connections; sets the address."""
+        """Return once *process* listens; sets the address."""
         deadline = time.monotonic_ns() + limits.NATS_READY_TIMEOUT
         while process.running and time.monotonic_ns() < deadline:
             address = process.address()
-            if address is not None and await _accepts(*address) and process.running:
+            gate = process.gate
+            listens = address is not None and (await _accepts(*address) if gate is None else gate.reached)
+            if listens and process.running:
                 self._address = address
+                if not self._gated:
+                    self.admit()
                 return
             await asyncio.sleep(limits.NATS_POLL_INTERVAL / SECOND)
         host, port = self._config.host or DEFAULT_HOST, self._config.port or DEFAULT_PORT

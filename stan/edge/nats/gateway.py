@@ -24,7 +24,16 @@ from stan.edge.nats.own_requests import OwnRequests
 from stan.edge.nats.read_buffer import ReadBuffer
 from stan.edge.nats.replay_buffer import ReplayBuffer
 from stan.edge.nats.scan_scope import ChosenChannels, GroupFilter, ScanScope
-from stan.edge.nats.subscriptions import ACK_SID, ASK_SID, FIRST_REQUEST_SID, PUB_SID, REPLY_SID, NatsSubscriptions
+from stan.edge.nats.subscriptions import (
+    ACK_SID,
+    ASK_SID,
+    FIRST_REQUEST_SID,
+    PUB_SID,
+    REPLY_SID,
+    NatsSubscriptions,
+    is_early,
+)
+from stan.edge.nats.waiting_frames import WaitingFrames
 from stan.errors import fault
 from stan.protocol.channels import publication
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
@@ -147,12 +156,30 @@ class Gateway:
         told, read = False, self.read_buffer
         while True:
             if read.runs[0]:
-                told |= self._scan(read.take())
+                data = read.take()
+                told |= self._scan(data) if read.waiting is None else self._scan_early(data, read.waiting)
             if len(read.runs) == 1:
                 return told
             read.next_run()
             if self.replay_buffer is not None:
                 self.replay_buffer.gap(self.broker.view.now)
+
+    def _scan_early(self, data: bytes, waiting: WaitingFrames) -> bool:
+        """Handle what is not of clients; what they sent waits. A request of our own that comes to us as well is dropped."""
+        at = 0
+        try:
+            while at < len(data) and (scan := kernel.scan(data, at, 0, 0, b"")).consumed:
+                at += scan.consumed
+                for frame in scan.others:
+                    if not frame.sid or is_early(frame.sid):
+                        self._other(frame)
+                    elif frame.reply not in self.own_requests.takers:
+                        waiting.add(frame)
+        except ValueError as error:
+            self._broken(f"no NATS protocol: {error}")
+            return True
+        self.read_buffer.rest = self._rest(data, at) if at < len(data) else b""
+        return True
 
     def _scan(self, data: bytes) -> bool:
         at, told, matters = 0, False, False  # matters: a next leader may have to replay it
@@ -398,16 +425,21 @@ class Gateway:
     def _answer(self, reply: bytes, payload: bytes, _groups: tuple[GroupId, ...]) -> None:
         self.connection.write(publication(reply, payload))
 
+    def wait_to_lead(self, now: Callable[[], Nanos]) -> None:
+        """Let what clients send wait for `listen`; *now*: the monotonic clock."""
+        self.read_buffer.waiting = WaitingFrames(now)
+
     def listen(self, ack_subject: str = "") -> None:
         """Subscribe to everything, now and after each reconnection; *ack_subject* if it was not known yet."""
         subjects = self.subscriptions.subjects
         if ack_subject:
-            subjects[ACK_SID] = ack_subject
+            self.subscriptions.ack_on(ack_subject)
         self.scope.identity_known()
-        if self.replay_buffer is not None:
-            self.replay_buffer.gap(self.broker.view.now)  # clients' frames before this were not read
-        self.listens = True
         new = subjects.keys() - self.connection.subscriptions.keys()
+        if self.replay_buffer is not None and new - {ACK_SID}:
+            self.replay_buffer.gap(self.broker.view.now)  # clients' publishes and requests before this were not read
+        self.listens = True
+        self.read_buffer.put_back()
         self.connection.subscriptions = subjects
         lines = (b"SUB %b %d\r\n" % (subjects[sid].encode(), sid) for sid in sorted(new))
         self.connection.write(b"".join(lines))

@@ -17,11 +17,12 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 from urllib.parse import unquote
 
 from stan import limits
 from stan.config import KEY_VARIABLES, EmbeddedConfig
+from stan.edge.nats.gate import Gate, log_pipe
 from stan.errors import StartError
 from stan.types import MILLISECOND, SECOND
 
@@ -49,7 +50,7 @@ class NatsProcess:
     """A nats-server that was started; lives until it ends or `kill` is called."""
 
     def __init__(self, config: EmbeddedConfig, log: "ServerLog", patience: int = 0) -> None:
-        """Start nats-server; it does not listen yet.
+        """Start nats-server; it does not listen yet, and takes no client before `gate` is open.
 
         Args:
             config: what to start it with.
@@ -60,7 +61,7 @@ class NatsProcess:
             StartError: no binary, a port in use, or the system refuses to start it.
         """
         binary = find_binary()
-        _refuse_used_port(config, time.monotonic_ns() + patience)
+        refuse_used_port(config, patience)
         self.config = config
         self.started = time.monotonic_ns()
         self._secret: int | None = None
@@ -71,15 +72,23 @@ class NatsProcess:
             self._ports_dir = _make_ports_dir(config)
             passed = () if self._secret is None else (self._secret,)
             command = [str(binary), *arguments(config, self._secret, self._ports_dir)]
-            self._child = subprocess.Popen(  # noqa: S603 - no argument is read by the shell
-                ["/bin/sh", "-c", _SHELL, "sh", *command],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=passed,
-                env=environment(),
-                process_group=0,  # Ctrl-C is for us, who then stop it in order
-            )
+            ends = log_pipe()
+            lines = os.fdopen(ends[0], "rb")  # closed by the thread that reads it
+            try:
+                self._child = subprocess.Popen(  # noqa: S603 - no argument is read by the shell
+                    ["/bin/sh", "-c", _SHELL, "sh", *command],
+                    stdin=subprocess.PIPE,
+                    stdout=ends[1],
+                    stderr=ends[1],
+                    pass_fds=passed,
+                    env=environment(),
+                    process_group=0,  # Ctrl-C is for us, who then stop it in order
+                )
+            except OSError:
+                lines.close()
+                raise
+            finally:
+                os.close(ends[1])
         except OSError as error:
             self._clean_up()
             raise StartError(f"unable to start {binary}: {error.strerror}") from error
@@ -88,8 +97,10 @@ class NatsProcess:
         self._last: deque[str] = deque(maxlen=limits.NATS_LINES_KEPT)
         self._on_exit: Callable[[], None] | None = None
         self._ended = threading.Event()
-        self._follower = threading.Thread(target=self._follow, name="nats-server log", daemon=True)
-        self._follower.start()
+        address = self.address()
+        self.gate = None if address is None else Gate(address)
+        """None while only nats-server knows its port: then no client knows it either."""
+        threading.Thread(target=self._follow, args=(lines,), name="nats-server log", daemon=True).start()
 
     @property
     def running(self) -> bool:
@@ -158,20 +169,20 @@ class NatsProcess:
         """Block until it has ended and all its lines are logged; False if it has not within *seconds*."""
         return self._ended.wait(seconds)
 
-    def _follow(self) -> None:
+    def _follow(self, log: BinaryIO) -> None:
         """Pass its lines on until it ends; runs in its own thread, so that it is never held up by our work."""
-        stdout, stdin = self._child.stdout, self._child.stdin
-        assert stdout is not None  # noqa: S101 - as asked for above
-        assert stdin is not None  # noqa: S101
+        stdin = self._child.stdin
+        assert stdin is not None  # noqa: S101 - as asked for above
         try:
-            for line in stdout:
-                self._last.append(line.decode("utf-8", "replace").rstrip())
-                self._log.raw(line)
+            with log:
+                if self.gate is not None:
+                    self.gate.follow(log.fileno(), self.pid, self._pass_on)
+                for line in log:
+                    self._pass_on(line)
             self._child.wait()
             with suppress(BrokenPipeError):
                 os.write(stdin.fileno(), b"\n")  # the watchman may go
             stdin.close()
-            stdout.close()
             self._clean_up()
         finally:  # whatever fails here: else nobody starts it again, and a server that is stopped waits for ever
             if self._child.poll() is None:
@@ -180,6 +191,10 @@ class NatsProcess:
             self._ended.set()
             if self._on_exit is not None:
                 self._on_exit()
+
+    def _pass_on(self, lines: bytes) -> None:
+        self._last += lines.decode("utf-8", "replace").splitlines()
+        self._log.raw(lines)
 
     def _clean_up(self) -> None:
         secret, self._secret = self._secret, None
@@ -341,11 +356,12 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def _refuse_used_port(config: EmbeddedConfig, deadline: int) -> None:
+def refuse_used_port(config: EmbeddedConfig, patience: int = 0) -> None:
     """Find out before nats-server does, so that nobody waits for it and a foreign server is never taken for ours.
 
-    Until *deadline*, monotonic ns, whoever has the port may still be on the way out.
+    For *patience*, ns, whoever has the port may still be on the way out. Raises StartError.
     """
+    deadline = time.monotonic_ns() + patience
     host, port = config.host or DEFAULT_HOST, config.port or DEFAULT_PORT
     if decides_port(config):
         return

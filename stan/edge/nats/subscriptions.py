@@ -33,7 +33,19 @@ class NatsSubscriptions:
         invariant(sid < FIRST_REQUEST_SID, "subscriptions between nodes have numbers of their own", subject=subject)
         return sid
 
+    def ack_on(self, subject: str) -> None:
+        """The subject of acks is known."""
+        self.subjects[ACK_SID] = subject
+
+    def known(self) -> dict[int, str]:
+        """All subscriptions whose subject is known: that of acks has the cluster's identity in it."""
+        return {sid: name for sid, name in self.subjects.items() if name}
+
     def early(self) -> dict[int, str]:
-        """Subscriptions before the broker leads: only replies to this server's own requests, and messages of other nodes."""
-        early = {REPLY_SID, ASK_SID, *range(FIRST_NODE_SID, FIRST_REQUEST_SID)}
-        return {sid: name for sid, name in self.subjects.items() if sid in early}
+        """Those that are not of clients: only replies to this server's own requests, and messages of other nodes."""
+        return {sid: name for sid, name in self.subjects.items() if is_early(sid)}
+
+
+def is_early(sid: int) -> bool:
+    """True for frames that are handled before clients are served."""
+    return sid in (REPLY_SID, ASK_SID) or FIRST_NODE_SID <= sid < FIRST_REQUEST_SID
