@@ -84,12 +84,12 @@ class ConnectedTransport(TcpTransport):
     """A transport over a TCP connection that is made already; it connects itself only when it is used once more."""
 
     def __init__(self, made: socket.socket) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._made: socket.socket | None = made
 
     def __bool__(self) -> bool:
         """True before it is used, too: nats-py replaces a transport that is false."""
-        return self._made is not None or super().__bool__()
+        return self._made is not None or bool(super().__bool__())  # type: ignore[no-untyped-call]
 
     async def connect(self, uri: "ParseResult", buffer_size: int, connect_timeout: int) -> None:
         """Take the connection over."""

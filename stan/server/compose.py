@@ -340,8 +340,6 @@ class ClusterProcess(BrokerProcess):
             raise StartError(start_failure(error, self.config.store.place)) from error
         meta = self.broker.view.meta
         log.info(f"Recovered {len(meta.channels)} channel(s)" if meta.channels else "No recovered state")
-        if meta.info is not None:
-            self.gateway.subscriptions.ack_on(ack_subjects(self.config, meta.info.nuid))
         connection = await self.connect(embedded)
         if connection.max_payload < NODE_PAYLOAD_MIN:
             raise StartError(

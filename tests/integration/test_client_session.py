@@ -81,6 +81,36 @@ async def test_connect_unanswered_times_out(nats_url, broker) -> None:
         await connect(nats_url, connect_timeout_s=0.1)
 
 
+async def test_connect_that_nobody_hears_is_sent_again_until_a_server_is_there(nats_url) -> None:
+    late = FakeBroker()
+    connecting = asyncio.create_task(connect(nats_url, connect_timeout_s=20))
+    listener = await nats.connect(nats_url)
+    heard = await listener.subscribe("_STAN.discover.>")
+    await heard.next_msg(20)
+    await heard.unsubscribe()
+    await late.start(nats_url)
+
+    client = await connecting
+
+    await client.close()
+    await late.stop()
+    await listener.close()
+
+
+async def test_connect_without_an_answer_is_sent_again_with_the_same_ids(nats_url, broker) -> None:
+    broker.mute.add("connect")
+    connecting = asyncio.create_task(connect(nats_url, connect_timeout_s=2))
+    await eventually(lambda: broker.requests)
+    broker.mute.clear()
+
+    client = await connecting
+
+    sent = [request.conn_id for kind, request in broker.requests if kind == "connect"]
+    assert len(sent) > 1
+    assert len(set(sent)) == 1
+    await client.close()
+
+
 async def test_connect_with_an_id_in_use_is_refused(nats_url, broker) -> None:
     async with await connect(nats_url):
         with pytest.raises(stan_client.ServerError, match=errors.CLIENT_REGISTERED):

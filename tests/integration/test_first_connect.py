@@ -4,11 +4,15 @@ STAN_STARTS: how many times each server is started, by default a few times.
 """
 
 import os
+import re
+import signal
 
 import pytest
 
-from tests.kit.early_client import register_early
-from tests.kit.server import StanServer
+from tests.kit.cluster import StanCluster
+from tests.kit.early_client import EarlyClient, first_accepted, register_early
+from tests.kit.ports import accepts
+from tests.kit.server import StanServer, until
 
 STARTS = int(os.environ.get("STAN_STARTS", "3"))
 CLIENTS = 3
@@ -39,3 +43,49 @@ def make(tmp_path):
 @pytest.mark.parametrize("store", ["MEMORY", "FILE"])
 def test_clients_that_connect_as_soon_as_the_port_answers_are_registered(make, store):
     start_and_register(make(store=store))
+
+
+def test_clients_that_connect_as_soon_as_a_killed_nats_server_is_back_are_registered(make):
+    with make() as server:
+        for start in range(STARTS):
+            pid = int(re.findall(r"\[(\d+)\].* Starting nats-server", server.log())[-1])
+            os.kill(pid, signal.SIGKILL)
+            until(lambda: not accepts(server.port))
+            register_early(server.port, lambda: server.running, f"c{start}", CLIENTS)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Three nodes that are not started, each with a nats-server of its own."""
+    nodes = StanCluster(tmp_path)
+    yield nodes
+    for node in nodes.nodes.values():
+        node.sweep()
+
+
+def test_clients_that_connect_as_soon_as_the_port_of_a_node_answers_are_registered(cluster):
+    with cluster:
+        for start in range(STARTS):
+            for name, node in cluster.nodes.items():
+                node.terminate()
+                node.launch()
+                register_early(node.port, lambda node=node: node.running, f"{name}-{start}", CLIENTS)
+                node.wait_until_ready()
+
+
+def test_connects_that_come_before_there_is_a_leader_are_answered_when_there_is_one(cluster):
+    first, *others = cluster.nodes.values()
+    first.launch()
+    client = EarlyClient(first_accepted(first.port, lambda: first.running), {})
+    for node in others:
+        node.launch()
+    for node in others:
+        first_accepted(node.port, lambda node=node: node.running).close()
+
+    answer = client.register("me")
+
+    assert not answer.error
+    client.close()
+    for node in cluster.nodes.values():
+        node.wait_until_ready()
+        node.terminate()

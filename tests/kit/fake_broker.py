@@ -170,7 +170,9 @@ class FakeBroker:
     async def _on_connect(self, msg: Msg) -> None:
         request = wire.ConnectRequest.FromString(msg.data)
         self.requests.append(("connect", request))
-        if request.client_id in self.clients and await self.heartbeat(request.client_id.decode()):
+        there = self.clients.get(request.client_id)
+        again = there is not None and there.conn_id == request.conn_id
+        if there is not None and not again and await self.heartbeat(request.client_id.decode()):
             await self._answer("connect", msg, wire.ConnectResponse(error=errors.CLIENT_REGISTERED.encode()))
             return
         if "connect" not in self.refuse:

@@ -214,7 +214,7 @@ class SimulatedNode:
         self.loading = False
         gateway = self.cluster_node.gateway
         self.port = NodePort(self.world.nats, self.name, gateway.read_buffer, self.server, self.run)
-        self.port.subscriptions = gateway.subscriptions.early()
+        self.port.subscriptions = gateway.subscriptions.known()
         gateway.connection = self.port
         self.port.connect()
         self.cluster_node.start()

@@ -1,8 +1,8 @@
 """NATS inboxes for the answers to many requests: the last token of the subject identifies the request that is answered.
 
 Promises: a waiting request completes in the turn that reads its answer, and no later than its timeout; after `shut` none waits.
-Never sends a request twice: the caller decides what to do without an answer. An answer that comes late, a second time, or to
-nobody's request is dropped.
+Never sends a request twice unless it is asked to: the caller decides what to do without an answer. An answer that comes late, a
+second time, or to nobody's request is dropped.
 """
 
 import asyncio
@@ -54,22 +54,30 @@ class Inbox:
                 waiter.set_result(None)
         await self.link.unlisten(self._sid)
 
-    async def ask(self, subject: bytes, payload: bytes, timeout_s: float | None = None) -> Frame | None:
+    async def ask(
+        self, subject: bytes, payload: bytes, timeout_s: float | None = None, again_s: float | None = None
+    ) -> Frame | None:
         """Send one request; returns the answer's frame, which may be NATS's "no responders", or None: no answer came in time, or
-        NATS is not connected."""
+        NATS is not connected. *again_s*: seconds of silence after which it is sent once more; None: never."""
         answer: list[Frame] = []
 
         def take(frame: Frame) -> bool:
             answer.append(frame)
             return True
 
-        await self.ask_all(subject, payload, take, timeout_s)
+        await self.ask_all(subject, payload, take, timeout_s, again_s)
         return answer[0] if answer else None
 
     async def ask_all(
-        self, subject: bytes, payload: bytes, take: Callable[[Frame], bool], timeout_s: float | None = None
+        self,
+        subject: bytes,
+        payload: bytes,
+        take: Callable[[Frame], bool],
+        timeout_s: float | None = None,
+        again_s: float | None = None,
     ) -> None:
-        """Send one request and pass its answers to *take* until *take* returns True or the time is over."""
+        """Send one request and pass its answers to *take* until *take* returns True or the time is over. *again_s*: as of
+        `ask`."""
         if not self.link.connected:
             return
         await self.link.drained()
@@ -83,10 +91,13 @@ class Inbox:
         token = b"%d" % self._asked
         self._takers[token] = taken
         self._waiting.add(enough)
+        request = publication(subject, payload, f"{self.subject}.".encode() + token)
         try:
-            self.link.send(publication(subject, payload, f"{self.subject}.".encode() + token))
             async with asyncio.timeout(self._timeout_s if timeout_s is None else timeout_s):
-                await enough
+                while not enough.done():
+                    if self.link.connected:
+                        self.link.send(request)
+                    await asyncio.wait({enough}, timeout=again_s)
         except TimeoutError:
             pass
         finally:

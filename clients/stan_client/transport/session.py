@@ -1,8 +1,8 @@
 """One registration of a client with the server: connect, heartbeats, pings, control requests, close (STAN-SPEC 3).
 
 A session has one connection id and one inbox; after a loss the client makes another session. All requests and answers of the
-server arrive on that one inbox, distinguished by the last token of the subject. A session never retries and never decides what a
-loss means.
+server arrive on that one inbox, distinguished by the last token of the subject. A request that nobody has received is sent again
+within its timeout, a connect also after a silence: its id makes it the same connect. A session never decides what a loss means.
 """
 
 import asyncio
@@ -35,6 +35,10 @@ log = logging.getLogger("stan_client")
 HEARTBEAT: Final = b"hb"
 PING: Final = b"ping"
 PROTOCOL: Final = 1  # connID and pings (STAN-SPEC 2.3)
+CONNECT_ATTEMPTS: Final = 4
+"""How often a connect is sent within its timeout while no answer comes: none may listen yet, or the one that did has died."""
+NOBODY_PAUSE_S: Final = 0.01
+"""The first pause before a request that no server listened to is sent again; each is twice as long."""
 
 nuid = NUID()
 
@@ -105,25 +109,41 @@ class Session:
             ping_max_out=self.options.ping_max_out,
         )
         subject = f"{self.options.discover_prefix}.{self.options.cluster_id}"
-        payload = await self.request(subject.encode(), request.SerializeToString(), ConnectRequestTimeoutError)
+        again_s = self.options.connect_timeout_s / CONNECT_ATTEMPTS
+        payload = await self.request(
+            subject.encode(), request.SerializeToString(), ConnectRequestTimeoutError, again_s=again_s
+        )
         answer = wire.ConnectResponse.FromString(payload)
         if answer.error:
             raise ServerError(text_of(answer.error))
         return answer
 
     async def request(
-        self, subject: bytes, payload: bytes, late: type[RequestTimeoutError], timeout_s: float | None = None
+        self,
+        subject: bytes,
+        payload: bytes,
+        late: type[RequestTimeoutError],
+        timeout_s: float | None = None,
+        *,
+        again_s: float | None = None,
     ) -> bytes:
-        """Send one request to the server; returns the payload of its answer. It waits *timeout_s* seconds for it; None: as long
-        as the options say.
+        """Send one request to the server, again while no server listens; returns the payload of its answer. It waits *timeout_s*
+        seconds for it; None: as long as the options say. *again_s*: seconds of silence after which it is sent once more, which
+        only a request that may come twice can have; None: never.
 
         Raises:
             RequestTimeoutError: of class *late*: no answer in time, no server listens, or NATS is not connected.
         """
-        frame = await self.inbox.ask(subject, payload, timeout_s)
-        if frame is None or frame.nobody:
-            raise late
-        return frame.payload
+        clock, pause_s = asyncio.get_running_loop().time, NOBODY_PAUSE_S
+        until = clock() + (self.options.connect_timeout_s if timeout_s is None else timeout_s)
+        while True:
+            frame = await self.inbox.ask(subject, payload, until - clock(), again_s)
+            if frame is not None and not frame.nobody:
+                return frame.payload
+            if frame is None or clock() + pause_s >= until:
+                raise late
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Close the registration at the server; the session ends even if an error is raised. *timeout_s*: as of `request`.

@@ -59,7 +59,7 @@ class Clients:
         self.context = context
         self.heartbeats: dict[int, Heartbeat] = {}  # by incarnation
         self.closing: dict[int, Closing] = {}  # by incarnation
-        self.checking: set[bytes] = set()  # client ids with a connect under way
+        self.checking: dict[bytes, Identity] = {}  # client id -> its connect that is under way
         self.next: dict[bytes, Waiting | None] = {}  # client id being registered -> the connect that is handled next
         self.heard: dict[bytes, int] = {}  # client id -> Nanos of its CloseRequest, if another node leads the metadata
         self.gone: dict[Identity, int] = {}  # connections that ended lately -> Nanos when
@@ -142,7 +142,8 @@ class Clients:
         elif not CLIENT_ID.match(request.client_id):
             self._refuse(frame.reply, errors.INVALID_CLIENT_ID)
         elif request.client_id in self.checking:
-            self._wait(request, frame.reply)
+            if self.checking[request.client_id] != _identity_of(request):  # else one answer is enough
+                self._wait(request, frame.reply)
         elif error := self._limited(request.client_id):
             self._refuse(frame.reply, error)
         else:
@@ -150,22 +151,22 @@ class Clients:
 
     def _wait(self, request: wire.ConnectRequest, reply: bytes) -> None:
         """Keep the first connect that arrives while another with its client id is being registered, and handle it next: the
-        client may have given up and asked again. Refuse any further ones."""
-        if self.next.get(request.client_id, self) is None:
+        client may have given up and asked again. Refuse any further ones, but not one of these two that was sent again."""
+        waiting = self.next.get(request.client_id)
+        if waiting is None and request.client_id in self.next:
             self.next[request.client_id] = request, reply
-        else:
+        elif waiting is None or _identity_of(waiting[0]) != _identity_of(request):
             self._refuse(reply, errors.CLIENT_REGISTERED)
 
     def _look(self, request: wire.ConnectRequest, reply: bytes) -> None:
         """Register a client; if its id is taken, first check whether the registered client still answers."""
-        old = self.context.meta.clients.get(request.client_id)
-        if self.context.leading.replaying is not None:
-            if _identity_of(request) in self.gone:
-                return  # registered again, without its subscriptions, it would never hear that it had been taken for dead
-            if old is not None and _is_same(old, request):
-                self._accept(request, reply)
-                return
-        self.checking.add(request.client_id)
+        old, replaying = self.context.meta.clients.get(request.client_id), self.context.leading.replaying is not None
+        if replaying and _identity_of(request) in self.gone:
+            return  # registered again, without its subscriptions, it would never hear that it had been taken for dead
+        if old is not None and _is_same(old, request) and (replaying or request.conn_id):
+            self._accept(request, reply)  # it was sent twice, or the last leader may have died before it answered
+            return
+        self.checking[request.client_id] = _identity_of(request)
         if old is None:
             self._register(request, reply, 0)
         else:
@@ -179,7 +180,7 @@ class Clients:
         if context.leading.replaying is None and not context.access.rate_limiter.admit(context.clock.now, client_id):
             return errors.TOO_MANY_REQUESTS
         most, known = context.config.requests.clients, context.meta.clients
-        if most and client_id not in known and len(known) + len(self.checking - known.keys()) >= most:
+        if most and client_id not in known and len(known) + len(self.checking.keys() - known.keys()) >= most:
             return errors.TOO_MANY_CLIENTS
         return ""
 
@@ -187,7 +188,7 @@ class Clients:
         if not self.context.leading.leads_meta:
             return
         if answer is not None or not self.context.nats.connected:  # an outage of NATS says nothing about the old client
-            self.checking.discard(request.client_id)
+            self.checking.pop(request.client_id, None)
             self._refuse(reply, errors.CLIENT_REGISTERED)
             return
         now_there = self.context.meta.clients.get(request.client_id)
@@ -199,10 +200,11 @@ class Clients:
 
     def done_before(self, frames: Iterable[Frame]) -> tuple[list[Frame], list[Frame]]:
         """Split replayed *frames*, in order of arrival. First those whose effect the last leader has committed: connects of
-        clients that have closed since, closes of clients that have connected again. Then unregistered connects that a newer
-        connect of the same client follows: handling them would make the client a duplicate of itself."""
+        clients that have closed since, closes of clients that have connected again; and connects that were sent again. Then
+        unregistered connects that a newer connect of the same client follows: handling them would make the client a duplicate of
+        itself."""
         close, discover = self.context.nats.subjects.close.encode(), self.context.nats.subjects.discover.encode()
-        open_: dict[bytes, list[tuple[Frame, bool]]] = {}  # by client id; True: this connect is the registered one
+        open_: dict[bytes, list[tuple[Frame, bool, Identity]]] = {}  # by client id; True: this connect is the registered one
         closes: dict[bytes, list[Frame]] = {}
         done: list[Frame] = []
         followed: list[Frame] = []
@@ -210,17 +212,19 @@ class Clients:
             with contextlib.suppress(DecodeError):
                 if frame.subject == close:
                     client_id = decode(wire.CloseRequest, frame.payload).client_id
-                    done += [connect for connect, _ in open_.pop(client_id, [])]
+                    done += [connect for connect, _, _ in open_.pop(client_id, [])]
                     closes.setdefault(client_id, []).append(frame)
                 elif frame.subject == discover:
                     request = decode(wire.ConnectRequest, frame.payload)
-                    client_id = request.client_id
+                    client_id, identity = request.client_id, _identity_of(request)
                     done += closes.pop(client_id, [])
                     before = open_.get(client_id, [])
-                    followed += [connect for connect, known in before if not known]
+                    done += [connect for connect, _, same in before if same == identity]
+                    before = [one for one in before if one[2] != identity]
+                    followed += [connect for connect, known, _ in before if not known]
                     there = self.context.meta.clients.get(client_id)
                     mine = there is not None and _is_same(there, request)
-                    open_[client_id] = [*(one for one in before if one[1]), (frame, mine)]
+                    open_[client_id] = [*(one for one in before if one[1]), (frame, mine, identity)]
         return done, followed
 
     def refuse_followed(self, frames: Iterable[Frame]) -> None:
@@ -243,7 +247,7 @@ class Clients:
         self.context.change_meta(partial(self._registered, request, reply), connect=connect)
 
     def _registered(self, request: wire.ConnectRequest, reply: bytes, result: object, error: str) -> None:
-        self.checking.discard(request.client_id)
+        self.checking.pop(request.client_id, None)
         if not isinstance(result, MetaResult) or result.error or result.connected is None:
             self._refuse(reply, result.error if isinstance(result, MetaResult) else error)
         else:

@@ -183,6 +183,7 @@ class ClusterNode:
         info = self.broker.view.meta.info
         if info is not None:
             self.membership.update(self.environment.runtime.now(), identity=info.nuid)
+            self.gateway.subscriptions.ack_on(ack_subjects(self.broker.view.config, info.nuid))
 
     def start(self) -> None:
         """Take part in the cluster; the connection is up."""
@@ -208,7 +209,9 @@ class ClusterNode:
     # --- the other nodes --------------------------------------------------------------------------------------------------------
 
     def _hello_heard(self, frame: Frame) -> None:
-        self.membership.receive(frame.payload, self.environment.runtime.now())
+        other = self.membership.receive(frame.payload, self.environment.runtime.now())
+        if other:
+            self.gateway.meet(other)
         self._follow_membership()
 
     def tick(self, now: Nanos) -> None:

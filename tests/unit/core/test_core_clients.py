@@ -48,6 +48,26 @@ def answer(harness, reply):
     return wire.ConnectResponse.FromString(heard[0].payload) if heard else None
 
 
+def test_connect_that_is_sent_again_is_answered_as_the_first_one_was(calm):
+    first = answer(calm, connect_later(calm, "me", "hb.me"))
+
+    assert answer(calm, connect_later(calm, "me", "hb.me")) == first
+    assert not first.error
+    assert len(known(calm)) == 1
+
+
+def test_connect_that_is_sent_again_while_it_is_being_checked_is_answered_once(calm):
+    calm.connect("me", alive=False)
+    first = connect_later(calm, "me", "hb.new")
+
+    again = connect_later(calm, "me", "hb.new")
+
+    assert answer(calm, again) is None
+    calm.pass_time(0.6)
+    assert not answer(calm, first).error
+    assert answer(calm, again) is None
+
+
 # --- duplicate check ---------------------------------------------------------------------------------------------------
 
 

@@ -84,7 +84,19 @@ def test_a_connect_that_is_committed_already_is_accepted_again(node):
     node.feed_meta(connect=pb.Connect(client=pb.Client(client_id=b"me", conn_id=b"c1", heartbeat_inbox=b"hb.c1")))
     node.lead(0)
     assert not node.answer("r", wire.ConnectResponse).error
-    assert node.broker.parts.clients.checking == set()
+    assert node.broker.parts.clients.checking == {}
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_connect_that_was_sent_again_before_there_was_a_leader_is_answered_once(node, committed):
+    node.hears(connects(node), connects(node), connects(node))
+    if committed:
+        node.feed_meta(connect=pb.Connect(client=pb.Client(client_id=b"me", conn_id=b"c1", heartbeat_inbox=b"hb.c1")))
+    node.lead(0)
+    answers = node.hear("r")
+    assert len(answers) == 1
+    assert not wire.ConnectResponse.FromString(answers[0].payload).error
+    assert registered(node) == {b"c1"}
 
 
 # --- heard again ----------------------------------------------------------------------------------------------------------
