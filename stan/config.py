@@ -477,7 +477,7 @@ def _is_prefix(subject: str) -> bool:
 
 
 def parse_nats_urls(text: str) -> tuple[str, ...]:
-    """Split what `-ns` takes into URLs (STAN-SPEC 12.4).
+    """Split what `-ns` takes into URLs (STAN-SPEC 12.4); `tls://` goes on asking for TLS.
 
     Raises:
         ConfigError: no scheme or no port where one is needed.
@@ -491,4 +491,4 @@ def parse_nats_urls(text: str) -> tuple[str, ...]:
     host, colon, port = address.rpartition(":")
     if not scheme or not colon or not port.isdigit() or port != port.strip() or host.endswith(":"):
         raise ConfigError([f"address {address}: missing port in address"])
-    return (f"nats://{host}:{port}",)
+    return (f"{'tls' if scheme.lower() == 'tls' else 'nats'}://{host}:{port}",)

@@ -188,8 +188,10 @@ SECTIONS: Final[dict[str, tuple[str, Keys]]] = (
     | dict.fromkeys(("sql", "sql_options"), ("SQL options", SQL))
     | dict.fromkeys(_LIMIT_NAMES, ("store limits", LIMITS))
 )
-SHARED_BLOCKS = {"tls": TLS.keys() - {"insecure"}, "cluster": CLUSTER.keys()}
-"""Blocks that NATS has as well, with the keys in them that it has not."""
+SHARED_BLOCKS = {"tls": TLS.keys(), "cluster": CLUSTER.keys()}
+"""Blocks that NATS has as well, with the keys in them that are the streaming server's."""
+COMMON_KEYS = frozenset({"insecure"})
+"""Those of these keys that NATS has, too."""
 
 STREAMING = {"streaming", "permissions", "policies", *TOP, *SECTIONS} - SHARED_BLOCKS.keys()
 

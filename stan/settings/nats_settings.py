@@ -25,7 +25,8 @@ def nats_settings(values: SettingsReader) -> NatsConfig:
     embedded = _embedded_tls(values) if not urls else None
     files = [values.path(key) for key in ("tls_client_cert", "tls_client_key", "tls_client_cacert")]
     tls = embedded
-    if values.flag("secure") or any(files):
+    alone = bool(urls) and (values.flag("tls_skip_verify") or bool(values.text("tls_server_name")))
+    if values.flag("secure") or any(files) or alone:
         tls = filled(
             TlsConfig,
             values,

@@ -18,6 +18,7 @@ from stan.config import (
     HeartbeatConfig,
     LogConfig,
     MonitorConfig,
+    NatsConfig,
     RequestLimits,
     StoreConfig,
     StoreKind,
@@ -139,6 +140,7 @@ def parse(
 
 
 def _config(values: SettingsReader) -> Config:
+    nats = nats_settings(values)
     return filled(
         Config,
         values,
@@ -146,7 +148,7 @@ def _config(values: SettingsReader) -> Config:
         limits=filled(StoreLimits, values, default=filled(ChannelLimits, values), per_channel=values.file.channels),
         requests=filled(RequestLimits, values, **message_bytes(values)),
         heartbeat=filled(HeartbeatConfig, values),
-        nats=nats_settings(values),
+        nats=nats,
         embedded=embedded_settings(values),
         monitor=_monitor(values),
         tracing=filled(TracingConfig, values),
@@ -155,7 +157,7 @@ def _config(values: SettingsReader) -> Config:
         encryption=_encryption(values),
         permissions=_permissions(values),
         policies=tuple(values.file.policies),
-        notices=tuple(_notices(values)),
+        notices=tuple(_notices(values, nats)),
     )
 
 
@@ -266,10 +268,10 @@ def _refused(values: SettingsReader) -> list[str]:
     ]
 
 
-def _notices(values: SettingsReader) -> Iterator[str]:
+def _notices(values: SettingsReader, nats: NatsConfig) -> Iterator[str]:
     ignored = [values.name(flag.key) for flag in TABLE if flag.ignored and flag.key in values.given]
     yield from values.file.notices
-    if values.flag("tls_skip_verify"):
+    if nats.tls is not None and nats.tls.skip_verify:
         yield "TLS certificate chain and hostname will not be verified. DO NOT USE IN PRODUCTION!"
     ignored += [f"{name} ({where})" for name, where in values.file.ignored]
     if values.file.permissions is not None:

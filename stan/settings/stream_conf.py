@@ -14,6 +14,7 @@ from stan.config import ChannelOverride, Setting
 from stan.errors import go_quote
 from stan.settings.file_schema import (
     CHANNEL,
+    COMMON_KEYS,
     NATS,
     OVERRIDES,
     PAGES,
@@ -91,11 +92,11 @@ def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Do
         if name.lower() in SHARED_BLOCKS and isinstance(node.data, dict):
             ours = {key: each for key, each in node.data.items() if key.lower() in SHARED_BLOCKS[name.lower()]}
             if ours:
-                ours |= {key: each for key, each in node.data.items() if key.lower() == "insecure"}
                 mine[name] = replace(node, data=ours, variable="")
             theirs = {key: each for key, each in node.data.items() if key not in ours}
+            mixed = not {key.lower() for key in ours} <= COMMON_KEYS
             if theirs or not ours:
-                rest[name] = replace(node, data=theirs, variable="") if ours else node
+                rest[name] = replace(node, data=theirs, variable="") if mixed else node
         else:
             (mine if name.lower() in STREAMING else rest)[name] = node
     return mine, rest

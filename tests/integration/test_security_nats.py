@@ -1,6 +1,7 @@
 """TLS, certificates of clients, users, tokens and nkeys: of the embedded nats-server, and towards a NATS elsewhere."""
 
 import asyncio
+import itertools
 import json
 import os
 import re
@@ -17,6 +18,9 @@ import pytest
 import stan_client
 from nats.errors import Error as NatsError
 
+from stan.edge.nats.connection import NatsConnection
+from stan.settings.nats_conf import parse as parse_conf
+from stan.settings.settings import parse
 from tests.integration.test_config_file import FromFile
 from tests.kit.certificates import Authority
 from tests.kit.eavesdropper import Eavesdropper
@@ -246,6 +250,52 @@ def test_tls_that_a_nats_elsewhere_leaves_open_is_spoken_by_who_is_to(tmp_path):
     ):
         connections = json.loads(read(f"http://127.0.0.1:{monitor}/connz"))["connections"]
         assert [bool(connection.get("tls_version")) for connection in connections] == [True]
+
+
+OPTIONS = {
+    "secure": "secure: true",
+    "ca": "client_ca: {ca}",
+    "certificate": "client_cert: {cert}, client_key: {key}",
+    "skip": "skip_verify: true",
+    "insecure": "insecure: true",
+    "name": "server_name: nats.example",
+    "wrong name": "server_name: other.example",
+}
+ALONE_AND_IN_PAIRS = [(), *itertools.combinations(OPTIONS, 1), *itertools.combinations(OPTIONS, 2)]
+
+
+async def connects(url: str, text: str) -> str:
+    """How a connection ends that a file with *text* describes: "", or why there is none."""
+    document = parse_conf(f'ns: "{url}"\n{text}'.encode(), "stan.conf")
+    parsed = parse(["-sc", "stan.conf"], lambda _file: document)
+    assert parsed.complaints == ()
+    ignored: dict = {name: lambda *_: None for name in ("on_data", "on_up", "on_down", "on_drained")}
+    connection = NatsConnection({}, **ignored)
+    try:
+        await connection.open(parsed.config.nats, parsed.config.nats.urls, "test", lambda _line: None)
+    except (NatsError, OSError) as error:
+        return str(error)
+    await connection.close()
+    return ""
+
+
+async def test_each_option_of_tls_makes_a_connection_use_tls_alone_and_with_each_other(tmp_path):
+    ours = Authority(tmp_path)
+    pair, client = ours.sign("nats", host="127.0.0.1"), ours.sign("client", server=False)
+    file = config(tmp_path, f'tls {{ cert_file: "{pair.cert}", key_file: "{pair.key}" }}')
+    files = {"ca": ours.ca, "cert": client.cert, "key": client.key}
+    with NatsServer(tmp_path, "-c", file) as secure, NatsServer(tmp_path) as plain:
+        assert await connects(plain.url.replace("nats:", "tls:"), "") == "nats: secure connection not available"
+        for chosen in ALONE_AND_IN_PAIRS:
+            inside = ", ".join(OPTIONS[name] for name in chosen if name != "secure").format(**files)
+            text = ("secure: true\n" if "secure" in chosen else "") + f"tls {{ {inside} }}"
+            trusted = bool({"skip", "insecure"} & {*chosen}) or ("ca" in chosen and "wrong name" not in chosen)
+            for url in (secure.url, secure.url.replace("nats:", "tls:")):
+                said = await connects(url, text)
+                assert ("" if trusted else "CERTIFICATE_VERIFY_FAILED") in said, (url, text, said)
+                assert bool(said) is not trusted, (url, text, said)
+            said = await connects(plain.url, text)
+            assert said == ("nats: secure connection not available" if chosen else ""), (text, said)
 
 
 async def test_nkey_of_a_seed_file_is_shown_to_a_nats_elsewhere(tmp_path):

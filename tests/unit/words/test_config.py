@@ -164,12 +164,12 @@ def test_known_limits_stay_bounded(monkeypatch):
     ("text", "urls"),
     [
         ("nats://localhost:4222", ("nats://localhost:4222",)),
-        ("tls://h:1", ("nats://h:1",)),
+        ("tls://h:1", ("tls://h:1",)),
         ("nats://[::1]:4222", ("nats://[::1]:4222",)),
         ("nats://u:p@a:1, nats://b:2,", ("nats://u:p@a:1", "nats://b:2")),
     ],
 )
-def test_nats_urls_are_split_as_the_original_does(text, urls):
+def test_nats_urls_are_split_as_the_original_does_and_tls_stays_asked_for(text, urls):
     assert parse_nats_urls(text) == urls
 
 
