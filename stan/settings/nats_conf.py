@@ -117,6 +117,7 @@ class _Sources:
 _BLANK = re.compile(r"[ \t]*+")
 _SPACE = re.compile(r"\s*+")
 _GAP = re.compile(r"(?:[\s;,]|\#[^\n]*+|//[^\n]*+)*+")  # between entries, and between elements of an array
+_GAP_OR_END = re.compile(rf"(?:(?:{_GAP.pattern}\}}+)*+{_GAP.pattern}\Z|{_GAP.pattern})")
 _REST = re.compile(r"[ \t]*+(?=[\n\r;,\]}\#]|//|\Z)")  # what may follow a value
 _KEY = re.compile(r"""\"([^"]*+)"|'([^']*+)'|([^\s:="'][^\s:=]*+)""")
 _NAME = re.compile(r"""\"([^"]*+)"|'([^']*+)'|([^\s;}"']++)""")
@@ -148,18 +149,14 @@ class _Parser:
         self._at = 0
         self._line = 1
         self._counted = 0  # up to here lines are counted
+        self._grouped = False  # within braces at the top
         if len(data) > FILE_BYTES_MAX:
             raise self._error(f"is larger than {FILE_BYTES_MAX} bytes")
 
     def document(self) -> Document:
-        """The whole text, as entries, which may stand in braces."""
-        self._skip(_GAP)
-        braces = self._text.startswith("{", self._at)
-        self._at += braces
-        found = self._entries("}" if braces else "")
-        self._skip(_GAP)
-        if self._at < len(self._text):
-            raise self._error("nothing can follow the closing brace")
+        """The whole text: entries, some or all of which may stand in braces."""
+        found: Document = {}
+        self._entries(found, "")
         self._size(found.values())
         return found
 
@@ -172,15 +169,19 @@ class _Parser:
             raise self._error("is more than one value")
         return node
 
-    def _entries(self, close: str) -> Document:
-        """Entries up to *close*, which is taken, or to the end."""
-        found: Document = {}
+    def _entries(self, found: Document, close: str) -> None:
+        """Add entries to *found*, up to *close*, which is taken, or to the end."""
         self._scopes.append(found)
         while not self._closed(close):
             scopes, depth = len(self._scopes), self._depth
             try:
+                if scopes == 1 and self._taken("{"):
+                    self._group(found)
+                    continue
                 self._entry(found)
                 self._end_of_value()
+                if not close:
+                    self._taken("}")  # nats-server takes it for the end of a value
             except ConfError as error:
                 rest = _LINE.match(self._text, self._at)
                 if rest is None or _OPENING.search(rest[0]) or len(self._sources.errors) >= ERRORS_MAX:
@@ -190,7 +191,12 @@ class _Parser:
                 self._sources.errors.append(error)
                 self._at = rest.end()
         self._scopes.pop()
-        return found
+
+    def _group(self, found: Document) -> None:
+        """Add entries that stand in braces without a key in front."""
+        self._grouped = True
+        self._entries(found, "}")
+        self._grouped = False
 
     def _entry(self, found: Document) -> None:
         line = self._line_now()
@@ -205,14 +211,18 @@ class _Parser:
         if bare is not None and bare.endswith("{"):
             raise self._error(f"a space is missing before the brace of {go_quote(bare)}")
         self._skip(_SPACE)
-        if self._text[self._at : self._at + 1] in (":", "="):
-            self._at += 1
-        self._skip(_BLANK)
-        node = self._value()
+        named = self._text[self._at : self._at + 1] in (":", "=")
+        self._at += named
+        self._skip(_SPACE if len(self._scopes) > 1 + self._grouped else _BLANK)
+        node = ConfNode("", self._file, line) if named and self._is_empty() else self._value()
         node.line = line
         key = next(key for key in match.groups() if key is not None)
         found.pop(key, None)  # the entry that counts is the last one, also for its place
         found[key] = node
+
+    def _is_empty(self) -> bool:
+        """Return True where a block or the text ends instead of a value, as where a template had nothing to put in."""
+        return self._text[self._at : self._at + 1] in ("}", "")
 
     def _value(self) -> ConfNode:
         line = self._line_now()
@@ -233,9 +243,15 @@ class _Parser:
         self._depth += 1
         if self._depth > NESTING_MAX:
             raise self._error(f"more than {NESTING_MAX} blocks within each other")
-        data: Document | list[ConfNode] = self._entries("}") if opening == "{" else self._elements()
+        if opening == "{":
+            block: Document = {}
+            self._entries(block, "}")
+            node = ConfNode(block, self._file, line, size=self._size(block.values()))
+        else:
+            elements = self._elements()
+            node = ConfNode(elements, self._file, line, size=self._size(elements))
         self._depth -= 1
-        return ConfNode(data, self._file, line, size=self._size(data.values() if isinstance(data, dict) else data))
+        return node
 
     def _size(self, nodes: Iterable[ConfNode]) -> int:
         size = 1 + sum(node.size for node in nodes)
@@ -316,16 +332,19 @@ class _Parser:
     # --- the text -------------------------------------------------------------------------------------------------------
 
     def _closed(self, close: str) -> bool:
-        """Whether the next thing is *close*, which is taken, or the end of the text if that is "".."""
-        self._skip(_GAP)
+        """Return True if *close* comes next, which is taken, or, if that is "", the end, where surplus braces may stand."""
+        self._skip(_GAP if close else _GAP_OR_END)
         if self._at == len(self._text):
             if close:
                 raise self._error(f"the end was reached, `{close}` is missing")
             return True
-        if close and self._text[self._at] == close:
-            self._at += 1
-            return True
-        return False
+        return bool(close) and self._taken(close)
+
+    def _taken(self, char: str) -> bool:
+        """Return True if *char* comes next, which is taken then."""
+        found = self._text.startswith(char, self._at)
+        self._at += found
+        return found
 
     def _end_of_value(self) -> None:
         match = _REST.match(self._text, self._at)

@@ -53,6 +53,36 @@ def test_entries_are_written_in_many_ways(text):
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "b { a:\nx }",
+        "b {\n a\n:\n\n x\n}",
+        "b:{\n a =\n\n x\n}",
+        "b {a: x}}",
+        "b { a: x } }\n}\n # } \n",
+        "{b {a: x}} }",
+        "{b {\na:\nx}\n}\n",
+        "{b {a:\nx}} b {a: x}",
+    ],
+)
+def test_values_may_begin_on_a_later_line_inside_blocks_and_braces_may_be_too_many(text):
+    assert read(text) == {"b": {"a": ("str", "x")}}
+
+
+def test_nested_values_may_begin_on_a_later_line_inside_blocks():
+    assert read("b {\n a:\n{\n c:\n[\n 1 ] } }") == {"b": {"a": {"c": [("int", 1)]}}}
+
+
+@pytest.mark.parametrize("text", ["b { a: }", "b { c: 1, a:\n}", "{ b { a:\n\n} }", "b { a: } }"])
+def test_value_that_is_missing_at_the_end_of_a_block_is_empty(text):
+    assert read(text)["b"]["a"] == ("str", "")
+
+
+def test_value_that_is_missing_at_the_end_of_the_text_is_empty():
+    assert read("b: 1\na: ") == {"b": ("int", 1), "a": ("str", "")}
+
+
+@pytest.mark.parametrize(
     ("text", "data"),
     [
         ("x#y", "x#y"),
@@ -145,7 +175,7 @@ def test_lines_are_those_of_the_keys():
         ("\n\na: 99e", "f:3: the number 99e is out of range"),
         ("a: $b", "f:1: variable reference for 'b' can not be found"),
         ("include x", "f:1: x is one file too many to include"),
-        ("{a: 1} b", "f:1: nothing can follow the closing brace"),
+        ("{a: 1} b", "f:1: a value was expected"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_line(text, complaint):
