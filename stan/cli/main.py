@@ -4,7 +4,6 @@ So an answer does not wait for what other commands need, and the list of command
 """
 
 import os
-import sys
 from importlib import import_module
 from typing import Annotated, Any, Final, NamedTuple
 
@@ -190,7 +189,9 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's way to call it
     if asked:
-        sys.stdout.write(f"stan {__version__}\n")
+        from stan.cli.support.terminal import write  # noqa: PLC0415 - commands are imported when they are used
+
+        write([f"stan {__version__}"])
         raise typer.Exit
 
 

@@ -89,7 +89,7 @@ def because(error: str, problem: DecodeError) -> str:
     return f"{error}: {problem}" if told else error
 
 
-def _count_parts(kind: Descriptor, payload: bytes) -> None:
+def _count_parts(kind: Any, payload: bytes) -> None:
     """Raise TooMany if a request has too many fields, those of messages in it counted, or numbers in lists, eight for one. Stops
     there: the time is bounded, however many there are. Malformed bytes are left to the decoder."""
     most = RESTORE_PARTS_MAX if kind.name in _RESTORES else REQUEST_PARTS_MAX

@@ -11,7 +11,7 @@ from functools import partial
 from operator import attrgetter
 
 from stan import errors, limits
-from stan.core.context import BrokerContext, raw, text
+from stan.core.context import META_GROUP, BrokerContext, raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
@@ -78,7 +78,7 @@ class SchemaRequests:
                 self._waiting.popleft()
                 self.context.complain("ERR", f"a request about a schema failed: {errors.fault(error)}")
             if room < 0:
-                self.context.timers.at(now + 1, self._go_on)
+                self.context.timers.at(now + 1, self._go_on, META_GROUP)
                 return
 
     def _look(self, accepted: AcceptedRequest, then: Then) -> Iterator[int]:

@@ -204,7 +204,9 @@ class Clients:
         unregistered connects that a newer connect of the same client follows: handling them would make the client a duplicate of
         itself."""
         close, discover = self.context.nats.subjects.close.encode(), self.context.nats.subjects.discover.encode()
-        open_: dict[bytes, list[tuple[Frame, bool, Identity]]] = {}  # by client id; True: this connect is the registered one
+        open_: dict[
+            bytes, list[tuple[Frame, bool, Identity]]
+        ] = {}  # by client id; True: this connect is the registered one
         closes: dict[bytes, list[Frame]] = {}
         done: list[Frame] = []
         followed: list[Frame] = []

@@ -18,6 +18,7 @@ ANSWERS = {
     "app": Scope.APP,
     "each leader": Scope.LEADERS,
     "metadata": Scope.METADATA,
+    "owner": Scope.OWNER,
     "group": Scope.GROUP,
     "each node": Scope.EACH_NODE,
     "node": Scope.NAMED_NODE,
