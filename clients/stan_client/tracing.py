@@ -40,7 +40,7 @@ class Tracing:
                 TraceContextTextMapPropagator,
             )
         except ImportError:
-            raise ImportError("Tracing needs the package opentelemetry-api: pip install 'stan-broker[otel]'") from None
+            raise ImportError("Tracing needs the package opentelemetry-api: pip install opentelemetry-api") from None
         self._trace = trace
         self._no_context = context.Context
         self._propagator = TraceContextTextMapPropagator()

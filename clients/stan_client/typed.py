@@ -149,9 +149,7 @@ def _codec(kind: type[Any]) -> tuple[dict[str, Any], Callable[[Any], bytes], Cal
         # As read, not as written: a field with a default need not be there, or none could ever be added.
         return adapter.json_schema(), lambda value: adapter.dump_json(value, by_alias=True), adapter.validate_json
     except ImportError:
-        raise WrongClassError(
-            f"stan: {kind.__name__} needs the package {name} (pip install 'stan-broker[typed]')"
-        ) from None
+        raise WrongClassError(f"stan: {kind.__name__} needs the package {name} (pip install {name})") from None
     except Exception as error:
         raise WrongClassError(f"stan: {kind.__name__} has no JSON Schema: {error}") from error
 

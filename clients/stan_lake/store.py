@@ -140,7 +140,7 @@ class ObjectStore:
             import obstore  # noqa: PLC0415 - local lakes do without it
             from obstore.store import from_url  # noqa: PLC0415
         except ImportError:
-            raise LakeError(f"{url}: object stores need the package obstore: pip install 'stan-broker[lake]'") from None
+            raise LakeError(f"{url}: object stores need the package obstore: pip install obstore") from None
         self._url = url.rstrip("/")
         self._api: Any = obstore
         try:

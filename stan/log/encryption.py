@@ -69,9 +69,7 @@ class Cipher:
         try:
             from cryptography.hazmat.primitives.ciphers import aead  # noqa: PLC0415 - an extra, of use here only
         except ImportError as error:
-            raise StartError(
-                "encryption needs the package cryptography: pip install 'stan-broker[encryption]'"
-            ) from error
+            raise StartError("encryption needs the package cryptography: pip install cryptography") from error
         self.algorithm = cipher_of(algorithm)
         self._kinds: dict[int, type[AESGCM | ChaCha20Poly1305]] = {1: aead.AESGCM, 2: aead.ChaCha20Poly1305}
         self._master = hashlib.sha256(b"stan record batches\0" + key).digest()

@@ -20,9 +20,7 @@ def opener(key: bytes, channel: bytes) -> Opener:
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - an extra, of use here only
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305  # noqa: PLC0415
     except ImportError as error:
-        raise StartError(
-            "encrypted payloads need the package cryptography: pip install 'stan-broker[encryption]'"
-        ) from error
+        raise StartError("encrypted payloads need the package cryptography: pip install cryptography") from error
     # The run of zeros is an accident of the original, and part of every key.
     salted = bytes(32 + 1 + len(channel)) + hashlib.sha256(key).digest() + b"." + channel
     of_channel = hashlib.sha256(salted).digest()

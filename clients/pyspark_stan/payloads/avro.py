@@ -114,7 +114,7 @@ def reader_of(schema: Schema) -> Callable[[bytes], Mapping[str, Any]]:
     try:
         import fastavro  # noqa: PLC0415 - only needed for Avro
     except ImportError:
-        raise ImportError("Avro payloads need fastavro: pip install 'stan-broker[spark]'") from None
+        raise ImportError("Avro payloads need fastavro: pip install fastavro") from None
 
     parsed = fastavro.parse_schema(schema)
 

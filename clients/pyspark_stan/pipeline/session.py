@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-INSTALL: Final = "pip install 'stan-broker[spark]'"
+INSTALL: Final = "pip install 'pyspark<5' pyarrow 'pandas<3'"
 END_WAIT_S: Final = 30.0
 """Time that the JVM has to end before it is killed."""
 WORKERS_WAIT_S: Final = 10.0

@@ -42,7 +42,7 @@ def _delta() -> Any:
     try:
         import deltalake  # noqa: PLC0415 - only where a table is written
     except ImportError:
-        raise ImportError("Delta tables need deltalake: pip install 'stan-broker[tables]'") from None
+        raise ImportError("Delta tables need deltalake: pip install deltalake") from None
     return deltalake
 
 

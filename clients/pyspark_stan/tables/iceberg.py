@@ -43,7 +43,7 @@ def _load_catalog() -> Any:
     try:
         from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - only where a table is written
     except ImportError:
-        raise ImportError("Iceberg tables need pyiceberg: pip install 'stan-broker[tables]'") from None
+        raise ImportError("Iceberg tables need pyiceberg: pip install 'pyiceberg[sql-sqlite]'") from None
     return load_catalog
 
 

@@ -19,7 +19,9 @@ from stan.types import SECOND
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The semantic conventions that names and attributes follow."""
-MISSING: Final = "tracing needs the packages of OpenTelemetry: pip install 'stan-broker[otel]'"
+MISSING: Final = (
+    "tracing needs the packages of OpenTelemetry: pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+)
 
 
 class Span(NamedTuple):

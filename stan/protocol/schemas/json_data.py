@@ -21,7 +21,7 @@ from stan.protocol.schemas.json_weight import Weight, values_by_level
 from stan.protocol.schemas.kinds import SchemaError
 
 AVAILABLE: Final = find_spec("jsonschema_rs") is not None
-MISSING: Final = "to check JSON, each server needs the package jsonschema-rs (pip install 'stan-broker[schemas]')"
+MISSING: Final = "to check JSON, each server needs the package jsonschema-rs (pip install jsonschema-rs)"
 _NOT_JSON: Final = "/: is no JSON in UTF-8"
 _TOO_DEEP: Final = f"/: is nested deeper than {SCHEMA_DEPTH_MAX} levels"
 _TOO_MUCH: Final = "/: is too large to be checked by this schema"

@@ -477,7 +477,7 @@ def test_checks_that_this_server_cannot_make_are_refused_at_start(monkeypatch):
     monkeypatch.setattr("stan.protocol.schemas.json_data.AVAILABLE", False)
     parsed = understand("policies { a { schema: known }, b { schema: valid }, c { schema: most } }")
     assert list(parsed.complaints) == [
-        "s.conf:1: schema: to check JSON, each server needs the package jsonschema-rs (pip install 'stan-broker[schemas]')",
+        "s.conf:1: schema: to check JSON, each server needs the package jsonschema-rs (pip install jsonschema-rs)",
         "s.conf:1: expected schema to be valid or known or off",
     ]
 
