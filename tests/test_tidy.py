@@ -151,7 +151,6 @@ FAN_OUT_MAX = 13
 
 COMPOSED = {
     "stan.core.broker.parts": 31,
-    "stan.edge.nats.gateway": 14,  # it connects what NATS brings to all that handles it
     "stan.core.publishing.publishing": 15,
     "stan.core.state.group": 15,
     "stan.core.broker.broker": 15,

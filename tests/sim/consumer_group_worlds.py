@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from stan.core.context import META_GROUP
 from stan.core.state.bookmarks import Bookmarks
+from stan.core.state.meta import SCALE_NEEDED
 from stan.errors import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
@@ -124,7 +125,10 @@ class SimConsumer(SimClient):
 
     def _told(self, response):
         if response.error or self.leaving:
-            self.world.fail_if(response.error and not response.retry, f"{self.client_id}: {response.error.decode()}")
+            wrong = (
+                response.error and not response.retry and response.error.decode() != SCALE_NEEDED
+            )  # it is raised soon
+            self.world.fail_if(wrong, f"{self.client_id}: {response.error.decode()}")
             return
         if response.unchanged or response.assignment == self.known:
             return

@@ -17,7 +17,6 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
 from stan.core.base.ready import Delivery, LeaseAnswer, Replay, Send
 from stan.core.broker.broker import Broker
-from stan.core.context import META_GROUP
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
 from stan.edge.nats.admission import Admission, quoted
@@ -353,23 +352,6 @@ class Gateway:
                     heard = self.broker.requests_to_replay(group, heard, arrived_at)
                     steps += filter(None, map(self.admission.admitted, heard))
         self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
-
-    def meet(self, node: str) -> None:
-        """Another node of the cluster is heard. The connects that it may have missed are published once more, as it may lead:
-        NATS brings nothing to the nodes to which it has no route yet. A leader that has got them already answers them twice."""
-        buffer, view = self.replay_buffer, self.broker.view
-        if buffer is None or view.leads(META_GROUP):
-            return
-        sid = FIRST_REQUEST_SID + list(self.broker.requests).index(view.subjects.discover.encode())
-        found: dict[bytes, None] = {}
-        for data in buffer.missed_by(node, view.now):
-            at = 0
-            while at < len(data) and (scan := kernel.scan(data, at, 0, 0, b"")).consumed:
-                at += scan.consumed
-                said = [frame for frame in scan.others if frame.sid == sid and frame.reply]
-                found |= {publication(frame.subject, frame.payload, frame.reply): None for frame in said}
-        if found:
-            self.connection.write(b"".join(found))
 
     # --- out --------------------------------------------------------------------------------------------------------------
 
