@@ -10,7 +10,7 @@ from tests.sim.batch_world import BatchWorld
 from tests.sim.worlds import make
 
 SEEDS = int(os.environ.get("STAN_BATCH_SEEDS", "8"))
-MUTANT_SEEDS = 12
+MUTANT_SEEDS = 26
 
 
 @pytest.mark.parametrize(("kind", "seeds"), [("batch-node", SEEDS), ("batch-cluster", SEEDS // 2)])

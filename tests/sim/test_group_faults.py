@@ -89,6 +89,10 @@ def broker(node, _number):
     return node.broker
 
 
+def storage(node, _number):
+    return node.storage
+
+
 def dispatch(node, number):
     return node.broker.context.groups[number].dispatch
 
@@ -366,7 +370,7 @@ def test_a_copy_that_cannot_be_told_to_others_freezes_its_group_and_not_the_node
     number = group_with_messages(world)
     node, leader = follower_of(world, number), world.leader(number)
     life = leader.lives
-    wrap(broker, "snapshot", of_group)(leader, number)
+    wrap(storage, "read_state", of_group)(leader, number)
     node.run(node.cluster_node.group_sync._receive, number, leader.name)
     world.run_for(6)
     assert leader.alive

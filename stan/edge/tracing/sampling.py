@@ -16,9 +16,10 @@ from google.protobuf.message import DecodeError
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
-from stan.remembered import Remembered
 
 HEADER = b"traceparent"
+CHANNELS_MAX = 10_000
+"""Channels of which the newest chosen message is remembered."""
 CARRIED_MAX = 100
 """Messages of one record batch that are traced because they bring the context of a trace along."""
 _SAMPLED = re.compile(rb"\x0a\x0btraceparent\x12\x3700-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]")
@@ -56,9 +57,7 @@ class Sampler:
     def __init__(self, period: int) -> None:
         """*period*: 1 for each message, 1000 for one in a thousand."""
         self._period = period
-        self._newest: Remembered[int, tuple[int, int]] = (
-            Remembered()
-        )  # by channel: a block, and which of its sequences is chosen
+        self._newest: dict[int, tuple[int, int]] = {}  # by channel: a block, and which of its sequences is chosen
 
     def within(self, uid: int, first: int, last: int) -> Iterator[int]:
         """The chosen sequences in [first, last], in order. Costs nothing for each message, only for each block."""
@@ -87,8 +86,11 @@ class Sampler:
                         return True
                     block = last // self._period
                     begin = block * self._period
-                    place = next(self.within(uid, begin, begin + self._period - 1))
-                    self._newest.remember(uid, (block, place), _HEADER_BYTES)
+                    if (
+                        len(self._newest) >= CHANNELS_MAX
+                    ):  # deleted ones, too: they are forgotten, and others found again
+                        self._newest.clear()
+                    self._newest[uid] = block, next(self.within(uid, begin, begin + self._period - 1))
                 elif first <= chosen <= last:
                     return True
             elif flags == CHANGE_FLAG:
