@@ -73,7 +73,7 @@ def goes_on_where_it_was(monkeypatch):
     [
         (begins_without_an_entry, range(12)),
         (takes_what_was_heard_before, range(12)),
-        (goes_on_where_it_was, (5, 8)),
+        (goes_on_where_it_was, (21, 5)),
     ],
 )
 def test_a_broken_broker_is_found_out(monkeypatch, mutate, seeds):
