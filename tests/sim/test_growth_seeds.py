@@ -34,7 +34,8 @@ def test_a_pool_that_is_opened_before_its_groups_have_leaders_is_found_out(monke
     monkeypatch.setattr(PoolGrowth, "waits_for", lambda _self: "")
 
     said = [text for seed in (2, 3) for text in GrowthWorld(seed).run()]
-    assert any("counts" in text or "has no leader" in text for text in said)
+    found = ("counts", "has no leader", "no progress: ")  # channels on their way to such a group never arrive
+    assert any(text in one for one in said for text in found)
 
 
 def test_a_pool_that_has_to_wait_for_a_node_that_is_away_grows_once_it_is_back(monkeypatch):
