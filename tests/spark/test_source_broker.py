@@ -4,7 +4,6 @@ import os
 
 import pyarrow as pa
 import pytest
-from nats.errors import AuthorizationError
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_stan import transport
 from pyspark_stan.datasource import StanDataSource
@@ -12,7 +11,7 @@ from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.reading.offsets import DataLossError
 from pyspark_stan.transport import UnreachableError, client_of, forget
 from stan_client.blocking import BlockingClient
-from stan_client.errors import ConnectionClosedError
+from stan_client.errors import CannotConnectError, ConnectionClosedError
 
 from tests.kit.ports import free_port
 from tests.kit.server import StanServer
@@ -147,11 +146,14 @@ def test_a_connection_is_tried_for_until_a_server_is_there(monkeypatch):
 
     def connect(*_args, **_named):
         attempts.append(1)
-        raise (ConnectionRefusedError if len(attempts) < 4 else AuthorizationError)
+        passing = len(attempts) < 4
+        raise CannotConnectError(
+            "nats://127.0.0.1:1", "refused" if passing else "Authorization Violation", passing=passing
+        )
 
     monkeypatch.setattr("pyspark_stan.transport.BlockingClient", connect)
     monkeypatch.setattr("pyspark_stan.transport.CONNECT_PAUSE_S", 0.001)
-    with pytest.raises(UnreachableError, match="AuthorizationError"):
+    with pytest.raises(UnreachableError, match="Authorization Violation"):
         client_of(ConnectionOptions(("nats://127.0.0.1:1",)))
     assert len(attempts) == 4
 
