@@ -137,11 +137,14 @@ def messages(kind, texts):
 
 def numbers(field):
     """The ends of what a field holds, and what is small."""
-    bits = 64 if field.type in (FieldDescriptor.TYPE_INT64, FieldDescriptor.TYPE_UINT64) else 32
-    unsigned = field.type in (FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_UINT64)
     if field.type == FieldDescriptor.TYPE_ENUM:
         return st.sampled_from([value.number for value in field.enum_type.values])
-    ends = [2**bits - 1] if unsigned else [2 ** (bits - 1) - 1, -1]
+    ends = {
+        FieldDescriptor.CPPTYPE_INT32: [2**31 - 1, -1],
+        FieldDescriptor.CPPTYPE_INT64: [2**63 - 1, -1],
+        FieldDescriptor.CPPTYPE_UINT32: [2**32 - 1],
+        FieldDescriptor.CPPTYPE_UINT64: [2**64 - 1],
+    }[field.cpp_type]
     return st.sampled_from([1, 2, 3, 4, 30]) | st.sampled_from([0, *ends])
 
 

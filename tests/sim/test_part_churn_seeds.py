@@ -10,7 +10,7 @@ from tests.sim.history import Failed
 from tests.sim.part_churn_worlds import FEW, KEYS, ClusterPartChurn, PartReader
 
 SEEDS = int(os.environ.get("STAN_PART_CHURN_SEEDS", "3"))
-BUSY = (1, 2, 5, 6, 8)
+BUSY = (2, 5, 6, 9, 10)
 """The first seeds of runs in which members come, go and fail often enough."""
 
 
@@ -38,7 +38,7 @@ def test_10_000_keys_keep_their_order_while_members_churn_and_the_parts_are_doub
     assert_keeps_keys_in_order(0, KEYS)
 
 
-@pytest.mark.parametrize("seed", [*BUSY, *range(9, 9 + SEEDS)][:SEEDS])
+@pytest.mark.parametrize("seed", [*BUSY, *range(11, 11 + SEEDS)][:SEEDS])
 def test_keys_keep_their_order_over_faults_while_members_churn_and_the_parts_are_doubled(seed):
     assert_keeps_keys_in_order(seed, FEW)
 

@@ -171,13 +171,15 @@ def answer(
     request: FetchRequest, place: Place, batches: list[FetchedBatch], payload_max: int, deleted: Runs | None = None
 ) -> list[fetches.Records]:
     """The encoded answer to *request*, in pieces; *batches*: those that hold the messages of *place*."""
-    response, first, last, asked = place
+    response, _, last, asked = place
     room = payload_max - fetches.HEAD_ROOM
     wanted = min(asked, room)
     chosen = _select(batches, place, deleted, request.max_messages or NO_END, wanted)
     if batches and not chosen:  # the first message alone is larger
-        chosen = fetches.select(batches, first, last, 1, room) or fetches.select(batches, first, last, 1, NO_END)
-    if not chosen:
+        chosen = _select(batches, place, deleted, 1, room) or _select(batches, place, deleted, 1, NO_END)
+    if not chosen:  # each message of the batches was deleted
+        if batches:
+            response.next_sequence = min(last, batches[-1].first + batches[-1].count - 1) + 1
         return fetches.encode(response, [])
     response.next_sequence = chosen[-1].first + chosen[-1].count
     size = sum(batch.room for batch in chosen)
@@ -205,10 +207,13 @@ def _select(
     for first, last in deleted.missing(place.first, end):
         while batches and batches[0].first + batches[0].count <= first:
             batches = batches[1:]
+        if batches[0].first > last:
+            continue  # the log has no message there
         part = fetches.select(batches, first, last, messages_max, bytes_max)
         chosen += part
         messages_max -= sum(batch.count for batch in part)
         bytes_max -= sum(batch.room for batch in part)
-        if not part or part[-1].first + part[-1].count <= last:
-            break
+        following = part[-1].first + part[-1].count if part else first
+        if any(max(batch.first, following) <= min(last, batch.first + batch.count - 1) for batch in batches):
+            break  # a bound is reached
     return chosen
