@@ -1,5 +1,5 @@
-"""What the log holds anew (compressed batches, compaction by key, schemas) and tracing, on nodes of the last version without them
-and of this one beside each other, under load: none of it is written before the level is raised, so each node can go back."""
+"""What the log holds anew (compressed batches, compaction by key, schemas) and tracing, on nodes that do not know their level
+and nodes that do beside each other, under load: none of it is written before the level is raised, so each node can go back."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ from tests.integration.test_compaction_server import SMALL
 from tests.integration.test_rolling_upgrade import (
     PATIENCE_S,
     levels,
-    program_as_of,
+    program_up_to,
     raised,
     switch,
     until_so,
@@ -32,8 +32,6 @@ from tests.kit.server import NatsServer
 
 trace = pytest.importorskip("opentelemetry.sdk.trace")
 
-BEFORE = "125dd046"
-"""The last commit whose program knows no level above DELIVERY."""
 EVENTS, PRICES, TYPED = "log.events", "log.prices", "log.typed"
 TOGETHER = 20
 KEYS = 30
@@ -168,8 +166,8 @@ def verify(url, channel):
 
 
 @pytest.mark.timeout(400)
-async def test_compression_compaction_schemas_and_tracing_wait_for_the_level(tmp_path, tmp_path_factory):
-    old = program_as_of(BEFORE, tmp_path_factory.mktemp("before"))
+async def test_compression_compaction_schemas_and_tracing_wait_for_the_level(tmp_path):
+    old = program_up_to(level.DELIVERY)
     with OtlpReceiver() as receiver, NatsServer(tmp_path) as nats:
         new = (sys.executable, "-c", SMALL, "--trace_sample", "1", "--trace_endpoint", receiver.url)
         cluster = StanCluster(tmp_path, nats=nats)

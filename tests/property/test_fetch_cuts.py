@@ -184,15 +184,29 @@ def test_going_on_at_the_next_sequence_gives_everything_once(batches, trim, firs
 
 
 @given(
-    shapes,
-    st.just(0.0) | st.floats(0, 1),
-    starts,
-    st.integers(0, 9),
-    st.lists(st.integers(0, 99), max_size=30),
-    st.booleans(),
+    batches=shapes,
+    trim=st.just(0.0) | st.floats(0, 1),
+    start=starts,
+    messages_max=st.integers(0, 9),
+    deleted=st.lists(st.integers(0, 99), max_size=30),
+    compressed=st.booleans(),
 )
-@example([([0], 0), ([0], 3)], 0.0, {"newest": 1, "last": 0}, 0, [1], False)
-@example([([0], 0), ([0, 0, 0], 3)], 0.0, {"from_sequence": 2}, 0, [1], False)
+@example(
+    batches=[([0], 0), ([0], 3)],
+    trim=0.0,
+    start={"newest": 1, "last": 0},
+    messages_max=0,
+    deleted=[1],
+    compressed=False,
+)
+@example(
+    batches=[([0], 0), ([0, 0, 0], 3)],
+    trim=0.0,
+    start={"from_sequence": 2},
+    messages_max=0,
+    deleted=[1],
+    compressed=False,
+)
 def test_answer_has_nothing_that_was_deleted(batches, trim, start, messages_max, deleted, compressed):
     channel = Channel(batches, trim, deleted, compressed=compressed)
     wanted = channel.wanted(start)
