@@ -244,7 +244,8 @@ async def test_248_pages_asked_for_while_it_starts_again(server):
             over.set()
             polling.join()
         assert {status for path, status in seen if path != "/healthz/ready"} == {200}
-        assert (await get(server, "/streaming/serverz")).json["total_msgs"] == 1000
+        await client.publish("c0", b"x")  # waits until the client is connected again
+        assert (await get(server, "/streaming/serverz")).json["total_msgs"] == 1001
 
 
 def test_what_strangers_send_reaches_no_other_server_and_no_log(server):
