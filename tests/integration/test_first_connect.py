@@ -3,6 +3,7 @@
 STAN_STARTS: how many times each server is started, by default a few times.
 """
 
+import asyncio
 import os
 import re
 import signal
@@ -10,18 +11,19 @@ import signal
 import pytest
 
 from tests.kit.cluster import StanCluster
-from tests.kit.early_client import EarlyClient, first_accepted, register_early
+from tests.kit.early_client import register, register_early, wait_for_port
 from tests.kit.ports import accepts
 from tests.kit.server import StanServer, until
 
 STARTS = int(os.environ.get("STAN_STARTS", "3"))
 CLIENTS = 3
+PATIENCE_SECONDS = 30.0
 
 
-def start_and_register(server, login=None):
+def start_and_register(server):
     for start in range(STARTS):
         server.launch()
-        register_early(server.port, lambda: server.running, f"c{start}", CLIENTS, login)
+        register_early(server.port, lambda: server.running, f"c{start}", CLIENTS)
         server.wait_until_ready()
         server.terminate()
 
@@ -73,19 +75,16 @@ def test_clients_that_connect_as_soon_as_the_port_of_a_node_answers_are_register
                 node.wait_until_ready()
 
 
-def test_connects_that_come_before_there_is_a_leader_are_answered_when_there_is_one(cluster):
+async def test_connects_that_come_before_there_is_a_leader_are_answered_when_there_is_one(cluster):
     first, *others = cluster.nodes.values()
     first.launch()
-    client = EarlyClient(first_accepted(first.port, lambda: first.running), {})
+    await asyncio.to_thread(wait_for_port, first.port, lambda: first.running)
     for node in others:
         node.launch()
-    for node in others:
-        first_accepted(node.port, lambda node=node: node.running).close()
 
-    answer = client.register("me")
+    answer = await register(first.port, "me", PATIENCE_SECONDS)
 
     assert not answer.error
-    client.close()
     for node in cluster.nodes.values():
-        node.wait_until_ready()
+        await asyncio.to_thread(node.wait_until_ready)
         node.terminate()

@@ -209,7 +209,9 @@ class ClusterNode:
     # --- the other nodes --------------------------------------------------------------------------------------------------------
 
     def _hello_heard(self, frame: Frame) -> None:
-        self.membership.receive(frame.payload, self.environment.runtime.now())
+        other = self.membership.receive(frame.payload, self.environment.runtime.now())
+        if other:
+            self.gateway.meet(other)
         self._follow_membership()
 
     def tick(self, now: Nanos) -> None:
