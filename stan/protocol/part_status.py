@@ -20,6 +20,8 @@ SKEW_MESSAGES_MIN: Final = 1000
 """... and all of them together at least so many messages."""
 DOUBLING_NS: Final = 60 * SECOND
 """A doubling takes a second or two; one that takes longer waits for something."""
+UNACKED_WAITS: Final = 3
+"""Ack waits without an ack after which a position with pending messages counts as not acknowledging, or as stuck."""
 Status = TypeVar("Status", pb.ChannelStatus, pb.CursorStatus)
 
 
@@ -223,3 +225,13 @@ def _incomplete(name: bytes, found: list[pb.CursorStatus], parts: int) -> PartFa
 
 def _shown(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
+
+
+def unacked_for(cursor: pb.CursorStatus, now: int) -> int:
+    """Nanoseconds without an ack of a position with pending messages, once they are more than UNACKED_WAITS ack waits; else 0.
+    *now*: Unix ns."""
+    if not cursor.pending or not cursor.oldest_pending:
+        return 0
+    since = now - max(int(cursor.oldest_pending), int(cursor.last_ack))
+    wait = max((int(member.ack_wait_s) for member in cursor.members), default=int(cursor.ack_wait_s))
+    return since if since > UNACKED_WAITS * max(wait, 1) * SECOND else 0

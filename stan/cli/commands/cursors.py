@@ -8,14 +8,13 @@ from typing import Final
 
 from stan_client.transport.session import text_of
 
+from stan.protocol.part_status import unacked_for
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import counted, format_age, format_duration
 
 DURABLES: Final[frozenset[int]] = frozenset({pb.DURABLE})
 QUEUES: Final[frozenset[int]] = frozenset({pb.QUEUE, pb.DURABLE_QUEUE})
 KINDS: Final = {pb.PLAIN: "plain", pb.DURABLE: "durable", pb.QUEUE: "queue", pb.DURABLE_QUEUE: "durable queue"}
-STUCK_WAITS: Final = 3
-"""Ack waits without an ack after which a full window counts as stuck."""
 
 PAUSED: Final = "paused"
 OFFLINE: Final = "offline"
@@ -88,15 +87,9 @@ def worst_state(cursors: Iterable[pb.CursorStatus], now_ns: int) -> str:
 
 
 def _full_state(cursor: pb.CursorStatus, now_ns: int) -> str:
-    if _is_stuck(cursor, now_ns):
+    if unacked_for(cursor, now_ns):
         return STUCK
     return FULL if cursor.waiting or cursor.owed else UNACKED
-
-
-def _is_stuck(cursor: pb.CursorStatus, now_ns: int) -> bool:
-    patience = STUCK_WAITS * max(cursor.ack_wait_s, 1) * 1_000_000_000
-    newest = max(cursor.oldest_pending, cursor.last_ack)
-    return bool(cursor.oldest_pending) and now_ns - newest > patience
 
 
 def in_vain(cursor: pb.CursorStatus, now_ns: int) -> bool:

@@ -2,12 +2,11 @@
 
 from typing import Final, NamedTuple
 
+from stan.protocol.part_status import unacked_for
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 from stan.units import ago, counted, span
 
-PATIENCE_WAITS: Final = 2
-"""A cursor counts as stuck or not acknowledging after this many ack waits without an ack."""
 KINDS: Final = {admin.PLAIN: "subscription", admin.DURABLE: "durable", admin.QUEUE: "queue group"}
 KINDS[admin.DURABLE_QUEUE] = "durable queue group"
 
@@ -43,7 +42,7 @@ def _held(cursor: admin.CursorStatus, behind: str, now: int) -> CursorState | No
     """Return the state of a cursor that waits for acks; None if acks keep coming and its window has room."""
     pending = int(cursor.pending)
     window = sum(member.max_in_flight for member in takers(cursor)) or cursor.max_in_flight
-    still = _still(cursor, now)
+    still = unacked_for(cursor, now)
     if pending and (pending >= window or all(member.stalled for member in takers(cursor))):
         held = f"{pending:,} of {window:,} messages sent and not acknowledged"
         if still:
@@ -67,15 +66,6 @@ def _offline(cursor: admin.CursorStatus, behind: str, now: int) -> CursorState:
     since = f", last ack {ago(cursor.last_ack, now)}" if cursor.last_ack else ""
     owed = f", {cursor.pending:,} to be sent again" if cursor.pending else ""
     return CursorState("offline", f"Nobody is online{since}; {behind}{owed}", "warn" if cursor.waiting else "busy")
-
-
-def _still(cursor: admin.CursorStatus, now: int) -> int:
-    """Nanoseconds without an ack although messages are pending for longer than the ack wait; 0: acks keep coming."""
-    if not cursor.pending or not cursor.oldest_pending:
-        return 0
-    since = now - max(int(cursor.oldest_pending), int(cursor.last_ack))
-    wait = max([int(member.ack_wait_s) for member in cursor.members] or [int(cursor.ack_wait_s)])
-    return since if since > PATIENCE_WAITS * max(wait, 1) * SECOND else 0
 
 
 def name_of(cursor: admin.CursorStatus) -> bytes:

@@ -7,6 +7,7 @@ from stan.cli.commands.cursor_tables import cursor_table, cursors_table, format_
 from stan.cli.support.output import FITTED_MAX, Table, table_lines
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.terminal import clean
+from stan.monitor.dashboard import cursor_state
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import channel, durable, member
 
@@ -81,6 +82,12 @@ def test_a_group_without_members_is_told_how_to_get_one():
 
 def test_an_ack_that_came_lately_means_not_stuck():
     assert cursors.state_of(full(oldest_pending=NOW - 1000 * S, last_ack=NOW - S), NOW) == cursors.FULL
+
+
+@pytest.mark.parametrize("age_s", [59, 61, 75, 89, 91, 1000])
+def test_command_line_and_dashboard_agree_on_what_is_stuck(age_s):
+    for cursor in (full(oldest_pending=NOW - age_s * S), full(oldest_pending=NOW - 1000 * S, last_ack=NOW - age_s * S)):
+        assert (cursors.state_of(cursor, NOW) == cursors.STUCK) == (cursor_state.state_of(cursor, NOW).word == "stuck")
 
 
 def test_some_members_that_are_full_are_named():
