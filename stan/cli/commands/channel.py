@@ -289,7 +289,7 @@ def purge(
             return
         confirmation.require(
             f"Removes {told} of channel {channel} for good, of {format_messages(status)}. "
-            "Whoever has not got them will not get them."
+            f"Whoever has not got them will not get them.{_of_tier(status, 'them')}"
         )
         if last is None:
             answer = await direct.admin.purge(channel, keep=kept)
@@ -314,6 +314,13 @@ def _purged(status: pb.ChannelStatus, last: int | None, kept: int) -> tuple[int,
     gone = min(status.messages, max(0, last - status.first_sequence + 1))
     most = "at most " if status.deleted else ""
     return gone, f"{most}{counted(gone, 'message')}, {status.first_sequence:,} to {last:,},"
+
+
+def _of_tier(status: pb.ChannelStatus, what: str) -> str:
+    """What a removal does to the tier of a channel, if it has one that has come."""
+    if not status.tier or not status.tier_next:
+        return ""
+    return f" Its tier {text_of(status.tier)} removes {what} from the lake, too, and nothing else there."
 
 
 def format_messages(status: pb.ChannelStatus) -> str:
@@ -365,6 +372,7 @@ def delete_message(
             raise CliError(f"Channel {channel} has no message {number:,}: it has {format_messages(status)}.")
         confirmation.require(
             f"Removes message {number:,} of channel {channel} for good. Whoever has not got it will not get it."
+            f"{_of_tier(status, 'it')}"
         )
         answer = await direct.admin.delete_message(channel, number)
         done(f"Message {number:,} of channel {channel} is {'deleted' if answer.changed else 'gone already'}.")

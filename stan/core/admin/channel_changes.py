@@ -76,7 +76,8 @@ class ChannelChanges:
             case _:
                 accepted.refuse(INVALID_ADMIN)
                 return
-        if to < max(index.first_sequence, 1):
+        oldest = max(index.first_sequence, 1)
+        if to < oldest:
             self._done(accepted, channel, 0)
         elif channel.info.is_ephemeral:
             count = self._messages(channel, to)
@@ -84,7 +85,7 @@ class ChannelChanges:
             self.context.groups[channel.info.group].dispatch.uncovered(channel.info.uid)
             self._done(accepted, channel, count)
         else:
-            removal = pb.Removal(uid=channel.info.uid, first_sequence=to + 1)
+            removal = self.channels.tiers.purge(channel.info.uid, oldest, to)
             self._remove(accepted, channel, removal, self._messages(channel, to))
 
     def _delete_message(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:

@@ -108,3 +108,10 @@ class Tiers:
         if tier is not None:
             removal.tier = tier.name
         return removal
+
+    def purge(self, uid: ChannelUid, oldest: int, to: int) -> pb.Removal:
+        """The removal of all messages up to *to* of a channel whose oldest one is *oldest*. Where there is a tier it names the
+        messages that are there: what limits have removed before them stays in the tier."""
+        if uid in self.by_channel:
+            return pb.Removal(uid=uid, deleted=(oldest, to))
+        return pb.Removal(uid=uid, first_sequence=to + 1)

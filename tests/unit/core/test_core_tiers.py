@@ -170,6 +170,33 @@ def test_owner_hears_of_what_was_removed_until_it_says_so() -> None:
     assert place(harness) == (12, 2, [])
 
 
+@pytest.mark.parametrize("what", [{"up_to": 8}, {"keep": 2}])
+def test_owner_does_not_hear_of_what_limits_had_removed_before_a_purge(what) -> None:
+    harness = started(msgs=5)
+    publish(harness, 5)
+    move(harness, 6)
+    publish(harness, 5)
+    move(harness, 11)
+    assert index(harness).first_sequence == 6
+    purge = admin.PurgeRequest(version=1, channel=b"foo", **what)
+    assert harness.ask(f"{ADMIN}.purge", purge, admin.ChangeResponse).changed == 3
+    assert place(harness) == (11, 1, [6, 8])
+    assert (index(harness).first_sequence, status(harness).messages, status(harness).deleted) == (9, 2, 0)
+
+
+def test_purge_of_all_messages_leaves_an_empty_channel_and_its_durable_goes_on() -> None:
+    harness = started()
+    harness.subscribe("foo", durable="d")
+    publish(harness, 5)
+    move(harness, 6)
+    purge = admin.PurgeRequest(version=1, channel=b"foo", up_to=5)
+    assert harness.ask(f"{ADMIN}.purge", purge, admin.ChangeResponse).changed == 5
+    assert place(harness) == (6, 1, [1, 5])
+    assert (status(harness).first_sequence, status(harness).messages) == (6, 0)
+    publish(harness, 1)
+    assert (status(harness).first_sequence, status(harness).messages) == (6, 1)
+
+
 def test_where_no_tier_has_come_nothing_is_noted() -> None:
     harness = started()
     publish(harness, 5)
