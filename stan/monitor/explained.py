@@ -25,7 +25,7 @@ OTHERS: Final = {
     "committed": "committed: visible in the channel from then on (entry {index})",
     "maybe delivered": "a new leader began: the one before may have sent it, and no entry tells whether it has",
     "acked": "acked",
-    "rejected": "rejected by its client: settled, and not sent any more",
+    "rejected": "rejected by its client: not sent any more",
     "exhausted": "given up: delivered as often as the policy allows",
     "dead letter": "moved into the dead letter channel",
     "left": "the member that had it (subscription {subscription}) left",
@@ -41,6 +41,8 @@ STATES: Final = {
     "not sent": "It was not sent yet.",
     "pending": "A member has it, and has not acked it yet.",
     "owed": "It is to be sent again.",
+    "gone": "It was gone from the channel before it was sent.",
+    "rejected": "Its client has rejected it. It is not sent any more unless an operator asks for it.",
     "exhausted": "It was delivered as often as the policy allows, and is not sent any more unless an operator asks for it.",
     "settled": "It is settled.",
 }
@@ -52,6 +54,8 @@ GOES_ON: Final = (
 
 def sentence_of(step: pb.ExplainStep) -> str:
     """One step in words, without its time."""
+    if step.what == "paused" and step.reason:
+        return f"the broker paused the position: {step.reason.decode('utf-8', 'replace')}"
     if step.what != "delivered":
         return OTHERS.get(step.what, step.what).format(
             subscription=step.subscription_id,

@@ -103,8 +103,8 @@ def _position_sum(parts: list[pb.CursorStatus]) -> PositionSum:
         ack_wait_s=max(one.ack_wait_s for one in parts),
         members=[member for one in parts for member in one.members],
     )
-    counts = "pending", "owed", "waiting", "redelivered", "max_in_flight", "exhausted", "delayed", "held_back"
-    _add_up(total, parts, *counts)
+    _add_up(total, parts, "pending", "owed", "waiting", "redelivered", "max_in_flight")
+    _add_up(total, parts, "exhausted", "given_up_rejected", "delayed", "held_back")
     return PositionSum(total, parts)
 
 

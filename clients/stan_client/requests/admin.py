@@ -45,7 +45,7 @@ class Explanation(NamedTuple):
     """What the log tells of one message of a cursor."""
 
     timestamp_ns: int  # of the message, Unix ns; 0: it is gone
-    state: str  # now: not sent, pending, owed, exhausted, settled
+    state: str  # now: not sent, gone, pending, owed, rejected, exhausted, settled
     begins_late: bool  # the log no longer has all entries from the message's own on: earlier steps may be missing
     steps: list[pb.ExplainStep]
     goes_on: bool = False  # the log has more entries, which were not read: later steps may be missing

@@ -110,16 +110,28 @@ def _given_up(cursor: pb.CursorStatus, at: str, command: str) -> list[str]:
     if not cursor.exhausted:
         return []
     was, them = ("was", "it") if cursor.exhausted == 1 else ("were", "them")
+    others = "" if cursor.paused else f" {_others(cursor)}"
     if cursor.dead_letter_channel:
         into = text_of(cursor.dead_letter_channel)
         fault = text_of(cursor.dead_letter_fault)
-        waits = f"{counted(cursor.exhausted, 'message')} {was} given up, to be moved to {into}"
-        return [f"{waits}{f', which fails: {fault}' if fault else ''}. All other messages go on."]
-    said = f"{counted(cursor.exhausted, 'message')} {was} delivered as often as the policy allows, in vain"
+        waits = f"{counted(cursor.exhausted, 'message')} {was} given up ({given_up_by(cursor)}), to be moved to {into}"
+        return [f"{waits}{f', which fails: {fault}' if fault else ''}.{others}"]
+    said = f"{counted(cursor.exhausted, 'message')} {was} given up ({given_up_by(cursor)})"
     return [
-        f"{said}, and will not be sent again. {_others(cursor)}",
+        f"{said}, and will not be sent again.{others}",
         f"Send {them} again: {command} redeliver {at}; leave {them} out: {command} skip {at} SEQUENCE",
     ]
+
+
+def given_up_by(cursor: pb.CursorStatus) -> str:
+    """Why messages of a position were given up."""
+    rejected, worn_out = cursor.given_up_rejected, cursor.exhausted - cursor.given_up_rejected
+    both = bool(rejected and worn_out)
+    told = [
+        f"{f'{rejected:,} ' * both}rejected by a client" if rejected else "",
+        f"{f'{worn_out:,} ' * both}delivered as often as the policy allows, in vain" if worn_out else "",
+    ]
+    return "; ".join(filter(None, told))
 
 
 def _others(cursor: pb.CursorStatus) -> str:

@@ -12,7 +12,7 @@ from stan_client.requests.admin import Nodes
 from stan_client.transport.session import text_of
 
 from stan.cli.commands.channel import compression_ratio, holder_of
-from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, in_vain, lag, state_of
+from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, given_up_by, in_vain, lag, state_of
 from stan.cli.commands.node import cluster_level, known_level, places_told
 from stan.cli.support.common import EXIT_FAILED, Target, run
 from stan.cli.support.groups import (
@@ -322,9 +322,9 @@ def of_cursors(cursors: list[pb.CursorStatus], now_ns: int) -> Iterator[Finding]
         step = f"stan {word} why {channel} {full_name(cursor)}" if kind != "plain" else f"stan channel show {channel}"
         who = f"{kind.capitalize()} {full_name(cursor)} of channel {channel}"
         if cursor.exhausted:
-            given_up = f"{counted(cursor.exhausted, 'message')} delivered as often as the policy allows, in vain"
+            given_up = f"{counted(cursor.exhausted, 'message')} given up ({given_up_by(cursor)})"
             if cursor.dead_letter_fault:
-                given_up = f"{counted(cursor.exhausted, 'message')} given up: {text_of(cursor.dead_letter_fault)}"
+                given_up += f", not moved: {text_of(cursor.dead_letter_fault)}"
             yield Finding(BAD, "given up", f"{who}: {given_up}.", step)
         if state == PAUSED and cursor.pause_reason:
             yield Finding(BAD, "paused", f"{who} is paused by the broker: {text_of(cursor.pause_reason)}.", step)

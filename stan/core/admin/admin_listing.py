@@ -356,6 +356,7 @@ class AdminListing:
             len(retries.delayed),
         )
         shown.rejected = retries.rejections
+        shown.given_up_rejected = sum(last - first + 1 for first, last in retries.exhausted.shared(retries.rejected))
         if retries.moves is not None:
             shown.dead_letters, shown.dead_letter_fault = retries.moves.total, retries.moves.fault.encode()
         members = {member.sub.subscription_id: member for member in live.members}

@@ -85,6 +85,7 @@ class Account:
         return Cause(self.place.owed - 1) if known is Cause.OWED and self.place.owed else known
 
     def _settle(self, what: str) -> None:
+        self.place.unstored = False
         if not self.place.settled:
             self._note(what)
         self.place.holder, self.place.settled = 0, True  # why it was owed is kept: a replica may be sending it just now
@@ -94,6 +95,8 @@ class Account:
     def _progress(self, progress: pb.Progress, at: int, *, taken: bool) -> None:
         """*taken*: it is the leader's, or that of a node which serves the subscription still."""
         place = self.place
+        if progress.last_sent >= self.sequence:
+            place.unstored = False
         for sent in progress.sent:
             if self._has(sent.runs):
                 self._sent(sent, at, taken=taken)
@@ -107,8 +110,9 @@ class Account:
                 place.holder, place.owed = held.subscription_id, 0
                 continue
             self._owe(self._told(held.cause))
-            if held.exhausted and not self._was("exhausted"):
-                self._note("exhausted")
+            given_up = "rejected" if held.rejected else "exhausted"
+            if held.exhausted and not self._was(given_up):
+                self._note(given_up)
         if self._has(progress.acked):
             gone, rejected = self._has(progress.removed), self._has(progress.rejected)
             self._settle("removed" if gone else "rejected" if rejected else "acked")
@@ -183,8 +187,11 @@ class Account:
     def _move_cursor(self, change: pb.MoveCursor, index: int) -> None:
         if change.cursor_id != self.cursor.cursor_id:
             return
-        self._note("moved", sequence=change.sequence, at=change.at)
         place = self.place
+        if change.sequence > self.sequence:
+            place.unstored = False
+        if not place.unstored:
+            self._note("moved", sequence=change.sequence, at=change.at)
         place.holder = place.owed = 0
         place.settled = change.sequence > self.sequence
         place.epoch, place.known_epoch = index, True
@@ -203,8 +210,8 @@ class Account:
             self._owe(Cause.MOVED)
 
     def _pause_cursor(self, change: pb.PauseCursor, _index: int) -> None:
-        if change.cursor_id == self.cursor.cursor_id and not self.place.settled:
-            self._note("paused" if change.paused else "resumed")
+        if change.cursor_id == self.cursor.cursor_id and not self.place.settled and not self.place.unstored:
+            self._note("paused" if change.paused else "resumed", reason=change.reason)
 
     def _dead_letters(self, change: pb.DeadLetters, _index: int) -> None:
         if change.cursor_id == self.cursor.cursor_id and self._has(change.runs):
@@ -221,7 +228,7 @@ class Account:
         if change.uid == self.cursor.uid:
             for (first, last), at in zip(pairs(change.runs), change.at, strict=True):
                 if first <= self.sequence <= last:
-                    self.place.expires = at
+                    self.place.expires, self.place.unstored = at, False
 
     def _expired(self, change: pb.Expired, _index: int) -> None:
         here = any(uid == self.cursor.uid and self.sequence <= upto for uid, upto in pairs(change.channels))
@@ -242,14 +249,17 @@ def _is_same(step: admin.ExplainStep, known: admin.ExplainStep) -> bool:
     )
 
 
-def state_of(cursor: Cursor, live: LiveCursor | None, sequence: int) -> str:
-    """What has become of a message by now. *live*: the leader's view of the cursor; None: it has no online member."""
-    exhausted = live is not None and sequence in live.retries.exhausted
+def state_of(cursor: Cursor, live: LiveCursor | None, sequence: int, *, gone: bool = False) -> str:
+    """Return the state of a message now, as answers tell it. *live*: the leader's view of the cursor; None: it has no online
+    member. *gone*: the channel does not have it any more."""
     owed = cursor.to_redeliver if live is None else live.to_redeliver
-    if exhausted:
-        return "exhausted"
+    if live is not None and sequence in live.retries.exhausted:
+        return "rejected" if sequence in live.retries.rejected else "exhausted"
     if sequence in owed:
         return "owed"
     if live is not None and any(sequence in member.window for member in live.members):
         return "pending"
-    return "not sent" if sequence > (cursor.last_sent if live is None else live.last_sent) else "settled"
+    skipped = cursor.override is not None and sequence in cursor.override.skipped
+    if skipped or sequence <= (cursor.last_sent if live is None else live.last_sent):
+        return "settled"
+    return "gone" if gone else "not sent"

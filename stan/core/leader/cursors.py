@@ -5,7 +5,7 @@ leader only, and is made from it when leadership begins. There is no flag for "s
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from stan import limits
@@ -305,8 +305,7 @@ class LiveCursor:
             elif found:
                 entry.held.add(subscription_id=member.sub.subscription_id, runs=flat_of(found))
             held += found
-        for runs in (self.to_redeliver, self.retries.exhausted):
-            found = runs.shared(touched) if runs.size else []
+        for runs, found, rejected in self._nobodys(touched):
             if not found:
                 continue
             held += found
@@ -316,7 +315,7 @@ class LiveCursor:
             causes = self.retries.causes_of_each(found)
             for cause, parts in of_cause(causes).items():
                 one = self._held(pairs(parts), runs)
-                one.cause, one.exhausted = cause, runs is self.retries.exhausted
+                one.cause, one.exhausted, one.rejected = cause, runs is self.retries.exhausted, rejected
                 entry.held.append(one)
         held.sort()
         entry.acked.extend(_without(touched, held))
@@ -325,6 +324,17 @@ class LiveCursor:
         if moment is not None:
             unreported.tell(entry, moment)
         return entry
+
+    def _nobodys(self, touched: list[tuple[int, int]]) -> Iterator[tuple[Runs, list[tuple[int, int]], bool]]:
+        """Yield which of *touched* no member has, beside the runs that they are of, and whether a client has rejected them."""
+        exhausted, rejected = self.retries.exhausted, self.retries.rejected
+        if self.to_redeliver.size:
+            yield self.to_redeliver, self.to_redeliver.shared(touched), False
+        if exhausted.size:
+            found = exhausted.shared(touched)
+            refused = rejected.shared(found) if rejected.size else []
+            yield exhausted, without(found, refused) if refused else found, False
+            yield exhausted, refused, True
 
     def _held(self, found: Iterable[tuple[int, int]], runs: Runs, subscription_id: int = 0) -> pb.Held:
         """What a progress entry tells of *found*, a part of *runs*, which that subscription holds; 0: nobody does."""

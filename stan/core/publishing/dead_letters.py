@@ -32,6 +32,7 @@ from stan.protocol import dead_letters as letters
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import GroupId, Nanos
+from stan.units import counted
 
 MESSAGES_MAX = 10_000
 """Messages in one move."""
@@ -304,7 +305,8 @@ class DeadLetters:
     def _pause(self, number: GroupId, info: ChannelInfo, live: LiveCursor, moves: Moves) -> None:
         """Too many messages were given up: nothing is sent until an operator has looked."""
         cursor, group = live.cursor, self.context.groups[number]
-        why = f"{live.policy.dead_letter_rate} messages became dead letters within a minute"
+        rate = live.policy.dead_letter_rate
+        why = f"{counted(rate, 'message became a dead letter', 'messages became dead letters')} within a minute"
         pause = pb.PauseCursor(cursor_id=cursor.cursor_id, paused=True, reason=why.encode())
 
         def done(result: object = None, _error: str = "") -> None:

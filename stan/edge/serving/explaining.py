@@ -77,19 +77,21 @@ class Explaining:
         if request.sequence > index.last_sequence:
             accepted.refuse(beyond_end(text(info.name), request.sequence, index.last_sequence))
             return
-        reading = Reading(group.log, cursor, request, self._place_of(info, group.log, request.sequence))
+        gone = self._is_gone(info, group.log, request.sequence)
+        before = group.log.channel(info.uid).refs_before(Sequence(request.sequence), 1, 1)
+        reading = Reading(group.log, cursor, request, before[0] if before else None, gone=gone)
         reading.response.node = self._view.node
-        reading.response.state = state_of(cursor, held.live(cursor.cursor_id), request.sequence)
+        reading.response.state = state_of(cursor, held.live(cursor.cursor_id), request.sequence, gone=gone)
         self._under_way += 1
         self._runtime.work(reading.run, partial(self._was_read, accepted, reading, attempt))
 
-    def _place_of(self, info: ChannelInfo, log: GroupLog, sequence: int) -> BatchRef | None:
-        """Where the message lies; None if it is gone."""
+    def _is_gone(self, info: ChannelInfo, log: GroupLog, sequence: int) -> bool:
+        """True if the channel does not have the message any more."""
         index, at = log.channel(info.uid), Sequence(sequence)
         deleted = self._view.deleted(info.group, info.uid)
         if sequence < index.first_sequence or (deleted is not None and sequence in deleted):
-            return None
-        return next((ref for ref in index.refs(at, at, 1, 1) if ref.base_sequence <= sequence), None)
+            return True
+        return not any(ref.base_sequence <= sequence for ref in index.refs(at, at, 1, 1))
 
     def _was_read(self, accepted: AcceptedRequest, reading: "Reading", attempt: int, problem: Exception | None) -> None:
         self._under_way -= 1
@@ -107,20 +109,23 @@ class Explaining:
 class Reading:
     """The reading of one part of the log, for a worker thread; `response` is complete after `run`."""
 
-    def __init__(self, log: GroupLog, cursor: Cursor, request: admin.ExplainRequest, ref: BatchRef | None) -> None:
-        """*ref*: where the message lies; None: it is gone."""
+    def __init__(
+        self, log: GroupLog, cursor: Cursor, request: admin.ExplainRequest, ref: BatchRef | None, *, gone: bool = False
+    ) -> None:
+        """*ref*: the newest batch that begins at the message or before it; None: there is none. *gone*: the message is gone."""
         self._log = log
         self._ref = ref
+        self._own = ref is not None and request.sequence < ref.base_sequence + ref.count
         going_on = request.HasField("from")
         place = admin.ExplainPlace()
         if going_on:
             place.CopyFrom(getattr(request, "from"))
         self._first = not going_on
-        staged = StagedMessage(ref.staged, ref.timestamp) if ref is not None and ref.staged else None
+        staged = StagedMessage(ref.staged, ref.timestamp) if ref is not None and self._own and ref.staged else None
         self._account = Account(cursor, request.sequence, place, staged)
         override = cursor.override
         self._moved = RaftIndex(override.epoch) if override is not None else RaftIndex(0)
-        timestamp = ref.timestamp if ref is not None else 0
+        timestamp = ref.timestamp if ref is not None and not gone else 0
         self.response = admin.ExplainResponse(cursor_id=cursor.cursor_id, timestamp=timestamp)
 
     def run(self) -> None:
@@ -130,6 +135,7 @@ class Reading:
             # Of a message that a commit refers to, this is the entry that staged it.
             place.index = self._log.index_of(self._ref) if self._ref is not None else 1
             response.begins_late = place.index < self._log.first_index
+            place.unstored = not self._own and not response.begins_late
         for _ in range(0, limits.EXPLAIN_ENTRIES_MAX, limits.EXPLAIN_ENTRIES_AT_ONCE):
             response.more = self._take()
             if not response.more or len(account.steps) >= limits.EXPLAIN_STEPS_MAX:

@@ -285,7 +285,7 @@ class SubscriptionsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., cursors: _Optional[_Iterable[_Union[CursorStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class CursorStatus(_message.Message):
-    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut", "policy", "served_by", "exhausted", "counted_runs", "counts", "delayed", "held_back", "rejected", "dead_letters", "dead_letter_channel", "dead_letter_fault", "pause_reason", "part_of", "user")
+    __slots__ = ("channel", "cursor_id", "group", "kind", "durable_name", "queue_group", "client_id", "paused", "last_sent", "acked_up_to", "pending", "owed", "waiting", "redelivered", "oldest_pending", "members", "last_sequence", "last_ack", "max_in_flight", "ack_wait_s", "first_sequence", "owed_runs", "pending_runs", "inbox", "runs_cut", "policy", "served_by", "exhausted", "given_up_rejected", "counted_runs", "counts", "delayed", "held_back", "rejected", "dead_letters", "dead_letter_channel", "dead_letter_fault", "pause_reason", "part_of", "user")
     CHANNEL_FIELD_NUMBER: _ClassVar[int]
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -314,6 +314,7 @@ class CursorStatus(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     SERVED_BY_FIELD_NUMBER: _ClassVar[int]
     EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_REJECTED_FIELD_NUMBER: _ClassVar[int]
     COUNTED_RUNS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     DELAYED_FIELD_NUMBER: _ClassVar[int]
@@ -353,6 +354,7 @@ class CursorStatus(_message.Message):
     policy: DeliveryPolicy
     served_by: bytes
     exhausted: int
+    given_up_rejected: int
     counted_runs: _containers.RepeatedScalarFieldContainer[int]
     counts: _containers.RepeatedScalarFieldContainer[int]
     delayed: int
@@ -364,7 +366,7 @@ class CursorStatus(_message.Message):
     pause_reason: bytes
     part_of: PartOf
     user: bytes
-    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., served_by: _Optional[bytes] = ..., exhausted: _Optional[int] = ..., counted_runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., delayed: _Optional[int] = ..., held_back: _Optional[int] = ..., rejected: _Optional[int] = ..., dead_letters: _Optional[int] = ..., dead_letter_channel: _Optional[bytes] = ..., dead_letter_fault: _Optional[bytes] = ..., pause_reason: _Optional[bytes] = ..., part_of: _Optional[_Union[PartOf, _Mapping]] = ..., user: _Optional[bytes] = ...) -> None: ...
+    def __init__(self, channel: _Optional[bytes] = ..., cursor_id: _Optional[int] = ..., group: _Optional[int] = ..., kind: _Optional[_Union[Kind, str]] = ..., durable_name: _Optional[bytes] = ..., queue_group: _Optional[bytes] = ..., client_id: _Optional[bytes] = ..., paused: bool = ..., last_sent: _Optional[int] = ..., acked_up_to: _Optional[int] = ..., pending: _Optional[int] = ..., owed: _Optional[int] = ..., waiting: _Optional[int] = ..., redelivered: _Optional[int] = ..., oldest_pending: _Optional[int] = ..., members: _Optional[_Iterable[_Union[MemberStatus, _Mapping]]] = ..., last_sequence: _Optional[int] = ..., last_ack: _Optional[int] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., first_sequence: _Optional[int] = ..., owed_runs: _Optional[_Iterable[int]] = ..., pending_runs: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., runs_cut: bool = ..., policy: _Optional[_Union[DeliveryPolicy, _Mapping]] = ..., served_by: _Optional[bytes] = ..., exhausted: _Optional[int] = ..., given_up_rejected: _Optional[int] = ..., counted_runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., delayed: _Optional[int] = ..., held_back: _Optional[int] = ..., rejected: _Optional[int] = ..., dead_letters: _Optional[int] = ..., dead_letter_channel: _Optional[bytes] = ..., dead_letter_fault: _Optional[bytes] = ..., pause_reason: _Optional[bytes] = ..., part_of: _Optional[_Union[PartOf, _Mapping]] = ..., user: _Optional[bytes] = ...) -> None: ...
 
 class DeliveryPolicy(_message.Message):
     __slots__ = ("max_deliver", "backoff", "max_hold", "adaptive_window", "dead_letter", "dead_letter_rate", "failover", "ordered_by_key", "delay", "target", "max_late", "ttl", "compact", "min_age", "tombstone_max", "from_replica", "schema", "compress", "tier", "tier_stretch", "commit")
@@ -881,7 +883,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., node: _Optional[str] = ..., cursor_id: _Optional[int] = ..., timestamp: _Optional[int] = ..., steps: _Optional[_Iterable[_Union[ExplainStep, _Mapping]]] = ..., more: bool = ..., next: _Optional[_Union[ExplainPlace, _Mapping]] = ..., begins_late: bool = ..., state: _Optional[str] = ...) -> None: ...
 
 class ExplainStep(_message.Message):
-    __slots__ = ("what", "at", "until", "cause", "client_id", "subscription_id", "count", "sequence", "node", "term", "index", "app", "app_version")
+    __slots__ = ("what", "at", "until", "cause", "client_id", "subscription_id", "count", "sequence", "node", "term", "index", "app", "app_version", "reason")
     WHAT_FIELD_NUMBER: _ClassVar[int]
     AT_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
@@ -895,6 +897,7 @@ class ExplainStep(_message.Message):
     INDEX_FIELD_NUMBER: _ClassVar[int]
     APP_FIELD_NUMBER: _ClassVar[int]
     APP_VERSION_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     what: str
     at: int
     until: int
@@ -908,10 +911,11 @@ class ExplainStep(_message.Message):
     index: int
     app: bytes
     app_version: int
-    def __init__(self, what: _Optional[str] = ..., at: _Optional[int] = ..., until: _Optional[int] = ..., cause: _Optional[str] = ..., client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., count: _Optional[int] = ..., sequence: _Optional[int] = ..., node: _Optional[str] = ..., term: _Optional[int] = ..., index: _Optional[int] = ..., app: _Optional[bytes] = ..., app_version: _Optional[int] = ...) -> None: ...
+    reason: bytes
+    def __init__(self, what: _Optional[str] = ..., at: _Optional[int] = ..., until: _Optional[int] = ..., cause: _Optional[str] = ..., client_id: _Optional[bytes] = ..., subscription_id: _Optional[int] = ..., count: _Optional[int] = ..., sequence: _Optional[int] = ..., node: _Optional[str] = ..., term: _Optional[int] = ..., index: _Optional[int] = ..., app: _Optional[bytes] = ..., app_version: _Optional[int] = ..., reason: _Optional[bytes] = ...) -> None: ...
 
 class ExplainPlace(_message.Message):
-    __slots__ = ("index", "holder", "owed", "epoch", "known_epoch", "settled", "expires", "served_since", "known_server")
+    __slots__ = ("index", "holder", "owed", "epoch", "known_epoch", "settled", "expires", "served_since", "known_server", "unstored")
     INDEX_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     OWED_FIELD_NUMBER: _ClassVar[int]
@@ -921,6 +925,7 @@ class ExplainPlace(_message.Message):
     EXPIRES_FIELD_NUMBER: _ClassVar[int]
     SERVED_SINCE_FIELD_NUMBER: _ClassVar[int]
     KNOWN_SERVER_FIELD_NUMBER: _ClassVar[int]
+    UNSTORED_FIELD_NUMBER: _ClassVar[int]
     index: int
     holder: int
     owed: int
@@ -930,7 +935,8 @@ class ExplainPlace(_message.Message):
     expires: int
     served_since: int
     known_server: bool
-    def __init__(self, index: _Optional[int] = ..., holder: _Optional[int] = ..., owed: _Optional[int] = ..., epoch: _Optional[int] = ..., known_epoch: bool = ..., settled: bool = ..., expires: _Optional[int] = ..., served_since: _Optional[int] = ..., known_server: bool = ...) -> None: ...
+    unstored: bool
+    def __init__(self, index: _Optional[int] = ..., holder: _Optional[int] = ..., owed: _Optional[int] = ..., epoch: _Optional[int] = ..., known_epoch: bool = ..., settled: bool = ..., expires: _Optional[int] = ..., served_since: _Optional[int] = ..., known_server: bool = ..., unstored: bool = ...) -> None: ...
 
 class ChangeResponse(_message.Message):
     __slots__ = ("error", "retry", "changed", "first_sequence", "last_sequence", "redriven", "schema_version")

@@ -829,18 +829,20 @@ class Sent(_message.Message):
     def __init__(self, subscription_id: _Optional[int] = ..., client_id: _Optional[bytes] = ..., cause: _Optional[int] = ..., count: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., first_ago: _Optional[int] = ..., last_ago: _Optional[int] = ...) -> None: ...
 
 class Held(_message.Message):
-    __slots__ = ("subscription_id", "runs", "counts", "cause", "exhausted")
+    __slots__ = ("subscription_id", "runs", "counts", "cause", "exhausted", "rejected")
     SUBSCRIPTION_ID_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
+    REJECTED_FIELD_NUMBER: _ClassVar[int]
     subscription_id: int
     runs: _containers.RepeatedScalarFieldContainer[int]
     counts: _containers.RepeatedScalarFieldContainer[int]
     cause: int
     exhausted: bool
-    def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., cause: _Optional[int] = ..., exhausted: bool = ...) -> None: ...
+    rejected: bool
+    def __init__(self, subscription_id: _Optional[int] = ..., runs: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ..., cause: _Optional[int] = ..., exhausted: bool = ..., rejected: bool = ...) -> None: ...
 
 class RememberIds(_message.Message):
     __slots__ = ("uid", "producer", "version", "ids", "at")

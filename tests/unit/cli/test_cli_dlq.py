@@ -154,18 +154,26 @@ def test_a_wrong_range_is_told(wrong):
 
 def test_why_tells_what_the_broker_has_paused_and_what_waits_to_be_moved():
     reason = b"100 messages became dead letters within a minute"
-    paused = durable(paused=True, pause_reason=reason, dead_letter_channel=b"orders.dlq", members=[member()])
+    paused = durable(
+        paused=True, pause_reason=reason, dead_letter_channel=b"orders.dlq", members=[member()], exhausted=3
+    )
     said = " ".join(cursors.why(paused, "stan durable", NOW))
     assert "The broker has paused it: 100 messages became dead letters within a minute." in said
     assert "stan dlq show orders.dlq" in said
+    assert "All other messages go on" not in said
     assert "stan durable resume orders acct/billing" in said
     (finding,) = [one for one in of_cursors([paused], NOW) if one.kind == "paused"]
     assert finding.level == BAD
 
-    stuck = durable(
-        exhausted=2, dead_letter_channel=b"failed", dead_letter_fault=b'"failed" cannot be had: no', members=[member()]
-    )
+    fault = b'"failed" cannot be had: no'
+    stuck = durable(exhausted=2, given_up_rejected=1, dead_letter_channel=b"failed", members=[member()])
+    stuck.dead_letter_fault = fault
     said = " ".join(cursors.why(stuck, "stan durable", NOW))
-    assert '2 messages were given up, to be moved to failed, which fails: "failed" cannot be had: no.' in said
+    why = "1 rejected by a client; 1 delivered as often as the policy allows, in vain"
+    assert f'2 messages were given up ({why}), to be moved to failed, which fails: "failed" cannot be had: no.' in said
+    assert "All other messages go on." in said
     (finding,) = [one for one in of_cursors([stuck], NOW) if one.kind == "given up"]
+    assert f"2 messages given up ({why})" in finding.text
     assert "cannot be had: no" in finding.text
+    (finding,) = of_cursors([durable(exhausted=2, given_up_rejected=2, waiting=0, members=[member()])], NOW)
+    assert finding.text.endswith("2 messages given up (rejected by a client).")

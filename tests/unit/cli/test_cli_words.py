@@ -48,7 +48,7 @@ CASES = [
     (
         durable(members=[member()], waiting=0, owed=1, pending=1, exhausted=1),
         cursors.UNACKED,
-        "1 message was delivered as often as the policy allows, in vain, and will not be sent again",
+        "1 message was given up (delivered as often as the policy allows, in vain), and will not be sent again",
         "stan durable redeliver orders acct/billing",
     ),
     (

@@ -14,6 +14,7 @@ from stan.log.files.filelog import FileLog
 from stan.log.types import Entry, FoundChanges
 from stan.monitor.explained import sentence_of
 from stan.patterns import ChannelLimits
+from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
@@ -35,7 +36,11 @@ def harness():
 
 
 def changes(harness):
-    return [(index, pb.GroupChange.FromString(body)) for index, kind, body in harness.logs[1] if kind == Kind.CHANGE]
+    found = []
+    for index, kind, body in harness.logs[1]:
+        bodies = [body] if kind == Kind.CHANGE else decode_records(body)[2] if kind == Kind.RECORDS else []
+        found += [(index, pb.GroupChange.FromString(one)) for one in bodies]
+    return found
 
 
 def the_cursor(harness):
@@ -177,6 +182,59 @@ def test_given_up(harness):
     harness.restart()
     harness.pass_time(1)
     assert story(harness, 1)[:3] == [("new", 0), ("ack wait over", 1), "exhausted"]
+
+
+def test_a_rejected_message_that_becomes_a_dead_letter_is_told_as_rejected(harness):
+    harness.set_policy(max_deliver=5, dead_letter=".dlq")
+    sub = harness.subscribe("foo", wait=30, **DUR)
+    harness.publish("foo", b"a")
+    harness.say(sub.ack_inbox, 1, wire.REJECT)
+    harness.pass_time(1)
+
+    assert story(harness, 1) == [("new", 0), "rejected", "dead letter"]
+
+
+def test_who_has_paused_a_position_and_what_was_rejected_by_then(harness):
+    harness.set_policy(max_deliver=5, dead_letter=".dlq", dead_letter_rate=1)
+    sub = harness.subscribe("foo", wait=30, in_flight=3, **DUR)
+    harness.publish("foo", b"a", b"b", b"c")
+    harness.say(sub.ack_inbox, 1, wire.REJECT)
+    harness.say(sub.ack_inbox, 2, wire.REJECT)
+    harness.pass_time(1)
+    change(harness, "pause", durable_name="dur")
+
+    assert now_state(harness, 2) == "rejected"
+    assert story(harness, 2)[:3] == [("new", 0), "rejected", "paused"]
+    told = [sentence_of(step) for step in account(harness, 3) if step.what == "paused"]
+    assert told == [
+        "the broker paused the position: 1 message became a dead letter within a minute",
+        "an operator paused the position",
+    ]
+
+
+def test_a_message_that_expired_before_it_was_sent_is_gone():
+    harness = CoreHarness(Config(policies=(PolicyRule(pattern="foo", ttl=5 * SECOND),)))
+    harness.connect()
+    sub = harness.subscribe("foo", **DUR)
+    harness.publish("foo", b"a")
+    harness.ack(sub.ack_inbox, 1)
+    change(harness, "pause", durable_name="dur")
+    change(harness, "move", durable_name="dur", sequence=2)
+    harness.publish("foo", b"b")
+    harness.pass_time(7)
+
+    assert state_of(the_cursor(harness), None, 2, gone=True) == "gone"
+    reading = Reading(Log(harness), the_cursor(harness), admin.ExplainRequest(sequence=2), None, gone=True)
+    reading.run()
+    assert [step.what for step in reading.response.steps] == ["expired"]
+
+
+def test_a_message_that_an_operator_has_left_out_before_it_was_sent_is_settled(harness):
+    harness.subscribe("foo", in_flight=1, **DUR)
+    harness.publish("foo", b"a", b"b")
+    assert now_state(harness, 2) == "not sent"
+    change(harness, "skip", durable_name="dur", runs=[2, 2])
+    assert now_state(harness, 2) == "settled"
 
 
 def test_removed_messages_are_not_told_as_acked(harness):
