@@ -85,6 +85,7 @@ class StartError(StanError):
 
 
 NO_LEADER: Final = "it has no leader"
+NO_VOTE: Final = f"{NO_LEADER}, and this node no vote: its disk has lost what it had"
 """What is wrong with a group that nobody leads, as far as a node knows."""
 
 

@@ -42,11 +42,16 @@ REFUSING: Final = TroubleKind(
 LEADERLESS: Final = TroubleKind(
     "leaderless", Severity.BROKEN, "Start nodes until a majority of its voters is there: stan group list"
 )
+VOTELESS: Final = TroubleKind(
+    "voteless",
+    Severity.BROKEN,
+    "Start the nodes with their old disks; if these are gone for good, stop all nodes: stan cluster rescue DIRECTORY --dry-run",
+)
 INCOMPLETE: Final = TroubleKind("incomplete", Severity.ATTENTION, "It is filled by itself: stan group list --watch")
 DIFFERS: Final = TroubleKind(
     "differs", Severity.BROKEN, f"{_LOG} Stop the node, move its directory away, start it: it is filled anew."
 )
-_KINDS: Final = {kind.name: kind for kind in (FROZEN, FULL, REFUSING, LEADERLESS, INCOMPLETE, DIFFERS)}
+_KINDS: Final = {kind.name: kind for kind in (FROZEN, FULL, REFUSING, LEADERLESS, VOTELESS, INCOMPLETE, DIFFERS)}
 _UNKNOWN: Final = TroubleKind("", Severity.BROKEN, _LOG)
 
 

@@ -54,6 +54,7 @@ class GroupFaults:
         self._note = note
         self._clock = clock
         self.refusals: dict[GroupId, LastingRefusal] = {}  # of groups that refuse proposals now
+        self.voteless: set[GroupId] = set()  # groups in which this node has no vote, as its disk has lost what it had
         self._frozen: set[GroupId] = set()
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from stan import troubles
 from stan.edge.process import BrokerProcess
-from stan.errors import NO_LEADER
+from stan.errors import NO_LEADER, NO_VOTE
 from stan.monitor.view import NodeView
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
@@ -80,8 +80,11 @@ def trouble(node: BrokerProcess, number: GroupId, group: Consensus) -> Trouble |
 def _of_replicated(node: BrokerProcess, number: GroupId, group: RaftGroup) -> Trouble | None:
     if group.leader is None:
         view = node.broker.view
-        # New groups hold nothing before all have leaders.
-        return None if view.pool_open < number <= view.pool else Trouble(troubles.LEADERLESS, NO_LEADER)
+        if view.pool_open < number <= view.pool:  # new groups hold nothing before all have leaders
+            return None
+        if number in node.driver.faults.voteless:
+            return Trouble(troubles.VOTELESS, NO_VOTE)
+        return Trouble(troubles.LEADERLESS, NO_LEADER)
     if not node.storage.is_intact(number):
         return Trouble(troubles.INCOMPLETE, "this node's copy is not whole")
     differs = node.storage.differs.get(number, "")

@@ -30,6 +30,7 @@ from stan.cli.support.groups import (
     odd_hashes,
     reasons,
     troubles,
+    without_vote,
 )
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
@@ -190,7 +191,7 @@ def judge_groups(groups: list[GroupSummary], bounds: Bounds, findings: Findings)
     without = leaderless(groups)
     findings.figures["groups_without_leader"] = len(without)
     if without:
-        findings.add(CRITICAL, "groups", format_leaderless(groups))
+        findings.add(CRITICAL, "groups", f"{format_leaderless(groups)}. {without_vote(groups)}".rstrip(". "))
     for group in groups:
         missing = behind(group)
         findings.add(

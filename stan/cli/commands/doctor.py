@@ -22,6 +22,7 @@ from stan.cli.support.groups import (
     format_moves,
     groups_of,
     growth_waits_for,
+    leader_step,
     leaderless,
     name_of,
     odd_hashes,
@@ -29,6 +30,7 @@ from stan.cli.support.groups import (
     pool_of,
     reasons,
     troubles,
+    without_vote,
 )
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
@@ -195,8 +197,9 @@ def of_groups(nodes: Nodes, now_ns: int) -> Iterator[Finding]:
     """Leaders and copies."""
     groups = groups_of(nodes)
     if told := format_leaderless(groups):
-        text = f"{told[0].upper()}{told[1:]}: its channels take and deliver nothing."
-        yield Finding(WORST, "leader", text, "Start nodes until a majority of its voters is there: stan group list")
+        whose = "its" if len(leaderless(groups)) == 1 else "their"
+        text = f"{told[0].upper()}{told[1:]}: {whose} channels take and deliver nothing. {without_vote(groups)}"
+        yield Finding(WORST, "leader", text.rstrip(), leader_step(nodes))
     if growing := format_growth(nodes):
         waits = growth_waits_for(nodes)
         step = (

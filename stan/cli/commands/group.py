@@ -15,15 +15,18 @@ from stan.cli.support.groups import (
     format_growth,
     format_moves,
     groups_of,
+    leader_step,
     leaderless,
     odd_hashes,
     pool_of,
+    without_vote,
 )
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.policies import COMMITS, SYNCED
+from stan.units import counted
 
 app = group_of_commands(
     "Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata."
@@ -84,7 +87,14 @@ def groups_table(nodes: Nodes) -> Table:
         "missing": nodes.missing,
     }
     without = len(leaderless(groups))
-    told = [f"{without} groups have no leader: their channels take and deliver nothing."] if without else []
+    told = []
+    if without:
+        has, whose = counted(without, "group has", "groups have"), "its" if without == 1 else "their"
+        told = [
+            f"{has} no leader: {whose} channels take and deliver nothing.",
+            without_vote(groups),
+            leader_step(nodes),
+        ]
     told += [line for line in (format_growth(nodes), format_moves(nodes)) if line]
     told += [f"Nodes that do not answer: {', '.join(nodes.missing)}."] if nodes.missing else []
     return Table(
@@ -92,7 +102,7 @@ def groups_table(nodes: Nodes) -> Table:
         rows=rows,
         document=document,
         names=[str(group.number) for group in groups],
-        foot=" ".join(told),
+        foot=" ".join(filter(None, told)),
     )
 
 

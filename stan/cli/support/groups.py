@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from stan_client.requests.admin import Nodes
 
-from stan.errors import NO_LEADER
+from stan.errors import NO_LEADER, NO_VOTE
 from stan.protocol.proto import admin_pb2 as pb
-from stan.troubles import Trouble, kind_of
+from stan.troubles import LEADERLESS, VOTELESS, Trouble, kind_of
 from stan.types import WallNanos
 from stan.units import counted
 
@@ -112,9 +112,30 @@ def format_leaderless(groups: Iterable[GroupSummary]) -> str:
     return f"groups {', '.join(names[:-1])} and {names[-1]} have no leader"
 
 
+def without_vote(groups: Iterable[GroupSummary]) -> str:
+    """Say which nodes run and have no vote in groups without a leader; "" if all have one."""
+    copies = [copy for group in leaderless(groups) for copy in group.copies]
+    names = sorted({node for node, status in copies if status.trouble_kind == VOTELESS.name})
+    if len(names) < 2:
+        return f"Node {names[0]} runs and has no vote: its disk has lost what it had." if names else ""
+    who = f"Nodes {', '.join(names[:-1])} and {names[-1]}"
+    return f"{who} run and have no vote: their disks have lost what they had."
+
+
+def leader_step(nodes: Nodes) -> str:
+    """Return what helps groups without a leader: nodes that do not answer, if they are enough for a majority, else disks."""
+    for group in leaderless(groups_of(nodes)):
+        voters = {voter for _, status in group.copies for voter in status.voters}
+        lost = {node for node, status in group.copies if status.trouble_kind == VOTELESS.name}
+        if lost and 2 * len(voters - lost) <= len(voters):
+            return VOTELESS.step
+    return LEADERLESS.step
+
+
 def troubles(group: GroupSummary) -> Iterator[tuple[str, Trouble]]:
-    """Yield node and trouble of a group's copies. Without a leader, "no leader" is left out: it concerns the whole group."""
-    told = {""} if group.leader else {"", NO_LEADER}
+    """Yield node and trouble of a group's copies. Without a leader, what says only that is left out: it concerns the whole
+    group."""
+    told = {""} if group.leader else {"", NO_LEADER, NO_VOTE}
     for node, status in group.copies:
         if status.trouble not in told:
             yield node, Trouble(kind_of(status.trouble_kind), status.trouble, WallNanos(status.trouble_since))

@@ -9,7 +9,7 @@ from stan_client.requests.requests import raw
 from stan_client.transport.session import text_of
 
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained, run
-from stan.cli.support.groups import format_leaderless, groups_of
+from stan.cli.support.groups import format_leaderless, groups_of, leader_step, without_vote
 from stan.cli.support.options import View
 from stan.cli.support.output import Table, present
 from stan.errors import UNKNOWN_CHANNEL
@@ -72,11 +72,12 @@ async def _silence(direct: stan_client.Direct, target: Target) -> str:
             f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
             "cluster id right (--cluster-id), does stan-server run there?"
         )
-    told = format_leaderless(groups_of(nodes))
+    groups = groups_of(nodes)
+    told = format_leaderless(groups)
     if not told:
         return "The nodes answer, and every group has a leader: ask again; if it stays so, see stan doctor."
     away = f" These nodes do not answer: {', '.join(nodes.missing)}." if nodes.missing else ""
-    return f"{told[0].upper()}{told[1:]}.{away} Start nodes until a majority is there: stan group list"
+    return " ".join(filter(None, (f"{told[0].upper()}{told[1:]}.{away}", without_vote(groups), leader_step(nodes))))
 
 
 def near(wrong: str, names: Iterable[str]) -> str:

@@ -272,9 +272,13 @@ class GroupCopies:
             self._set_observers(number)
 
     def note_incomplete(self) -> None:
-        """Log the groups in which this node has no vote or cannot lead, because it lost entries or votes; log when that ends."""
+        """Note the groups in which this node has no vote or cannot lead, because it lost entries or votes; log when that begins
+        and ends."""
         node = self._node
         me = node.storage.node_id
+        mine = {number: group for number, group in node.groups.items() if me in group.members and not group.failed}
+        lost = () if node.membership.is_new else (number for number, group in mine.items() if not group.votes)
+        node.driver.faults.voteless = set(lost)
         lacking = {
             number
             for number, group in node.groups.items()

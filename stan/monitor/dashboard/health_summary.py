@@ -10,7 +10,7 @@ from stan.monitor.dashboard.cursor_state import CursorState, name_of
 from stan.monitor.dashboard.formatting import listed
 from stan.monitor.page_format import shown
 from stan.protocol.proto import admin_pb2 as admin
-from stan.troubles import Severity, kind_of
+from stan.troubles import VOTELESS, Severity, kind_of
 from stan.units import counted, size
 
 DISK_PERCENT_WARN: Final = 10
@@ -144,7 +144,7 @@ def _groups(inputs: HealthInputs) -> Iterator[HealthProblem]:
     for status in inputs.fresh:
         alike: dict[tuple[str, str], list[admin.GroupStatus]] = {}
         for group in status.groups:
-            if group.trouble and group.group not in leaderless:
+            if group.trouble and (group.group not in leaderless or group.trouble_kind == VOTELESS.name):
                 alike.setdefault((group.trouble, group.trouble_kind), []).append(group)
         for (trouble, kind), groups in alike.items():
             numbers = [group.group for group in groups]

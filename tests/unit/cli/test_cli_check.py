@@ -11,8 +11,10 @@ from stan.cli.commands.check import Bounds, Findings, judge_nodes
 from stan.cli.commands.doctor import of_groups, of_nodes
 from stan.cli.main import app
 from stan.cli.support import session
+from stan.errors import NO_LEADER, NO_VOTE
 from stan.monitor.dashboard.health_summary import HealthInputs, problems
 from stan.protocol.proto import admin_pb2 as pb
+from stan.troubles import VOTELESS
 from stan.types import SECOND
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
@@ -59,6 +61,34 @@ def test_all_is_well():
 def test_thresholds(servers, options, code):
     servers.admin.all_cursors = [durable(pending=3, waiting=7, oldest_pending=1)]
     assert stan("check", *options).exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("emptied", "away", "told", "step"),
+    [
+        ("bc", "", "Nodes b and c run and have no vote: their disks have lost what they had.", "stan cluster rescue"),
+        ("b", "c", "Node b runs and has no vote: its disk has lost what it had.", "Start nodes until a majority"),
+    ],
+)
+def test_where_disks_are_empty_no_start_is_advised_that_cannot_help(servers, emptied, away, told, step):
+    def status(name):
+        kind, text = ("voteless", NO_VOTE) if name in emptied else ("leaderless", NO_LEADER)
+        group = pb.GroupStatus(group=1, role="follower", voters=["a", "b", "c"], trouble=text, trouble_kind=kind)
+        return pb.NodeStatus(node=name, nodes=["a", "b", "c"], groups=[group], not_ready=[f"group 1: {text}"])
+
+    servers.admin.all_nodes = Nodes([status(name) for name in "abc" if name not in away], list(away))
+    page = stan("doctor").stdout
+    assert f"Group 1 has no leader: its channels take and deliver nothing. {told}" in page
+    assert f"-> {VOTELESS.step if step.startswith('stan') else step}" in page
+    assert page.count("has lost what it had") == told.count("has lost what it had"), "each node is told once"
+    groups = stan("group", "list").stdout
+    assert told in groups
+    assert step in groups
+    assert "1 group has no leader: its channels" in groups
+    assert NO_VOTE in stan("node", "show", "b").stdout
+    assert told.rstrip(".") in stan("check").stdout
+    servers.admin.failure = stan_client.RequestTimeoutError("late")
+    assert f"{told} " in stan("channel", "list").output.replace("\n", " ")
 
 
 def test_disks(servers):

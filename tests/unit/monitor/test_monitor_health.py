@@ -46,11 +46,11 @@ class FakeChannel:
         return [BatchRef(first, 1, NOW - (100 - first) * SECOND, 0, 0, 0)]
 
 
-def fake_driver(*, stopped=False, frozen=None, refusals=None, groups=None):
+def fake_driver(*, stopped=False, frozen=None, refusals=None, groups=None, voteless=()):
     """What the pages read of a driver."""
     return SimpleNamespace(
         turns=SimpleNamespace(stopped=stopped),
-        faults=SimpleNamespace(frozen=frozen or {}, refusals=refusals or {}),
+        faults=SimpleNamespace(frozen=frozen or {}, refusals=refusals or {}, voteless=set(voteless)),
         groups=groups or {},
     )
 
@@ -135,6 +135,12 @@ def test_groups(group, frozen, whole, reasons):
     driver = fake_driver(frozen=frozen, groups={2: group})
     storage = SimpleNamespace(is_intact={2: whole}.get, differs={})
     assert health.ready(view(node(CoreHarness(), driver=driver, storage=storage))) == reasons
+
+
+def test_node_without_a_vote_says_so_while_there_is_no_leader():
+    driver = fake_driver(groups={1: FakeGroup(leader=None), 2: FakeGroup()}, voteless=(1, 2))
+    found = view(node(CoreHarness(), driver=driver))
+    assert health.ready(found) == ["group 1: it has no leader, and this node no vote: its disk has lost what it had"]
 
 
 def test_leader_whose_lease_ended_is_ready_until_its_patience_ends():

@@ -80,7 +80,7 @@ class Rig:
             connection=SimpleNamespace(up=True),
             driver=SimpleNamespace(
                 turns=SimpleNamespace(stopped=False, wake=lambda: None),
-                faults=SimpleNamespace(frozen={}, refusals={}),
+                faults=SimpleNamespace(frozen={}, refusals={}, voteless=set()),
                 groups=self.groups,
             ),
             storage=SimpleNamespace(
