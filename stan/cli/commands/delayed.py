@@ -7,7 +7,7 @@ import typer
 
 from stan import units
 from stan.cli.support.args import Channel, checked_channel, parsed
-from stan.cli.support.common import Target, group_of_commands
+from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, on_cluster
@@ -55,6 +55,8 @@ def cancel(
     async def main(direct: stan_client.Direct) -> None:
         confirmation.require(f"Removes {counted(len(numbers), 'delayed message')} of channel {channel} for good.")
         answer = await direct.admin.cancel_delayed(channel, numbers)
+        if not answer.changed:
+            raise CliError(f"Nothing was cancelled: channel {channel} has no such delayed messages (any more).")
         done(f"{answer.changed} of {counted(len(numbers), 'delayed message')} of channel {channel} cancelled.")
 
     on_cluster(target, main)

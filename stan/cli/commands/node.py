@@ -15,7 +15,7 @@ from stan.cli.support.output import show as show_table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
 from stan.labels import Labels, places_of
-from stan.level import OLDEST
+from stan.level import OLDEST, too_old
 from stan.protocol.ack_levels import TOLD
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import NEVER, format_age, format_size, format_time
@@ -218,9 +218,15 @@ def level(
     async def main(direct: stan_client.Direct) -> None:
         nodes = await direct.admin.nodes()
         if up:
-            to = min((known_level(one) for one in nodes.answers), default=0)
+            known = {name_of(one): known_level(one) for one in nodes.answers}
+            to, newest = min(known.values(), default=0), max(known.values(), default=0)
             if nodes.missing:
                 raise CliError(f"The level is raised when all nodes answer. These do not: {', '.join(nodes.missing)}.")
+            if to <= cluster_level(nodes) < newest:
+                old = ", ".join(too_old(known, newest))
+                raise CliError(
+                    f"The cluster stays at level {cluster_level(nodes)}: level {newest} is not known to {old}. Upgrade first."
+                )
             if to > cluster_level(nodes):
                 confirmation.require(
                     f"Raises the level of the cluster from {cluster_level(nodes)} to {to}. No node can go back to an older "

@@ -490,6 +490,16 @@ def test_the_level_is_shown_and_raised_when_all_answer(servers):
     assert "These do not: b." in refused.output
 
 
+def test_the_level_is_not_raised_while_a_node_does_not_know_the_next_one(servers):
+    known = {"a": 3, "b": 4, "c": 3}
+    nodes = [pb.NodeStatus(node=name, nodes=list(known), level=3, level_known=known[name]) for name in known]
+    servers.admin.all_nodes = Nodes(nodes, [])
+    refused = stan("node", "level", "--raise", "--yes")
+    assert refused.exit_code == 1
+    assert "The cluster stays at level 3: level 4 is not known to a, c." in " ".join(refused.output.split())
+    assert not servers.admin.asked
+
+
 def test_silence_is_explained_by_groups_without_leader(servers):
     servers.admin.failure = stan_client.RequestTimeoutError("late")
     servers.admin.all_nodes = cluster(leader="")
@@ -548,7 +558,7 @@ async def test_who_watches_goes_on_when_a_leader_is_slow_to_answer(capsysbinary)
     assert capsysbinary.readouterr().out == b"a\nb\n"
 
 
-def test_delayed_messages_are_listed_and_cancelled(servers):
+def test_delayed_messages_are_listed_and_cancelled(servers, monkeypatch):
     assert "No delayed messages." in stan("delayed", "list", "orders").output
     servers.admin.all_delayed = [pb.DelayedMessage(id=7, due=1_800_000_000 * 10**9), pb.DelayedMessage(id=9, due=1)]
     shown = stan("delayed", "list", "orders").output
@@ -564,6 +574,14 @@ def test_delayed_messages_are_listed_and_cancelled(servers):
     ).output.replace("\n", " ")
     assert servers.admin.asked.pop() == ("cancel_delayed", "orders", [7, 9])
     assert stan("delayed", "cancel", "orders", "x", "--yes").exit_code == 2
+
+    async def none(*_asked):
+        return pb.ChangeResponse()
+
+    monkeypatch.setattr(servers.admin, "cancel_delayed", none)
+    refused = stan("delayed", "cancel", "orders", "99", "--yes")
+    assert refused.exit_code == 1
+    assert "Nothing was cancelled: channel orders has no such delayed messages" in refused.output
     servers.admin.all_channels = [channel(delayed=3)]
     assert "3: stan delayed list" in stan("channel", "show", "orders").output.replace("\n", " ")
 
