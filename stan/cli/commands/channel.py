@@ -106,7 +106,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
         *([("time to live", format_duration(status.ttl))] if status.ttl else []),
         *_tier_rows(status),
         ("group", f"{status.group}, pinned" if status.pinned else str(status.group)),
-        ("commit", commit_words(status.commit)),
+        ("commit", commit_words(status)),
         *([("epoch", f"{status.epoch}, since {format_time(status.epoch_began)}")] if status.epoch else []),
         *limit_rows(status),
     ]

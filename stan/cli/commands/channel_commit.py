@@ -12,7 +12,9 @@ from stan.cli.support.common import EXIT_USAGE, CliError, Target
 from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import no_channel, on_cluster
-from stan.policies import COMMITS, EPHEMERAL, GROUP_COMMITS
+from stan.policies import COMMITS, EPHEMERAL, GROUP_COMMITS, SYNCED
+from stan.protocol.ack_levels import AckLevel
+from stan.protocol.proto import admin_pb2 as pb
 
 PAUSE_S: Final = 0.25
 """The pause between two looks whether the channel has come to a group of the kind."""
@@ -25,9 +27,17 @@ PROMISES: Final = (
 )
 
 
-def commit_words(commit: int) -> str:
-    """What an ack of a publish means."""
-    return PROMISES[commit] if commit < len(PROMISES) else "in a way that this program does not know"
+def commit_words(status: pb.ChannelStatus) -> str:
+    """Return what an ack of a publish to a channel means, by its policy and by the store of its server."""
+    commit, level = status.commit, status.ack_level
+    if commit >= len(PROMISES):
+        return "in a way that this program does not know"
+    if commit != SYNCED or not level:
+        return PROMISES[commit]
+    if level == AckLevel.SYNCED:
+        return "synced: acked once it is on disk, in a cluster on the disks of a majority"
+    who = "a majority has" if level == AckLevel.REPLICATED else "the server has"
+    return f"synced: acked once {who} it in memory, as the store does not sync it to disk before"
 
 
 @injected

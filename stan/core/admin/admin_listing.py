@@ -30,6 +30,7 @@ from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 from stan.errors import INVALID_ADMIN
 from stan.patterns import ChannelLimits, valid_name
+from stan.protocol.ack_levels import AckLevel
 from stan.protocol.proto import admin_pb2 as pb
 from stan.types import ChannelUid, GroupId, Nanos
 
@@ -220,6 +221,7 @@ class AdminListing:
             compact=policy.compact,
             compress=policy.compress,
             commit=context.meta.commit_of_channel(info),
+            ack_level=AckLevel.MEMORY if info.is_ephemeral else context.ack_level(info.group),
             part_of=context.meta.channels.parted.part_of(info.name),
         )
         shown.clear_bytes, shown.kept_bytes = index.compression

@@ -7,7 +7,8 @@ from stan.monitor.dashboard.formatting import key_of, millis
 from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.node_history import Throughput
 from stan.monitor.page_format import shown
-from stan.policies import COMMITS
+from stan.policies import COMMITS, SYNCED
+from stan.protocol.ack_levels import AckLevel
 from stan.protocol.proto import admin_pb2 as admin
 from stan.types import SECOND
 
@@ -43,6 +44,7 @@ def channel(row: admin.ChannelStatus, rate: float | None, lag: int, cursors: int
         "lag": lag,
         "cursors": cursors,
         "commit": COMMITS[row.commit] if row.commit < len(COMMITS) else "?",
+        "on_disk": row.commit == SYNCED and row.ack_level in (AckLevel.UNTOLD, AckLevel.SYNCED),
         "compression": _compression(row),
         "compaction": _compaction(row),
         "limits": {

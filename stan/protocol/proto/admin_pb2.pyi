@@ -69,7 +69,7 @@ class ChannelsResponse(_message.Message):
     def __init__(self, error: _Optional[bytes] = ..., retry: bool = ..., pool: _Optional[int] = ..., groups: _Optional[_Iterable[int]] = ..., channels: _Optional[_Iterable[_Union[ChannelStatus, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class ChannelStatus(_message.Message):
-    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "commit", "ttl", "compacted_until", "tombstones_until", "compact", "kept_bytes", "clear_bytes", "compress", "compacted_here", "tombstone_held", "held_by", "compaction_passes", "compaction_saved_bytes", "compaction_ended", "tier", "tier_next", "tier_kept", "tier_lost", "part_of", "epoch", "epoch_began")
+    __slots__ = ("name", "uid", "group", "first_sequence", "last_sequence", "messages", "bytes", "first_timestamp", "last_timestamp", "subscriptions", "offline", "limits", "edited", "deleted", "delayed", "delay_fault", "pinned", "commit", "ttl", "compacted_until", "tombstones_until", "compact", "kept_bytes", "clear_bytes", "compress", "compacted_here", "tombstone_held", "held_by", "compaction_passes", "compaction_saved_bytes", "compaction_ended", "tier", "tier_next", "tier_kept", "tier_lost", "part_of", "epoch", "epoch_began", "ack_level")
     NAME_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class ChannelStatus(_message.Message):
     PART_OF_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     EPOCH_BEGAN_FIELD_NUMBER: _ClassVar[int]
+    ACK_LEVEL_FIELD_NUMBER: _ClassVar[int]
     name: bytes
     uid: int
     group: int
@@ -146,7 +147,8 @@ class ChannelStatus(_message.Message):
     part_of: PartOf
     epoch: int
     epoch_began: int
-    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., commit: _Optional[int] = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., clear_bytes: _Optional[int] = ..., compress: _Optional[int] = ..., compacted_here: _Optional[int] = ..., tombstone_held: _Optional[int] = ..., held_by: _Optional[bytes] = ..., compaction_passes: _Optional[int] = ..., compaction_saved_bytes: _Optional[int] = ..., compaction_ended: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_next: _Optional[int] = ..., tier_kept: _Optional[int] = ..., tier_lost: _Optional[int] = ..., part_of: _Optional[_Union[PartOf, _Mapping]] = ..., epoch: _Optional[int] = ..., epoch_began: _Optional[int] = ...) -> None: ...
+    ack_level: int
+    def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., first_sequence: _Optional[int] = ..., last_sequence: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., first_timestamp: _Optional[int] = ..., last_timestamp: _Optional[int] = ..., subscriptions: _Optional[int] = ..., offline: _Optional[int] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., edited: _Optional[_Union[Limits, _Mapping]] = ..., deleted: _Optional[int] = ..., delayed: _Optional[int] = ..., delay_fault: _Optional[bytes] = ..., pinned: bool = ..., commit: _Optional[int] = ..., ttl: _Optional[int] = ..., compacted_until: _Optional[int] = ..., tombstones_until: _Optional[int] = ..., compact: _Optional[int] = ..., kept_bytes: _Optional[int] = ..., clear_bytes: _Optional[int] = ..., compress: _Optional[int] = ..., compacted_here: _Optional[int] = ..., tombstone_held: _Optional[int] = ..., held_by: _Optional[bytes] = ..., compaction_passes: _Optional[int] = ..., compaction_saved_bytes: _Optional[int] = ..., compaction_ended: _Optional[int] = ..., tier: _Optional[bytes] = ..., tier_next: _Optional[int] = ..., tier_kept: _Optional[int] = ..., tier_lost: _Optional[int] = ..., part_of: _Optional[_Union[PartOf, _Mapping]] = ..., epoch: _Optional[int] = ..., epoch_began: _Optional[int] = ..., ack_level: _Optional[int] = ...) -> None: ...
 
 class PartOf(_message.Message):
     __slots__ = ("channel", "number", "parts", "before", "doubling", "closed")

@@ -16,6 +16,7 @@ from stan.cli.support import args, session
 from stan.cli.support.groups import groups_of, leaderless
 from stan.cli.support.options import Confirmation, View
 from stan.cli.support.output import Table, present
+from stan.protocol.ack_levels import AckLevel
 from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
@@ -556,6 +557,22 @@ async def test_who_watches_goes_on_when_a_leader_is_slow_to_answer(capsysbinary)
     with pytest.raises(RuntimeError):
         await present(fetch, View(names=True, watch=0.001))()
     assert capsysbinary.readouterr().out == b"a\nb\n"
+
+
+@pytest.mark.parametrize(
+    ("commit", "level", "told"),
+    [
+        (0, AckLevel.UNTOLD, "synced: acked once a majority has it on disk"),
+        (0, AckLevel.SYNCED, "synced: acked once it is on disk, in a cluster on the disks of a majority"),
+        (0, AckLevel.MEMORY, "synced: acked once the server has it in memory, as the store does not sync it"),
+        (0, AckLevel.REPLICATED, "synced: acked once a majority has it in memory, as the store does not sync it"),
+        (1, AckLevel.REPLICATED, "replicated: acked once a majority has it in memory"),
+        (2, AckLevel.MEMORY, "ephemeral: acked once its leader has it in memory, and gone with it"),
+    ],
+)
+def test_where_a_message_is_when_it_is_acked_is_told_by_the_store(servers, commit, level, told):
+    servers.admin.all_channels = [channel(commit=commit, ack_level=level)]
+    assert told in " ".join(stan("channel", "show", "orders").output.split())
 
 
 def test_delayed_messages_are_listed_and_cancelled(servers, monkeypatch):

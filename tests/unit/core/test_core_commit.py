@@ -231,6 +231,16 @@ def test_the_level_of_acks_is_that_of_the_store(cluster, store, told) -> None:
     assert harness.broker.context.ack_level(1) == told
 
 
+def test_a_channel_tells_what_its_acks_mean_by_the_store() -> None:
+    harness = CoreHarness()
+    harness.connect()
+    harness.publish("foo", b"x")
+    for store, level_told in ((StoreConfig(kind="memory"), AckLevel.MEMORY), (FILE, AckLevel.SYNCED)):
+        harness.broker.context.config = replace(harness.config, store=store)
+        asked = harness.ask("_STAN.x.test-cluster.admin.channels", admin.ChannelsRequest(), admin.ChannelsResponse)
+        assert [(one.commit, one.ack_level) for one in asked.channels] == [(0, level_told)]
+
+
 def test_acks_tell_what_they_mean_to_who_asks_and_to_nobody_else(node) -> None:
     node.feed_channel("fast", 3)
     levels = {"foo": AckLevel.REPLICATED, "fast": AckLevel.REPLICATED}  # of a store in memory

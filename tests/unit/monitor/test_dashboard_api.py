@@ -127,6 +127,7 @@ async def test_what_compression_and_compaction_have_done_is_told(fake, page):
     told.compaction_ended = 5 * SECOND
     plain, found = (await page.get("channels?sort=name"))["rows"]
     assert (plain["commit"], plain["compression"], plain["compaction"]) == ("synced", None, None)
+    assert (plain["on_disk"], found["on_disk"]) == (True, False)
     assert (found["commit"], found["compression"]) == ("replicated", {"clear": 900, "kept": 300})
     assert found["compaction"] == {
         "stays": "newest",

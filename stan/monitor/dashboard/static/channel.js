@@ -92,7 +92,7 @@ const page = (context, asked) => (data) => {
       fact(limits.max_age ? `oldest, of ${span(limits.max_age)}` : "oldest", age ? span(age) : "–", fill(age, limits.max_age, "filled by age")),
       fact("sequences", data.last ? `${number(data.first)} – ${number(data.last)}` : "–"),
       fact("published", rate(data.rate)), fact("newest", data.messages ? ago(data.last_time) : "–"),
-      fact("acked once a majority has it", data.commit === "replicated" ? "in memory" : "on disk"),
+      fact("acked once a majority has it", data.on_disk ? "on disk" : "in memory"),
       ...(data.compression ? [compressed(data.compression, fact)] : []),
       ...(data.ttl ? [fact("time to live", lasting(data.ttl))] : []),
       ...(data.delayed ? [fact("delayed, on their way", number(data.delayed))] : [])),
