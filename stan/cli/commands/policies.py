@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from stan.policies import POLICY_OPTIONS, Form, PolicyOption, options_of
+from stan.policies import POLICY_OPTIONS, REPLICATED, Form, PolicyOption, options_of
 from stan.protocol.proto import admin_pb2 as pb
 from stan.units import go_duration
 
@@ -23,9 +23,28 @@ def format_in_force(policy: pb.DeliveryPolicy) -> str:
     return ", ".join(_told(option, told[option.field]) for option in shown) or "-"
 
 
+def without_effect(policy: pb.DeliveryPolicy, nodes: list[pb.NodeStatus]) -> str:
+    """Return what of a policy does nothing with the stores and groups of these nodes, in sentences; "" if all of it counts."""
+    stores = {node.store.upper() for node in nodes if node.store}
+    alone = any(not node.node for node in nodes)
+    replicated = not nodes or any(group.commit == REPLICATED for node in nodes for group in node.groups)
+    how = "A server alone has none." if alone else "Make some: stan cluster grow --commit replicated."
+    idle = (
+        (policy.compact and stores and "FILE" not in stores, "compact", "only the store FILE compacts."),
+        (policy.compress and stores == {"SQL"}, "compress", "the store SQL has each message in clear."),
+        (
+            policy.commit == REPLICATED and not replicated,
+            "commit replicated",
+            f"no groups are replicated, so channels are synced. {how}",
+        ),
+        (policy.from_replica and alone, "served by replica", "a server alone has no replica."),
+    )
+    return " ".join(f"Without effect now: {what}: {why}" for counts, what, why in idle if counts)
+
+
 def _told(option: PolicyOption, value: Any) -> str:
     shown = format_option(option, value)
-    if option.form is Form.WORD:
+    if option.form is Form.WORD and not option.label.endswith(" by"):
         return f"{shown} {option.label}"
     if option.form is Form.CHOICE:
         return f"{option.label} {shown}"

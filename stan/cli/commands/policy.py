@@ -8,7 +8,7 @@ from stan_client.requests.admin import PolicyList
 from stan_client.requests.requests import raw
 from stan_client.transport.session import text_of
 
-from stan.cli.commands.policies import format_option, format_policy
+from stan.cli.commands.policies import format_option, format_policy, without_effect
 from stan.cli.commands.policy_options import NOTHING, GivenPolicy, of_flag
 from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
@@ -126,7 +126,8 @@ def set_(
 
     async def main(direct: stan_client.Direct) -> None:
         before = await _before(direct, pattern, durable)
-        confirmation.require(f"Sets for {_whose(pattern, durable)}: {format_policy(policy)}.{before}")
+        idle = without_effect(policy, await _nodes(direct))
+        confirmation.require(f"Sets for {_whose(pattern, durable)}: {format_policy(policy)}.{before} {idle}".rstrip())
         changed = (await direct.admin.set_policy(pattern, policy, name=durable)).changed
         done(f"The policy of {_whose(pattern, durable)} is {'set' if changed else 'this one already'}.")
 
@@ -158,6 +159,14 @@ async def _of(direct: stan_client.Direct, pattern: str, durable: str) -> pb.Deli
     """What an operator has set for exactly this; None: nothing."""
     found = await direct.admin.policies(pattern=pattern)
     return next((one.policy for one in found.policies if text_of(one.name) == durable and not one.configured), None)
+
+
+async def _nodes(direct: stan_client.Direct) -> list[pb.NodeStatus]:
+    """The nodes' reports; none for somebody who may set a policy and not ask for them."""
+    try:
+        return (await direct.admin.nodes()).answers
+    except stan_client.ServerError:
+        return []
 
 
 async def _before(direct: stan_client.Direct, pattern: str, durable: str) -> str:

@@ -560,6 +560,42 @@ async def test_who_watches_goes_on_when_a_leader_is_slow_to_answer(capsysbinary)
 
 
 @pytest.mark.parametrize(
+    ("options", "node", "told"),
+    [
+        (("--compact", "last"), {"store": "SQL"}, "Without effect now: compact: only the store FILE compacts."),
+        (("--compact", "last"), {"store": "MEMORY"}, "Without effect now: compact: only the store FILE compacts."),
+        (("--compress", "zstd"), {"store": "SQL"}, "compress: the store SQL has each message in clear."),
+        (("--commit", "replicated"), {"store": "FILE"}, "channels are synced. A server alone has none."),
+        (("--commit", "replicated"), {"node": "a"}, "Make some: stan cluster grow --commit replicated."),
+        (("--served-by", "replica"), {"store": "FILE"}, "served by replica: a server alone has no replica."),
+        (("--compact", "last"), {"store": "FILE"}, ""),
+        (("--compress", "zstd"), {"store": "MEMORY"}, ""),
+        (("--commit", "replicated"), {"node": "a", "groups": [pb.GroupStatus(group=9, commit=1)]}, ""),
+        (("--served-by", "replica"), {"node": "a"}, ""),
+        (("--max-deliver", "3"), {"store": "SQL"}, ""),
+    ],
+)
+def test_what_a_policy_sets_that_does_nothing_here_is_told(servers, options, node, told):
+    servers.admin.all_nodes = Nodes([pb.NodeStatus(**node)], [])
+    done = stan("policy", "set", "orders", *options, "--yes")
+    assert done.exit_code == 0
+    said = " ".join(done.output.split())
+    assert told in said
+    assert told or "Without effect" not in said
+    assert "replica served by" not in said
+
+
+def test_a_policy_is_set_by_somebody_who_may_not_ask_for_the_nodes(servers, monkeypatch):
+    async def refused(**_options):
+        raise stan_client.ServerError("stan: no permission")
+
+    monkeypatch.setattr(servers.admin, "nodes", refused)
+    done = stan("policy", "set", "orders", "--commit", "replicated", "--yes")
+    assert done.exit_code == 0
+    assert "Without effect" not in done.output
+
+
+@pytest.mark.parametrize(
     ("commit", "level", "told"),
     [
         (0, AckLevel.UNTOLD, "synced: acked once a majority has it on disk"),
