@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import platform
 import random
 import time
@@ -375,6 +376,9 @@ class ClusterProcess(BrokerProcess):
         await super().close(clean=clean)
 
 
+_FAILING = "its disk fails, as the system's log says; start again when the disk works"
+
+
 def start_failure(error: BaseException, place: Path | None) -> str:
     """Return the message for an error that ends the start; for a file or directory it begins with its name.
 
@@ -384,6 +388,10 @@ def start_failure(error: BaseException, place: Path | None) -> str:
     while cause is not None:
         if shortage(cause) is DiskFull or getattr(cause, "sqlite_errorname", "") == "SQLITE_FULL":
             return f"{place}: there is no room on its disk ({error}): make room there, then start again"
+        if isinstance(cause, OSError) and cause.errno == errno.EIO and cause.filename:
+            return f"{cause.filename}: input/output error: {_FAILING}"
+        if getattr(cause, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
+            return f"{error}: {_FAILING}"
         cause = cause.__cause__
     if not isinstance(error, OSError) or not error.filename or not error.strerror:
         return str(error)

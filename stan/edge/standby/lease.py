@@ -29,7 +29,7 @@ from threading import Event, Lock, Thread
 from stan import limits
 from stan.edge.storage.manifest import boot_id
 from stan.errors import LostLock, go_quote
-from stan.log.files.disk import OsFiles
+from stan.log.files.disk import Named, OsFiles
 from stan.types import SECOND, Nanos
 
 _NAME = re.compile(r"lease-(\d{10})")
@@ -145,8 +145,9 @@ class LeaseFiles:
 def write_record(handle: int, holder: Holder) -> None:
     """Replace the content of a lease's file durably. A reader may find a mixture of both, which it takes for a change."""
     record = json.dumps(asdict(holder)).encode()
-    os.pwrite(handle, record.ljust(512) + b"\n", 0)
-    os.fdatasync(handle)
+    with Named(handle):
+        os.pwrite(handle, record.ljust(512) + b"\n", 0)
+        os.fdatasync(handle)
 
 
 def _lock(handle: int) -> bool:

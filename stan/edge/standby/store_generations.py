@@ -23,7 +23,7 @@ from stan.config import StoreConfig
 from stan.edge.storage.lost_found import LOST_FOUND
 from stan.edge.storage.manifest import NAME as MANIFEST
 from stan.edge.storage.manifest import SHARED, lock_directory, refuse_foreign
-from stan.log.files.disk import OsFiles
+from stan.log.files.disk import Named, OsFiles
 
 _EPOCH = re.compile(r"epoch-(\d{10})")
 _BUILDING = ".building"
@@ -180,7 +180,8 @@ def copy_file(source: Path, target: Path) -> None:
         with source.open("rb") as old, target.open("wb") as new:
             before = os.fstat(old.fileno())
             _copy(old.fileno(), new.fileno(), before.st_size)
-            os.fsync(new.fileno())
+            with Named(new.fileno()):
+                os.fsync(new.fileno())
             after = os.fstat(old.fileno())
         if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
             return
@@ -195,7 +196,13 @@ def _copy(source: int, target: int, size: int) -> None:
         return
     os.lseek(source, done, os.SEEK_SET)
     os.lseek(target, done, os.SEEK_SET)
-    while chunk := os.read(source, limits.SCAN_BYTES):
+    while chunk := _read(source):
         view = memoryview(chunk)
-        while view:
-            view = view[os.write(target, view) :]
+        with Named(target):
+            while view:
+                view = view[os.write(target, view) :]
+
+
+def _read(source: int) -> bytes:
+    with Named(source):
+        return os.read(source, limits.SCAN_BYTES)

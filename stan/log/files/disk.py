@@ -1,7 +1,8 @@
 """The operating system's files, as few calls as the log needs, so that a test can put a lying disk in their place.
 
-Promises nothing about durability except through `fdatasync` and `sync_directory`. Never retries, never hides an
-OSError: what a failed call means is decided by the log. The idea of a file port with a faulty twin is TigerBeetle's `storage`.
+Promises nothing about durability except through `fdatasync` and `sync_directory`. Every OSError names its file. Never retries,
+never hides an OSError: what a failed call means is decided by the log. The idea of a file port with a faulty twin is
+TigerBeetle's `storage`.
 """
 
 import errno
@@ -9,6 +10,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Protocol
 
 IOVEC_MAX = 1024
@@ -112,6 +114,31 @@ class Directories:
         raise NotImplementedError
 
 
+class Named:
+    """Names the file of a descriptor in each OSError that passes: a call with a descriptor does not know the name."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, OSError):
+            with suppress(OSError):
+                error.filename = _name(self._descriptor)
+
+
+def _name(descriptor: int) -> str:
+    if sys.platform == "darwin":
+        import fcntl  # noqa: PLC0415 - exists on Unix only
+
+        return os.fsdecode(fcntl.fcntl(descriptor, fcntl.F_GETPATH, bytes(1024)).rstrip(b"\0"))
+    return os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - paths are strings in this module
+
+
 class OsFiles(Directories):
     """`Files` over the operating system."""
 
@@ -129,23 +156,26 @@ class OsFiles(Directories):
 
     def size(self, descriptor: int) -> int:
         """Length of the file."""
-        return os.fstat(descriptor).st_size
+        with Named(descriptor):
+            return os.fstat(descriptor).st_size
 
     def pwritev(self, descriptor: int, buffers: Sequence[bytes | memoryview], position: int) -> None:
         """Write all buffers one after the other from *position* on; a short write is continued until it is whole or fails."""
-        for start in range(0, len(buffers), IOVEC_MAX):
-            part = buffers[start : start + IOVEC_MAX]
-            length = sum(map(len, part))
-            written = os.pwritev(descriptor, part, position)
-            if written < length:
-                rest = memoryview(b"".join(part))
-                while written < length:
-                    written += os.pwrite(descriptor, rest[written:], position + written)
-            position += length
+        with Named(descriptor):
+            for start in range(0, len(buffers), IOVEC_MAX):
+                part = buffers[start : start + IOVEC_MAX]
+                length = sum(map(len, part))
+                written = os.pwritev(descriptor, part, position)
+                if written < length:
+                    rest = memoryview(b"".join(part))
+                    while written < length:
+                        written += os.pwrite(descriptor, rest[written:], position + written)
+                position += length
 
     def pread(self, descriptor: int, length: int, position: int) -> bytes:
         """Read *length* bytes; fewer only at the end of the file."""
-        return os.pread(descriptor, length, position)
+        with Named(descriptor):
+            return os.pread(descriptor, length, position)
 
     def pread_cached(self, descriptor: int, length: int, position: int) -> bytearray | None:
         """Read *length* bytes if that waits for no disk, as the system has them in memory; None if it would wait, or fails.
@@ -162,16 +192,18 @@ class OsFiles(Directories):
 
     def ftruncate(self, descriptor: int, size: int) -> None:
         """Cut the file to *size*."""
-        os.ftruncate(descriptor, size)
+        with Named(descriptor):
+            os.ftruncate(descriptor, size)
 
     def fdatasync(self, descriptor: int) -> None:
         """Return once the file's bytes and size are on stable storage. On macOS only F_FULLFSYNC reaches the medium."""
-        if sys.platform == "darwin":
-            import fcntl  # noqa: PLC0415 - exists on Unix only
+        with Named(descriptor):
+            if sys.platform == "darwin":
+                import fcntl  # noqa: PLC0415 - exists on Unix only
 
-            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-        else:
-            os.fdatasync(descriptor)
+                fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            else:
+                os.fdatasync(descriptor)
 
     def rename(self, source: str, target: str) -> None:
         """Give a file another name, replacing atomically what has that name; or a directory, with all that is in it."""
@@ -205,7 +237,8 @@ class OsFiles(Directories):
         """Return once the directory's names are on stable storage."""
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            os.fsync(descriptor)
+            with Named(descriptor):
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
 

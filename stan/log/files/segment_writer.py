@@ -120,7 +120,7 @@ class SegmentWriter:
             self._files.sync_directory(self._directory)
         except OSError as error:
             if error.errno in NO_DESCRIPTOR:
-                raise Shortage(f"{self._directory}: {error}") from error
+                raise Shortage(f"{self._directory}: {error.strerror}") from error
             raise
         segment.named = True
 
@@ -179,10 +179,10 @@ class SegmentWriter:
             self._files.fdatasync(active.pin.descriptor)  # else a power loss could bring back what was refused
         except OSError as worse:
             return self._freeze(worse)
-        return short(f"{active.segment.path}: {error}")
+        return short(f"{active.segment.path}: {error.strerror}")
 
     def _freeze(self, error: OSError) -> InDoubt:
-        self.frozen = f"{self.active.segment.path}: {error}"
+        self.frozen = f"{self.active.segment.path}: {error.strerror}"
         return InDoubt(self.frozen)
 
     # --- fewer entries ---------------------------------------------------------------------------------------------

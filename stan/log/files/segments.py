@@ -305,7 +305,7 @@ class Segments:
         except FileNotFoundError as error:
             raise StaleRef(f"{segment.path} is gone") from error
         except OSError as error:
-            raise Damage(f"{segment.path}: position {ref.position}: {error}") from error
+            raise Damage(f"{segment.path}: position {ref.position}: {error.strerror}") from error
 
     def read_cached(self, refs: Seq[BatchRef]) -> list[memoryview] | None:
         """The records of batches, CRC verified, if the system has all of them in memory; on the event loop.

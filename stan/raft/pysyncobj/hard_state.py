@@ -86,7 +86,7 @@ class HardState:
             files.fdatasync(state._descriptor)  # a process that was killed may have left its newest slot unsynced
             files.sync_directory(directory)
         except OSError as error:
-            raise StartError(f"{path}: {error}") from error
+            raise StartError(f"{path}: {error.strerror}") from error
         return state
 
     @property
@@ -186,7 +186,7 @@ class HardState:
         self._hint_written = self.commit_hint
 
     def _freeze(self, error: OSError) -> Frozen:
-        self._frozen = f"{self._path}: {error}"
+        self._frozen = f"{self._path}: {error.strerror}"
         return Frozen(self._frozen)
 
 

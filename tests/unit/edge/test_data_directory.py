@@ -5,8 +5,11 @@ Never a traceback, never a silent loss.
 
 import asyncio
 import errno
+import os
+import re
 import shutil
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -199,6 +202,42 @@ def test_a_full_disk_at_start_names_the_directory_and_what_to_do(tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device")
     text = start_failure(full, tmp_path)
     assert text == f"{tmp_path}: there is no room on its disk ({full}): make room there, then start again"
+
+
+@pytest.mark.parametrize("call", ["pread", "pwritev", "fdatasync", "fsync", "ftruncate", "fstat"])
+async def test_a_disk_that_fails_at_start_is_named_with_the_file_and_what_to_do(filled, call, tmp_path, monkeypatch):
+    """Each call on an open file fails in a start of its own, until a start makes fewer of them."""
+    whole, kept = filled
+    calls, fails_at, texts = 0, 0, []
+    real = getattr(os, call)
+
+    def failing(descriptor, *rest):
+        nonlocal calls
+        if str(tmp_path) in str(Path(f"/proc/self/fd/{descriptor}").readlink()):
+            calls += 1
+            if calls == fails_at:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(descriptor, *rest)
+
+    while fails_at == 0 or calls >= fails_at:
+        fails_at, calls = fails_at + 1, 0
+        directory = Directory(tmp_path / str(fails_at), clustered=whole.clustered)
+        shutil.copytree(whole.path, directory.path)
+        with next(directory.path.glob("groups/1/*.log")).open("ab") as log:
+            log.write(b"torn")  # the start cuts it off
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(os, call, failing)
+                await directory.open()
+        except (StanError, OSError) as error:
+            texts.append(start_failure(error, directory.path))
+            continue
+        directory.catch_up()
+        assert directory.kept() == kept
+        await directory.storage.close(clean=False)
+    assert texts
+    right = rf"{re.escape(str(tmp_path))}(/\S+)?: input/output error: its disk fails.+ start again.+"
+    assert not [text for text in texts if not re.fullmatch(right, text)]
 
 
 # --- who may read -------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,10 @@
 """What is said of a directory that cannot be used, at the start."""
 
+import sqlite3
+
 import pytest
 
+from stan.errors import NotNow
 from stan.server.compose import start_failure
 
 
@@ -16,3 +19,17 @@ from stan.server.compose import start_failure
 )
 def test_directory_that_cannot_be_used_is_named(error, text):
     assert start_failure(error, None) == text
+
+
+def test_a_database_whose_disk_fails_is_named_with_what_to_do():
+    try:
+        try:
+            failed = sqlite3.OperationalError("disk I/O error")
+            failed.sqlite_errorname = "SQLITE_IOERR_READ"
+            raise failed
+        except sqlite3.OperationalError as error:
+            raise NotNow(f"/data/state.db: {error}") from error
+    except NotNow as error:
+        text = start_failure(error, None)
+    assert text.startswith("/data/state.db: disk I/O error: its disk fails")
+    assert "start again" in text
