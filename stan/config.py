@@ -225,6 +225,7 @@ class EmbeddedConfig:
     write_deadline: int = bounds.EMBEDDED_WRITE_DEADLINE  # ns
     config_file: Path | None = None
     config_text: bytes | None = field(default=None, repr=False)  # to be read in place of what that file holds
+    config_places: tuple[str, ...] = field(default=(), repr=False)  # of each of its lines, the user's file and line
     accounts: str = field(default="", repr=False)  # the block of that name, of users that have permissions
     ports_file_dir: Path | None = option("ports_file_dir", None)
     extra_args: tuple[str, ...] = field(default=(), repr=False)  # handed to nats-server as they are; may hold URLs

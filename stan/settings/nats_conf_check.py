@@ -9,12 +9,11 @@ import subprocess
 
 from stan import limits
 from stan.config import EmbeddedConfig
-from stan.edge.nats.nats_process import find_binary, unnamed_file
+from stan.edge.nats.nats_process import find_binary, in_users_files, unnamed_file
 from stan.errors import StartError
 from stan.types import SECOND
 
 _PREFIX = "nats-server: "
-_COLUMN = re.compile(r"(?m)^(?P<place>[^\s:]+:[0-9]+):[0-9]+(?=: )")
 _KIND = re.compile(r"interface conversion: interface \{\} is (?P<got>\S+), not (?P<wanted>\S+)")
 
 
@@ -32,8 +31,6 @@ def check(config: EmbeddedConfig) -> list[str]:
         answer = subprocess.run(  # noqa: S603 - no shell, and the arguments are ours
             [binary, "-t", "-c", name],
             capture_output=True,
-            text=True,
-            errors="replace",
             check=False,
             pass_fds=() if descriptor is None else (descriptor,),
             timeout=limits.NATS_READY_TIMEOUT / SECOND,
@@ -45,6 +42,6 @@ def check(config: EmbeddedConfig) -> list[str]:
             os.close(descriptor)
     if answer.returncode == 0:
         return []
-    said = (answer.stderr + answer.stdout).strip().removeprefix(_PREFIX).replace(name, str(config.config_file))
-    said = _KIND.sub(r"value is expected to be \g<wanted>, got \g<got>", _COLUMN.sub(r"\g<place>", said))
+    said = in_users_files(answer.stderr + answer.stdout, config).decode("utf-8", "replace").strip()
+    said = _KIND.sub(r"value is expected to be \g<wanted>, got \g<got>", said.removeprefix(_PREFIX))
     return [line for line in said.splitlines() if line.strip()] or [f"nats-server refuses {config.config_file}"]

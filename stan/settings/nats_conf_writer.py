@@ -1,40 +1,45 @@
 """Writes parsed values of a configuration file as text again, for nats-server; pure.
 
 Promises: what is written is read back as the same values, by nats-server too; variables stay variables where what they
-refer to is written as well, and what stood in the file keeps its line if it can, so that complaints about it fit.
+refer to is written as well, and of each line it is known which place of the user's files it comes from.
 """
 
 import re
 from decimal import Decimal
+from typing import NamedTuple
 
 from stan.settings.nats_conf import ConfNode, Document, Moment
 
 _NAMED = {"\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 
-def render(document: Document, file: str = "") -> tuple[bytes, set[int]]:
-    """Text that means *document*, what stands in *file* on the same lines if it can, and the ids of the nodes that its
-    variables refer to.
-    """
-    writer = _Writer(file)
+class Rendered(NamedTuple):
+    """Values as text."""
+
+    text: bytes
+    places: tuple[str, ...]  # of each line, file and line that it comes from
+    used: set[int]  # ids of the nodes that variables in it refer to
+
+
+def render(document: Document) -> Rendered:
+    """Text that means *document*, with one value a line."""
+    writer = _Writer()
     writer.entries(document)
-    return "".join(writer.parts).encode("utf-8", "surrogateescape") + b"\n", writer.used
+    return Rendered("".join(writer.parts).encode("utf-8", "surrogateescape") + b"\n", tuple(writer.places), writer.used)
 
 
 class _Writer:
-    def __init__(self, file: str) -> None:
+    def __init__(self) -> None:
         self.parts: list[str] = []
+        self.places = [""]
         self.used: set[int] = set()
-        self._file = file
-        self._line = 1
         self._scopes: list[Document] = []
 
     def entries(self, document: Document) -> None:
         written: Document = {}
         self._scopes.append(written)
         for key, node in document.items():
-            missing = node.line - self._line if node.file == self._file else 0
-            self._write("\n" * missing if missing > 0 else ", " if written else "")
+            self._begin_line(node)
             self._write(_key(key) + ": ")
             self._value(node)
             written[key] = node
@@ -47,20 +52,25 @@ class _Writer:
             self.used.add(id(known))
             self._write(f"${node.variable}")
         elif isinstance(data, dict):
-            self._write("{ ")
+            self._write("{")
             self.entries(data)
             self._write(" }")
         elif isinstance(data, list):
-            self._write("[ ")
-            for number, element in enumerate(data):
-                self._write(", " if number else "")
+            self._write("[")
+            for element in data:
+                self._begin_line(element)
                 self._value(element)
             self._write(" ]")
         else:
             self._write(_scalar(data))
 
+    def _begin_line(self, node: ConfNode) -> None:
+        if self.parts:
+            self._write("\n")
+        self.places[-1] = node.place
+
     def _write(self, text: str) -> None:
-        self._line += text.count("\n")
+        self.places += self.places[-1:] * text.count("\n")
         self.parts.append(text)
 
 

@@ -89,6 +89,7 @@ def embedded_settings(values: SettingsReader) -> EmbeddedConfig:
         joined=bool(_ROUTES & values.given.keys() or _JOINING & values.file.nats.names.keys()),
         config_file=config_file,
         config_text=values.file.nats.text,
+        config_places=values.file.nats.places,
         extra_args=tuple(_passed(values, hidden, named=config_file is not None)),
     )
 

@@ -26,7 +26,8 @@ class NatsPart:
     """What of the configuration files is for nats-server, and what clients of it, such as we, have to expect."""
 
     file: Path | None = None  # None: nothing is for it
-    text: bytes | None = None  # what it shall read instead of that file, if that holds more than is for it
+    text: bytes | None = None  # what it shall read instead of that file: what of it is for it
+    places: tuple[str, ...] = ()  # of each line of that text, file and line
     names: dict[str, str] = field(default_factory=dict)  # the keys at the top of it, and where they are
     certificate: dict[str, Path] = field(default_factory=dict)  # its cert_file and key_file
     tls: bool = False  # it speaks TLS with clients ...

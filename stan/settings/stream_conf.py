@@ -52,12 +52,12 @@ def read_files(streaming: Path | None, nats: Path | None, read: Reader, own: Log
         mine, rest = _split(document, found, shared=ours == other)
         _Section(found).top(mine)
         if ours == other:
-            _hand_over(other, document, rest, found, own)
+            _hand_over(other, rest, found, own)
     if ours != other and (document := _document(other, read, found)) is not None:
         _, rest = _split(document, FileSettings(), shared=True)
         unused = {name: node for name, node in document.items() if rest.get(name) is not node and not node.referenced}
         found.notices += [f"{node.place}: {name} has no effect, as -sc names {ours}" for name, node in unused.items()]
-        _hand_over(other, document, rest, found, own)
+        _hand_over(other, rest, found, own)
     return found
 
 
@@ -102,8 +102,8 @@ def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Do
     return mine, rest
 
 
-def _hand_over(file: Path, document: Document, rest: Document, found: FileSettings, own: Login | None) -> None:
-    """Note the file or text that nats-server has to read."""
+def _hand_over(file: Path, rest: Document, found: FileSettings, own: Login | None) -> None:
+    """Note the text that nats-server has to read in place of *file*."""
     rest = _take_pages(rest, found)
     nats = found.nats
     _look_at_tls(rest, nats)
@@ -114,16 +114,17 @@ def _hand_over(file: Path, document: Document, rest: Document, found: FileSettin
             joined = with_user(rest[logins[-1]], own)
             nats.own_user = joined is not None
             rest = rest if joined is None else rest | {logins[-1]: joined}
-    whole = rest == document
-    if not whole:
-        text, used = render(rest, str(file))
-        kept = {
-            name: node for name, node in rest.items() if not node.referenced or id(node) in used or name.lower() in NATS
-        }
-        if len(kept) < len(rest):
-            text, _ = render(kept, str(file))
-        rest, nats.text = kept, text if kept else None
-    nats.file = file if rest or whole else None
+    written = render(rest)
+    kept = {
+        name: node
+        for name, node in rest.items()
+        if not node.referenced or id(node) in written.used or name.lower() in NATS
+    }
+    if len(kept) < len(rest):
+        written = render(kept)
+    rest = kept
+    if rest:
+        nats.file, nats.text, nats.places = file, written.text, written.places
     nats.names = {name.lower(): node.place for name, node in rest.items()}
 
 

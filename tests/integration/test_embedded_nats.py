@@ -24,6 +24,8 @@ from stan.edge.nats import nats_process
 from stan.edge.nats.embedded import EmbeddedNats
 from stan.edge.nats.nats_process import NatsProcess, find_binary, version
 from stan.errors import StartError
+from stan.settings.nats_conf import load
+from stan.settings.settings import parse
 from stan.types import SECOND
 from tests.kit.ports import free_port
 
@@ -206,12 +208,27 @@ async def test_port_in_use_is_a_start_error(log):
             await EmbeddedNats(EmbeddedConfig(host="127.0.0.1", port=port), log).start()
 
 
-async def test_server_that_refuses_its_settings_is_a_start_error_with_its_words(log, tmp_path):
-    file = tmp_path / "nats.conf"
-    file.write_text("no_such_thing: [\n")
-    embedded = EmbeddedNats(EmbeddedConfig(config_file=file), log)
-    with pytest.raises(StartError, match=r"(?s)^unable to start a NATS Server on 0\.0\.0\.0:4222:\n.*Parse error"):
+@pytest.mark.parametrize("flags", [[], ["-a", "127.0.0.1", "-p", "-1"]])
+async def test_server_that_refuses_its_settings_is_a_start_error_that_names_the_places_in_the_users_files(
+    log, tmp_path, flags
+):
+    file, part = tmp_path / "nats.conf", tmp_path / "part.conf"
+    part.write_text("\ncluster { nope: 1\n  name: x }")
+    file.write_text(
+        "streaming { id: x }\ninclude part.conf\nmappings {\n  a: { destination: b,\n dust: 1 } }\nAPP: 1\n"
+    )
+    embedded = EmbeddedNats(parse(["-c", str(file), *flags], load).config.embedded, log)
+    with pytest.raises(StartError) as caught:
         await embedded.start()
+    head, *said = str(caught.value).replace("nats-server: ", "").rstrip().splitlines()
+    assert head == f"unable to start a NATS Server with {file}:"
+    assert sorted(said) == [
+        f'{file}:5: Unknown field "dust" for mapping destination',
+        f'{file}:6: unknown field "APP"',
+        f'{part}:2: unknown field "nope"',
+    ]
+    assert f'{file}:6: unknown field "APP"' in logged(tmp_path)
+    assert "/dev/fd" not in logged(tmp_path)
     assert embedded.pid == 0
 
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from stan import limits
-from stan.edge.nats.nats_process import DEFAULT_HOST, DEFAULT_PORT, NatsProcess
+from stan.edge.nats.nats_process import DEFAULT_HOST, DEFAULT_PORT, NatsProcess, decides_port
 from stan.errors import StartError
 from stan.types import SECOND
 
@@ -120,7 +120,7 @@ class EmbeddedNats:
     def reload(self, config: "EmbeddedConfig | None" = None) -> None:
         """Make nats-server read its configuration again (STAN-SPEC 12.5, SIGHUP), as *config* tells it now."""
         if config is not None:
-            names = "config_file", "config_text", "max_payload", "max_pending", "write_deadline"
+            names = "config_file", "config_text", "config_places", "max_payload", "max_pending", "write_deadline"
             told = {name: getattr(config, name) for name in names}
             self._config = replace(self._config, **told)
         if self._process is not None:
@@ -157,10 +157,13 @@ class EmbeddedNats:
                     self.admit()
                 return
             await asyncio.sleep(limits.NATS_POLL_INTERVAL / SECOND)
-        host, port = self._config.host or DEFAULT_HOST, self._config.port or DEFAULT_PORT
+        config = self._config
+        where = f"on {config.host or DEFAULT_HOST}:{config.port or DEFAULT_PORT}"
+        if config.config_file is not None and decides_port(config):
+            where = f"with {config.config_file}"
         said = process.last_lines()
         process.kill()
-        raise StartError(f"unable to start a NATS Server on {host}:{port}" + (f":\n{said}" if said else ""))
+        raise StartError(f"unable to start a NATS Server {where}" + (f":\n{said}" if said else ""))
 
 
 async def _end_of(process: NatsProcess) -> None:

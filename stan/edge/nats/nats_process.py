@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import unquote
 
 from stan import limits
@@ -29,8 +30,6 @@ from stan.types import MILLISECOND, SECOND
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from stan.edge.log import ServerLog
-
 DEFAULT_HOST = "0.0.0.0"  # noqa: S104 - the original's default
 DEFAULT_PORT = 4222
 _FIRST_FD = 10  # descriptors handed on lie above the digits that the shell may use in redirections
@@ -41,15 +40,25 @@ third of its time while it passes small messages on. With 400 its heap grows to 
 
 _PAGES = b'http: "127.0.0.1:-1"\n'  # nobody but us asks there
 
+_OURS = re.compile(rb"/dev/fd/[0-9]+(?::(?P<line>[0-9]+):[0-9]+(?=: ))?")
+"""What nats-server calls the file that it reads, and a place in it."""
+
 # The shell becomes nats-server. Before that it leaves a watchman behind, who waits for the end of a pipe that only we
 # can write to: a line means that nats-server has ended by itself, the end without a line that we are gone.
 _SHELL = 'exec 3<&0; (read _ <&3 || kill -9 $$) >/dev/null 2>&1 & exec 3<&- </dev/null; exec "$@"'
 
 
+class RawLog(Protocol):
+    """Takes the lines of nats-server."""
+
+    def raw(self, lines: bytes) -> None:
+        """Take whole lines."""
+
+
 class NatsProcess:
     """A nats-server that was started; lives until it ends or `kill` is called."""
 
-    def __init__(self, config: EmbeddedConfig, log: "ServerLog", patience: int = 0) -> None:
+    def __init__(self, config: EmbeddedConfig, log: "RawLog", patience: int = 0) -> None:
         """Start nats-server; it does not listen yet, and takes no client before `gate` is open.
 
         Args:
@@ -156,6 +165,7 @@ class NatsProcess:
     def rewrite(self, config: EmbeddedConfig) -> None:
         """Let it find the text of *config* when it next reads its configuration, unless it reads the user's own file."""
         if self._secret is not None:
+            self.config = config
             text = _text(config)
             os.pwrite(self._secret, text, 0)
             os.ftruncate(self._secret, len(text))
@@ -193,6 +203,7 @@ class NatsProcess:
                 self._on_exit()
 
     def _pass_on(self, lines: bytes) -> None:
+        lines = in_users_files(lines, self.config)
         self._last += lines.decode("utf-8", "replace").splitlines()
         self._log.raw(lines)
 
@@ -204,6 +215,17 @@ class NatsProcess:
             from shutil import rmtree  # noqa: PLC0415 - slow to import, seldom needed
 
             rmtree(self._ports_dir, ignore_errors=True)  # what tidies up temporary files may have taken it
+
+
+def in_users_files(lines: bytes, config: EmbeddedConfig) -> bytes:
+    """*lines* of nats-server with files and places of the user in place of the text that it reads."""
+
+    def place(named: re.Match[bytes]) -> bytes:
+        line = int(named["line"] or 0)
+        found = config.config_places[line - 1 : line] if line else ()
+        return "".join(found or [str(config.config_file)]).encode("utf-8", "surrogateescape")
+
+    return lines if config.config_file is None else _OURS.sub(place, lines)
 
 
 def find_binary() -> Path:
