@@ -98,9 +98,13 @@ def _ask(parsed: Parsed) -> int:
 
             if not parsed.files:
                 return _refuse(["-t needs a configuration file, -c or -sc"])
-            if complaints := [*_complaints(parsed), *check(parsed.config.embedded)]:
+            complaints, notices = _complaints(parsed), [*parsed.config.notices]
+            if not parsed.config.nats.urls:
+                verdict = check(parsed.config.embedded)
+                complaints, notices = [*complaints, *verdict.complaints], notices + verdict.notices
+            if complaints:
                 return _refuse(complaints)
-            for notice in parsed.config.notices:
+            for notice in notices:
                 _complain(f"{_NAME}: {notice}")
             _complain(f"{_NAME}: configuration file {' and '.join(parsed.files)} is valid")
             return 0

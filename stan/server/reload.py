@@ -117,9 +117,10 @@ class Reloader:
 
     async def _reload(self) -> None:
         parsed = self._again()
-        complaints = [*parsed.complaints, *parsed.config.validate()]
+        complaints, notices = [*parsed.complaints, *parsed.config.validate()], [*parsed.config.notices]
         if not complaints and self._embedded is not None:
-            complaints = await asyncio.to_thread(check, parsed.config.embedded)
+            verdict = await asyncio.to_thread(check, parsed.config.embedded)
+            complaints, notices = verdict.complaints, notices + verdict.notices
         for complaint in complaints:
             self._log.error(f"Not reloaded: {complaint}")
         if complaints:
@@ -128,7 +129,7 @@ class Reloader:
             self._log.warning(EXTERNAL)
         found = plan(self._config, parsed.config)
         self._config = found.config
-        for notice in parsed.config.notices:
+        for notice in notices:
             self._log.warning(notice)
         for line in found.changed:
             self._log.info(f"Reloaded: {line}")

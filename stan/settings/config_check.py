@@ -1,7 +1,7 @@
 """Checks a configuration file and flags as `stan-server` would at its start, without starting it.
 
 Promises: complaints of the streaming part, of nats-server about its part, and about files that are named and cannot be used,
-all at once; nothing is changed, and nothing listens.
+all at once; nothing is changed. nats-server is started elsewhere for a moment (`stan.settings.nats_conf_check`).
 """
 
 import re
@@ -36,9 +36,12 @@ def examine(file: Path, flags: Sequence[str], environ: Mapping[str, str]) -> Che
         return CheckResult((parsed.complaint or "the flags ask for something else than to serve",), (), ())
     config = parsed.config
     complaints = [*parsed.complaints, *config.validate(), *_unreadable(config)]
+    notices = [*config.notices]
     if not config.nats.urls:
-        complaints += check(config.embedded)
-    return CheckResult(tuple(sorted(dict.fromkeys(complaints), key=_by_line)), config.notices, config.shown())
+        verdict = check(config.embedded)
+        complaints += verdict.complaints
+        notices += verdict.notices
+    return CheckResult(tuple(sorted(dict.fromkeys(complaints), key=_by_line)), tuple(notices), config.shown())
 
 
 _LINE = re.compile(r"(?P<file>[^\s:]+):(?P<line>[0-9]+)(?=: )")

@@ -66,8 +66,17 @@ def test_hup_with_mistakes_of_either_server_changes_nothing(server, tmp_path):
     server.wait_for(f'[ERR] STREAM: Not reloaded: {file}:8: parameter "max_msgs" value is expected to be int64')
     server.write(msgs=3, connections='"many"')
     server.wait_for(f"[ERR] STREAM: Not reloaded: {file}:3: ")
+    server.write(msgs=3, connections="50\nmax_payload: 1GB")  # nats-server finds out only when it starts
+    server.wait_for(f"[ERR] STREAM: Not reloaded: {file}:4: max_payload (1073741824) cannot be higher than max_pending")
     assert "Reloaded: max_msgs" not in server.log()
     server.write(msgs=3, connections=50)
+    server.wait_for("Reloaded: max_msgs = 3")
+    server.wait_for("Reloaded: max_connections = 50")
+
+
+def test_hup_with_what_nats_server_only_warns_of_reloads(server, tmp_path):
+    server.write(msgs=3, connections="50\nping_interval: 45")
+    server.wait_for(f'[WRN] STREAM: {tmp_path}/stan.conf:4: invalid use of field "ping_interval"')
     server.wait_for("Reloaded: max_msgs = 3")
     server.wait_for("Reloaded: max_connections = 50")
 

@@ -321,6 +321,10 @@ def test_check_of_configuration_is_done_by_nats_server(tmp_path):
     result = run("-t", "-c", str(file))
     assert result.returncode == 0
     assert "is valid" in result.stdout + result.stderr
+    file.write_text("port: 1\nmax_payload: 1GB\n")
+    result = run("-t", "-c", str(file))
+    assert result.returncode == 1
+    assert result.stderr.startswith(f"nats-streaming-server: {file}:2: max_payload (1073741824) cannot be higher")
 
 
 def test_check_leaves_the_streaming_options_to_us(tmp_path):

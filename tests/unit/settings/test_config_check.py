@@ -1,7 +1,10 @@
 """`stan config check`: all that is wrong with a file, at once, with its lines."""
 
 import json
+import os
 import re
+import socket
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -113,6 +116,112 @@ def test_file_of_the_page_about_configuration_is_fine(file):
     text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
     file.write_text(re.search(r"```conf\n(port: 4222 .*?)```", text, re.DOTALL)[1])
     assert examine(file, [], {"NODE": "a"}).complaints == ()
+
+
+# --- what nats-server finds only when it starts ----------------------------------------------------------------------------
+
+REFUSED = {
+    "payload above pending": (
+        "max_pending: 1MB\nmax_payload: 2MB",
+        2,
+        "max_payload (2097152) cannot be higher than max_pending",
+    ),
+    "websocket without TLS": ("ping_max: 3\nwebsocket { port: 8080 }", 2, "TLS configuration"),
+    "unknown no_auth_user": (
+        "no_auth_user: ghost\nauthorization { users: [ { user: a, password: b } ] }",
+        1,
+        "no_auth_user",
+    ),
+    "MQTT without JetStream": ("server_name: a\n\nmqtt { port: 1883 }", 3, "JetStream"),
+    "gateway without a name": ("gateway {\n port: 7222\n}", 2, "gateway has no name"),
+    "account of a leaf node": (
+        "leafnodes {\n port: 7422\n authorization { user: u, password: p\n account: NOPE } }",
+        4,
+        "NOPE",
+    ),
+    "system account": ("accounts { A {} }\nsystem_account: NOPE", 2, "system account"),
+    "grace period": ('lame_duck_duration: "30s"\nlame_duck_grace_period: "40s"', 2, "lame duck grace period"),
+    "name with a space": ('port: 4222\nserver_name: "a b"', 2, "server name cannot contain spaces"),
+    "port": ("ping_max: 2\nport: 70000", 2, "invalid port"),
+    "port of the cluster": ("cluster {\n name: x\n port: 70000\n}", 3, "invalid port"),
+    "address": ('ping_max: 2\nhost: "203.0.113.7"', 2, "203.0.113.7"),
+    "log file": ('ping_max: 2\nlog_file: "DIR/none/nats.log"', 2, "no such file or directory"),
+    "pid file": ('ping_max: 2\npid_file: "DIR/none/nats.pid"', 2, "no such file or directory"),
+    "folder of JetStream": ('ping_max: 2\njetstream { store_dir: "DIR/stan.conf" }', 2, "JetStream"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_nats_server_refuses_at_its_start_is_refused_with_its_line(file, name):
+    text, line, words = REFUSED[name]
+    file.write_text(text.replace("DIR", str(file.parent)))
+    (complaint,) = examine(file, [], {}).complaints
+    assert complaint.startswith(f"{file}:{line}: ")
+    assert words in complaint
+    assert [path.name for path in file.parent.iterdir()] == ["stan.conf"]
+
+
+def test_line_in_an_included_file_and_flags_without_one(file):
+    (file.parent / "part.conf").write_text("\nwebsocket { port: 8080 }")
+    file.write_text("include part.conf")
+    (complaint,) = examine(file, [], {}).complaints
+    assert complaint.startswith(f"{file.parent}/part.conf:2: ")
+    file.write_text("port: 4222")
+    (complaint,) = examine(file, ["-n", "a b"], {}).complaints
+    assert complaint == f"{file}: server name cannot contain spaces"
+
+
+def test_what_nats_server_takes_with_a_warning_is_a_warning(file):
+    file.write_text("ping_interval: 45\nwrite_deadline: 4\nstreaming { id: x }\n")
+    code, text = said("check", file)
+    assert code == 0
+    assert sorted(text.splitlines()) == [
+        f"{file}: can be served",
+        f'warning: {file}:1: invalid use of field "ping_interval": ping_interval should be converted to a duration',
+        f'warning: {file}:2: invalid use of field "write_deadline": write_deadline should be converted to a duration',
+    ]
+
+
+def test_check_disturbs_nothing(file, tmp_path, monkeypatch):
+    """No port in use, no other server, no file, no process, no folder for temporary files."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    with ExitStack() as listening:
+        client, route, leaf, gateway, web, mqtt, other = (
+            listening.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1] for _ in range(7)
+        )
+        others = listening.enter_context(socket.create_server(("127.0.0.1", 0)))
+        others.settimeout(0)
+        url = f"nats://u:p@127.0.0.1:{others.getsockname()[1]}"
+        file.write_text(f"""
+            listen: "127.0.0.1:{client}", server_name: a, prof_port: {other}
+            log_file: "{tmp_path}/nats.log", pid_file: "{tmp_path}/nats.pid", ports_file_dir: "{tmp_path}"
+            jetstream {{ store_dir: "{tmp_path}/js" }}
+            cluster {{ name: c, port: {route}, routes: ["{url}", "{url}0"] }}
+            leafnodes {{ port: {leaf}, remotes: [ {{ url: "{url}" }}, {{ urls: ["{url}/x"] }} ] }}
+            gateway {{ name: c, listen: "127.0.0.1:{gateway}", gateways: [ {{ name: d, url: "{url}" }} ] }}
+            websocket {{ port: {web}, no_tls: true }}
+            mqtt {{ port: {mqtt} }}
+            accounts {{ SYS {{ users: [ {{ user: s, password: s }} ] }}, A {{ jetstream: on }} }}
+            system_account: SYS
+            streaming {{ store: FILE, dir: "{tmp_path}/store" }}
+            """)
+        assert examine(file, ["-n", "b"], {}).complaints == ()
+        with pytest.raises(BlockingIOError):
+            others.accept()
+    assert {path.name for path in tmp_path.iterdir()} == {"stan.conf", "tmp"}
+    assert list(temporary.iterdir()) == []
+    assert children() == []
+
+
+def children():
+    """Process ids of our children, zombies too."""
+    return [
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/stat")
+        if path.read_text().rpartition(") ")[2].split()[1] == str(os.getpid())
+    ]
 
 
 # --- errors behind which reading goes on ---------------------------------------------------------------------------------
