@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from stan.config import Config, Setting
 from stan.edge.reloading import Reloading
+from stan.settings.effective_settings import OF_NATS, OWN_NAMES
 from stan.settings.nats_conf_check import check
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ LIVE: Final = frozenset(
 )
 """Settings that a running server takes over, beside the limits of single channels and the policies; `Config.reloaded` has them,
 too."""
+_OF_NATS = frozenset(OF_NATS.values())
 _OF_CHANNELS = "channels."
 _OF_POLICIES = "policies."
 EXTERNAL: Final = "Reload supported only for embedded NATS Server's configuration"
@@ -54,12 +56,14 @@ def plan(running: Config, wanted: Config) -> ReloadPlan:
         # With partitioning, the options of channels decide which server a channel belongs to: these wait for a restart.
         live = name in LIVE or name.startswith(_OF_POLICIES)
         live = live or (name.startswith(_OF_CHANNELS) and not running.partitioning)
+        theirs = name in _OF_NATS or name.startswith(OWN_NAMES)  # nats-server says what becomes of these
+        live = live or theirs
         before, after = old.get(name), new.get(name)
         if live and after is None:
             del in_force[name]
         elif after is not None and (live or before == after or before is None):
             in_force[name] = after
-        if (before and before.value) != (after and after.value):
+        if (before and before.value) != (after and after.value) and not theirs:
             (changed if live else waiting).append(_told(name, before, after))
     if not waiting and _without_login(running) != _without_login(wanted):
         waiting.append("what is secret, or cannot be shown, of the connection to NATS or of the monitoring pages")

@@ -11,6 +11,7 @@ from stan.policies import PolicyRule
 from stan.settings.file_schema import ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Value
+from stan.settings.nats_conf import Document
 from stan.units import parse_size
 
 
@@ -28,6 +29,7 @@ class NatsPart:
     file: Path | None = None  # None: nothing is for it
     text: bytes | None = None  # what it shall read instead of that file: what of it is for it
     places: tuple[str, ...] = ()  # of each line of that text, file and line
+    entries: Document = field(default_factory=dict)  # that part
     names: dict[str, str] = field(default_factory=dict)  # the keys at the top of it, and where they are
     certificate: dict[str, Path] = field(default_factory=dict)  # its cert_file and key_file
     tls: bool = False  # it speaks TLS with clients ...

@@ -107,6 +107,7 @@ def _hand_over(file: Path, rest: Document, found: FileSettings, own: Login | Non
     rest = _take_pages(rest, found)
     nats = found.nats
     _look_at_tls(rest, nats)
+    nats.entries = rest
     logins = [name for name in rest if name.lower() == "authorization"]
     if logins:
         nats.login = login_of(rest[logins[-1]])

@@ -96,6 +96,63 @@ def test_options_are_shown_with_where_they_come_from(file):
     assert "hidden" not in text
 
 
+def test_options_of_natss_part_are_shown_as_they_are_in_force(file):
+    file.write_text("""PASSWORD: hidden1
+listen: "127.0.0.1:14231"
+log_file: "nats.log"
+authorization { user: joe, password: $PASSWORD }
+cluster { name: c, routes: ["nats://a:hidden2@h:1", "nats://h:2"] }
+accounts { A { users: [ { user: a, password: hidden3 } ] } }
+websocket { port: 8080, no_tls: true }
+debug: true
+http: 8222
+streaming { id: x }
+""")
+    code, text = said("show", file, "--json", "--", "--name", "flagged")
+    options = {option["name"]: (option["value"], option["source"]) for option in json.loads(text)["options"]}
+    assert code == 0
+    assert "hidden" not in text
+    expected = {
+        "port": ("14231", f"{file}:2"),
+        "addr": ("127.0.0.1", f"{file}:2"),
+        "user": ("joe", f"{file}:4"),
+        "pass": ("[REDACTED]", f"{file}:4"),
+        "server_name": ("flagged", "flag"),
+        "cluster_name": ("c", f"{file}:5"),
+        "debug": ("true", f"{file}:8"),
+        "http_port": ("8222", f"{file}:9"),
+        "log": ("", "default"),  # of the streaming server's lines
+        "nats.log_file": ("nats.log", f"{file}:3"),
+        "nats.cluster.routes": ("[nats://a:[REDACTED]@h:1, nats://h:2]", f"{file}:5"),
+        "nats.accounts.A.users": ("[{user: a, password: [REDACTED]}]", f"{file}:6"),
+        "nats.websocket.port": ("8080", f"{file}:7"),
+        "nats.websocket.no_tls": ("true", f"{file}:7"),
+    }
+    assert {name: options[name] for name in expected} == expected
+    assert {name for name in options if name.startswith("nats.")} == {
+        name for name in expected if name.startswith("nats.")
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "port"),
+    [
+        ("max_connections: 5\n", (), "4222"),
+        ("port: 1", (), "1"),
+        ("port: 1", ("-p", "2"), "2"),
+        ("port: 1", ("-ns", "nats://h:1"), "0"),
+        ("id: x", (), "4222"),
+    ],
+)
+def test_port_in_force_is_shown(file, text, flags, port):
+    file.write_text(text)
+    options = {
+        option["name"]: option["value"]
+        for option in json.loads(said("show", file, "--json", "--", *flags)[1])["options"]
+    }
+    assert options["port"] == port
+
+
 def test_options_of_a_file_with_mistakes_are_not_shown_as_if_they_were_in_force(file):
     file.write_text(WRONG)
     code, text = said("show", file)
