@@ -1,10 +1,11 @@
 """The process around a running broker, alone or in a cluster: connect, flush, stop, close."""
 
 import asyncio
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final
 
 from stan import limits
-from stan.config import Config
+from stan.config import Config, StoreLimits
 from stan.core.broker.broker import Broker
 from stan.edge.driver import Driver
 from stan.edge.log import ServerLog, redacted
@@ -15,7 +16,9 @@ from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing
 from stan.errors import Frozen, StanError, StartError
+from stan.patterns import width
 from stan.types import SECOND
+from stan.units import go_duration, size
 
 
 class BrokerProcess:
@@ -113,7 +116,7 @@ class BrokerProcess:
         """Log the store, its limits, and that clients are served from now on."""
         self.serving = True
         config, log = self.config, self.log
-        store, lim = config.store, config.limits
+        store = config.store
         log.info(f"Message store is {store.kind.upper()}")
         if store.kind == "memory":
             log.warning("Nothing survives a restart with the MEMORY store; use -st FILE -dir PATH to keep messages")
@@ -121,16 +124,8 @@ class BrokerProcess:
             log.info(f"Store location: {store.source if store.kind == 'sql' else store.directory}")
         if store.sync != "always":
             log.warning(f"sync={store.sync}: a message is acknowledged before it is on stable storage")
-        each = lim.default
-        log.info("---------- Store Limits ----------")
-        log.info(f"Channels: {lim.channels or 'unlimited'}")
-        log.info("--------- Channels Limits --------")
-        log.info(f"  Subscriptions: {each.subscriptions or 'unlimited'}")
-        log.info(f"  Messages     : {each.msgs or 'unlimited'}")
-        log.info(f"  Bytes        : {each.bytes or 'unlimited'}")
-        log.info(f"  Age          : {f'{each.age_ns / SECOND:g}s' if each.age_ns else 'unlimited'}")
-        log.info(f"  Inactivity   : {f'{each.inactivity_ns / SECOND:g}s' if each.inactivity_ns else 'unlimited'}")
-        log.info("----------------------------------")
+        for line in limit_lines(config.limits):
+            log.info(line)
         log.info("Streaming Server is ready")
 
     # --- run and stop ---------------------------------------------------------------------------------------------------
@@ -213,3 +208,33 @@ class BrokerProcess:
         await self.storage.close(clean=clean)
         if self.tracing is not None:
             await asyncio.to_thread(self.tracing.export.close)
+
+
+_LIMITS: Final[dict[str, tuple[str, Callable[[int], str]]]] = {
+    "subscriptions": ("Subscriptions", str),
+    "msgs": ("Messages", str),
+    "bytes": ("Bytes", size),
+    "age_ns": ("Age", go_duration),
+    "inactivity_ns": ("Inactivity", go_duration),
+}
+
+
+def limit_lines(wanted: StoreLimits) -> list[str]:
+    """Return a table of all limits; a star marks a default, and a channel has those that it does not inherit."""
+
+    def shown(value: int, default: int | None, form: Callable[[int], str] = str) -> str:
+        return f"{form(value) if value > 0 else 'unlimited':>13}" + (" *" if value == default else "")
+
+    standard = StoreLimits()
+    lines = ["---------- Store Limits ----------", f"Channels:        {shown(wanted.channels, standard.channels)}"]
+    lines.append("--------- Channels Limits --------")
+    for key, (name, form) in _LIMITS.items():
+        value = shown(getattr(wanted.default, key), getattr(standard.default, key), form)
+        lines.append(f"  {name:13}: {value}")
+    if wanted.per_channel:
+        lines.append("-------- List of Channels --------")
+    for channel, override in sorted(wanted.per_channel.items(), key=lambda each: (width(each[0]), each[0])):
+        lines.append(channel)
+        set_here = [(key, getattr(override, key)) for key in _LIMITS if getattr(override, key)]
+        lines += [f" |-> {_LIMITS[key][0]:13} {shown(value, None, _LIMITS[key][1])}" for key, value in set_here]
+    return [*lines, "-" * 34]

@@ -100,7 +100,7 @@ def _of_nats(document: Document, above: str = "") -> Iterator[tuple[str, Setting
 
 
 def _value_text(name: str, node: ConfNode) -> str:
-    """A value without secrets; what is in a list is between brackets."""
+    """A value without secrets; those of a list are between brackets."""
     if isinstance(node.data, list):
         return f"[{', '.join(_value_text(name, each) for each in node.data)}]"
     if isinstance(node.data, dict):
