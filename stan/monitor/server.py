@@ -7,6 +7,7 @@ whose paths stay as they were. Only the dashboard can change anything, if its ac
 
 import logging
 import os
+import posixpath
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
@@ -174,6 +175,8 @@ class Server:
         embedded = self._view.embedded
         pages = None if embedded is None else embedded.pages
         target = request.raw_path  # that begins otherwise would name another server
+        if (cleaned := _cleaned(target)) != target:
+            return web.Response(status=301, headers={"Location": cleaned, **_readers(request)})
         if embedded is None or request.path.startswith(f"{ROOT}/") or not target.startswith("/"):
             return _plain(404, "404 page not found")
         if pages is None:
@@ -206,6 +209,15 @@ def _readers(request: web.Request) -> dict[str, str]:
     if readable_by_all(request.path, request.query):
         return {CORS: "*"}
     return {"Cross-Origin-Resource-Policy": "same-origin", "X-Content-Type-Options": "nosniff"}
+
+
+def _cleaned(target: str) -> str:
+    """*target* without empty and dotted parts of its path, as the original redirects to it; beginning with one slash."""
+    path, mark, query = target.partition("?")
+    if not path.startswith("/"):
+        return target
+    cleaned = posixpath.normpath(f"/{path.lstrip('/')}")
+    return f"{cleaned}{'/' if path.endswith('/') and cleaned != '/' else ''}{mark}{query}"
 
 
 def _plain(status: int, text: str) -> web.Response:

@@ -256,6 +256,16 @@ def test_what_strangers_send_reaches_no_other_server_and_no_log(server):
                 return file.read().decode()
 
     before = server.log()
+    for target, place in (
+        ("//streaming/channelsz", "/streaming/channelsz"),
+        ("/streaming//channelsz?subs=1", "/streaming/channelsz?subs=1"),
+        ("/streaming/../varz/.", "/varz"),
+        ("//other.example//", "/other.example/"),
+        ("/../..", "/"),
+    ):
+        head = answer(f"GET {target}")
+        assert head.split()[1] == "301"
+        assert f"Location: {place}\r\n" in head
     for target in ("@127.0.0.1/varz", "http://127.0.0.1/varz", "127.0.0.1:80", "*"):
         assert answer(f"GET {target}").split()[1] in {"400", "404"}
     assert answer("GET /varz").split()[1] == "200"
