@@ -104,7 +104,7 @@ def _split(document: Document, found: FileSettings, *, shared: bool) -> tuple[Do
 
 def _hand_over(file: Path, rest: Document, found: FileSettings, own: Login | None) -> None:
     """Note the text that nats-server has to read in place of *file*."""
-    rest = _take_pages(rest, found)
+    rest = {name: _as_before(name, node) for name, node in _take_pages(rest, found).items()}
     nats = found.nats
     _look_at_tls(rest, nats)
     nats.entries = rest
@@ -127,6 +127,19 @@ def _hand_over(file: Path, rest: Document, found: FileSettings, own: Login | Non
     if rest:
         nats.file, nats.text, nats.places = file, written.text, written.places
     nats.names = {name.lower(): node.place for name, node in rest.items()}
+
+
+_CONNECTIONS_DEFAULT = 65_536
+_CONNECTIONS_UNLIMITED = 2**31 - 1
+
+
+def _as_before(name: str, node: ConfNode) -> ConfNode:
+    """Return an entry whose meaning nats-server has changed since 2.9, with a value that means the same: with 0 or less
+    `max_connections`, which were its default and no limit, it takes no connection at all today, not even ours."""
+    data = node.data
+    if name.lower() not in {"max_connections", "max_conn"} or type(data) is not int or data > 0:
+        return node
+    return replace(node, data=_CONNECTIONS_UNLIMITED if data else _CONNECTIONS_DEFAULT, variable="")
 
 
 _IDENTITIES = {"username", "nkey_seed_file", "credentials", "nats_server"}

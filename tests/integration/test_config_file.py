@@ -62,6 +62,14 @@ async def sequences(client: stan_client.Client, channel: str, count: int) -> lis
     return found
 
 
+async def test_without_a_limit_of_connections_clients_connect(tmp_path):
+    """nats-server lets nobody in then; the one inside the original did."""
+    with FromFile(tmp_path, "-c", "max_connections: 0\n" + LIMITED) as server:
+        client = await stan_client.connect("from-file", "me", servers=server.url.replace("//", "//u:p@"))
+        await client.publish("more", b"")
+        await client.close()
+
+
 @pytest.mark.parametrize("flag", ["-sc", "-c"])
 async def test_file_store_with_limits_is_made_from_one_file(tmp_path, flag):
     with FromFile(tmp_path, flag, LIMITED) as server:

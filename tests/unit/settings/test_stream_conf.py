@@ -357,6 +357,20 @@ def test_streaming_options_in_the_file_of_c_have_no_effect_beside_sc():
     )
 
 
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("max_connections: 0", "65536"),  # the default
+        ("max_conn: -1", "2147483647"),  # no limit
+        ("MAX: 0, max_connections: $MAX", "65536"),
+        ("max_connections: 7", "7"),
+        ("max_connections: false", "false"),  # of which nats-server complains
+    ],
+)
+def test_number_of_connections_means_what_it_did_at_the_original(entry, expected):
+    assert handed(serve(entry)).rpartition(": ")[2] == expected
+
+
 def test_variable_with_a_name_of_ours_is_put_in_where_nats_needs_it():
     config = parse(["-c", "f"], lambda file: parse_conf(b"TOKEN: t\nauthorization { token: $TOKEN }", str(file))).config
     assert handed(config) == '"authorization": { "token": "t" }'
