@@ -51,6 +51,9 @@ UNTAKEN_PAUSE_S: Final = 0.1
 EXPIRE_PAUSE_S: Final = 0.01
 """Least time between two looks for publishes whose time is over: each looks at all that are in flight."""
 
+INVALID_PUBLISH: Final = b"stan: invalid publish request"
+"""Begins the refusal of a publish, also of one by a client that the server does not know: it may have lost its memory."""
+
 CHANNELS_KNOWN_MAX: Final = 1024
 """Channels whose NATS subject is kept ready."""
 
@@ -74,6 +77,7 @@ class PublishPath:
     def __init__(self, session: Session, ack_inbox: str, sid: int) -> None:
         """*sid*: NATS subscription of *ack_inbox*, which this path ends with `close`."""
         self.link = session.link
+        self.ask = session.ask
         self.ack_inbox = ack_inbox.encode()
         self._sid = sid
         self._prefix = session.answer.pub_prefix + b"."
@@ -305,6 +309,8 @@ class Publisher:
             publish = self._pending.pop(guid, None)
             if publish is not None:  # else late or unknown: ignored (STAN-SPEC 14.3)
                 _tell(publish.on_ack, guid, sequence, ServerError(text_of(error)) if error else None, level)
+                if error.startswith(INVALID_PUBLISH) and self._path is not None:
+                    self._path.ask()
         self._room_waiters.wake()
 
     def _note_untaken(self) -> None:

@@ -217,6 +217,24 @@ async def test_replaced_client_comes_back_with_a_new_connection_id(nats_url, bro
     await client.close()
 
 
+async def test_a_refused_publish_asks_at_once_whether_the_session_is_known(nats_url, broker) -> None:
+    """Not only with the next ping, which may be long in coming: until then all publishes would be refused."""
+    client = await connect(nats_url, ping_interval_s=3600)
+    broker.refuse["pub"] = errors.INVALID_PUBLISH
+    for _ in range(3):
+        with pytest.raises(stan_client.ServerError, match=errors.INVALID_PUBLISH):
+            await client.publish("ch", b"of another cause")
+    assert len(requests(broker, "connect")) == 1  # the session is known, and stays
+
+    broker.refuse.clear()
+    broker.forget_clients()
+    with pytest.raises(stan_client.ServerError, match=errors.INVALID_PUBLISH):
+        await client.publish("ch", b"one")
+    await eventually(lambda: len(requests(broker, "connect")) == 2 and client.connected)
+    await client.publish("ch", b"two")
+    await client.close()
+
+
 async def test_a_client_of_a_rescued_cluster_does_not_go_back_to_the_old_one(nats_url, broker) -> None:
     """Lost nodes that run where they hear no survivor would acknowledge what the rescued cluster never gets."""
     broker.epoch = 2 << 32 | 99

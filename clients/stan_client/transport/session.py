@@ -210,6 +210,12 @@ class Session:
             self.link.send(publication(self.answer.ping_requests, payload, f"{self.inbox.subject}.".encode() + PING))
         self._schedule_ping()
 
+    def ask(self) -> None:
+        """Ping at once, unless an answer is due: the server may not know this session any more."""
+        if self._ping_timer is not None and not self._pings_out:
+            self._stop_pings()
+            self._ping()
+
     def lose(self, error: StanClientError) -> None:
         """Mark the session as lost and report it to the client, once."""
         self._stop_pings()
