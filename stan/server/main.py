@@ -100,7 +100,7 @@ def _ask(parsed: Parsed) -> int:
                 return _refuse(["-t needs a configuration file, -c or -sc"])
             complaints, notices = _complaints(parsed), [*parsed.config.notices]
             if not parsed.config.nats.urls:
-                verdict = check(parsed.config.embedded)
+                verdict = check(parsed.config)
                 complaints, notices = [*complaints, *verdict.complaints], notices + verdict.notices
             if complaints:
                 return _refuse(complaints)

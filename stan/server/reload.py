@@ -123,7 +123,7 @@ class Reloader:
         parsed = self._again()
         complaints, notices = [*parsed.complaints, *parsed.config.validate()], [*parsed.config.notices]
         if not complaints and self._embedded is not None:
-            verdict = await asyncio.to_thread(check, parsed.config.embedded)
+            verdict = await asyncio.to_thread(check, parsed.config)
             complaints, notices = verdict.complaints, notices + verdict.notices
         for complaint in complaints:
             self._log.error(f"Not reloaded: {complaint}")

@@ -13,7 +13,7 @@ from typing import Final
 from stan.config import Config, Setting
 from stan.errors import StartError
 from stan.settings.nats_conf import load
-from stan.settings.nats_conf_check import check
+from stan.settings.nats_conf_check import check, usable_directory, usable_file
 from stan.settings.settings import Action, parse
 
 _READ: Final = ("credentials", "nkey_seed_file", "tls_client_cert", "tls_client_key", "tls_client_cacert")
@@ -38,7 +38,7 @@ def examine(file: Path, flags: Sequence[str], environ: Mapping[str, str]) -> Che
     complaints = [*parsed.complaints, *config.validate(), *_unreadable(config)]
     notices = [*config.notices]
     if not config.nats.urls:
-        verdict = check(config.embedded)
+        verdict = check(config)
         complaints += verdict.complaints
         notices += verdict.notices
     return CheckResult(tuple(sorted(dict.fromkeys(complaints), key=_by_line)), tuple(notices), config.shown())
@@ -62,6 +62,7 @@ def _unreadable(config: Config) -> Iterator[str]:
         if problem:
             missing.add(setting.value)
             yield f"{_place(setting)}: {name}: {problem}"
+    yield from _unwritable(config)
     if config.nats.tls is not None and not missing:
         from stan.edge.nats.connection import tls_context  # noqa: PLC0415 - slow to import, seldom needed
 
@@ -69,6 +70,21 @@ def _unreadable(config: Config) -> Iterator[str]:
             tls_context(config.nats.tls)
         except (OSError, StartError, ValueError) as error:
             yield f"TLS towards NATS: {error}"
+
+
+def _unwritable(config: Config) -> Iterator[str]:
+    """Places for messages and logs; a directory for messages may be missing, as the start makes it."""
+    settings = {setting.name: setting for setting in config.shown() if setting.value}
+    store, place = config.store, config.store.place
+    if store.kind != "memory" and place is not None:
+        name = "sql_source" if store.kind == "sql" else "dir" if "dir" in settings else "cluster_log_path"
+        if not usable_directory(str(place)):
+            yield f"{_place(settings[name])}: {name}: {place} is no directory, or cannot be written to"
+        elif store.source is not None and store.source.exists() and not usable_file(str(store.source)):
+            yield f"{_place(settings[name])}: {name}: {store.source} is no file that can be written to"
+    for name in ("log", "pid"):
+        if name in settings and not usable_file(settings[name].value):
+            yield f"{_place(settings[name])}: {name}: {settings[name].value} is no file that can be written to"
 
 
 def _place(setting: Setting) -> str:

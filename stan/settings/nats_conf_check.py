@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from stan import limits
-from stan.config import EmbeddedConfig
-from stan.edge.nats.nats_process import NatsProcess
+from stan.config import Config, EmbeddedConfig
+from stan.edge.nats.nats_process import DEFAULT_PORT, NatsProcess
 from stan.errors import StartError
 from stan.settings.nats_conf import ConfNode, Data, Document, parse
 from stan.settings.nats_conf_writer import render
@@ -64,11 +64,13 @@ class NatsVerdict(NamedTuple):
     notices: list[str]  # it starts, and says these
 
 
-def check(config: EmbeddedConfig) -> NatsVerdict:
-    """Start nats-server with *config* elsewhere, and end it. Blocks until it is ready, or has ended by itself."""
+def check(config: Config) -> NatsVerdict:
+    """Start nats-server as of *config* elsewhere, and end it. Blocks until it is ready, or has ended by itself."""
     try:
         with TemporaryDirectory(prefix="stan-check-") as folder:
-            return _Trial(config, folder).verdict()
+            trial = _Trial(config.embedded, folder)
+            complaints, notices = trial.verdict()
+            return NatsVerdict([*complaints, *_shared_ports(trial.document, config)], notices)
     except (StartError, OSError) as error:
         return NatsVerdict([f"nats-server could not check its configuration: {error}"], [])
 
@@ -78,11 +80,11 @@ class _Trial:
         self._runs = 0
         self._file = config.config_file or Path("the flags")
         document = parse(config.config_text or b"", "", {})
-        self._document = _placed(document, config.config_places)
+        self.document = _placed(document, config.config_places)
         self._places = frozenset(config.config_places)
         self._elsewhere = elsewhere = _Elsewhere(folder)
         flags = [elsewhere.flag(flag) for flag in config.extra_args if not flag.startswith(_SILENT_FLAGS)]
-        if not _stores(self._document) and not any(flag.startswith("--store_dir") for flag in flags):
+        if not _stores(self.document) and not any(flag.startswith("--store_dir") for flag in flags):
             flags.append(f"--store_dir={folder}")
         self._config = replace(
             config,
@@ -97,14 +99,14 @@ class _Trial:
 
     def verdict(self) -> NatsVerdict:
         """Complaints and notices about all of it."""
-        complaints, notices = self._start(self._document)
+        complaints, notices = self._start(self.document)
         return NatsVerdict(list(map(self._with_place, complaints)), notices)
 
     def _with_place(self, complaint: str) -> str:
         """*complaint* with the place of the entry without which it would not be made, if it names none."""
         if any(complaint.startswith(f"{place}: ") for place in self._places):
             return complaint
-        node = self._culprit(self._document, [], complaint) if complaint != _LATE else None
+        node = self._culprit(self.document, [], complaint) if complaint != _LATE else None
         return f"{node.place if node is not None else self._file}: {complaint}"
 
     def _culprit(self, entries: Document, path: list[str], complaint: str) -> ConfNode | None:
@@ -120,7 +122,7 @@ class _Trial:
             if self._runs > _RUNS_MAX:
                 return None
             where = [*path, name]
-            others = self._start(_without(self._document, where)).complaints
+            others = self._start(_without(self.document, where)).complaints
             if _without_numbers(complaint) not in map(_without_numbers, others):
                 node = entries[name]
                 inner = self._culprit(node.data, where, complaint) if isinstance(node.data, dict) else None
@@ -276,7 +278,7 @@ class _Elsewhere:
 
     def _directory(self, data: Data) -> Data:
         """A directory in place of one that could be used."""
-        return f"{self._folder}/data" if isinstance(data, str) and _usable_directory(data) else data
+        return f"{self._folder}/data" if isinstance(data, str) and usable_directory(data) else data
 
 
 def other_port(address: str) -> str:
@@ -313,13 +315,58 @@ def _stores(document: Document) -> list[str]:
 def _is_harmless(key: str, data: Data) -> bool:
     """Return True for an entry without a mistake that the check leaves out."""
     if key in _LOGS:
-        return isinstance(data, str) and _usable_file(data)
+        return isinstance(data, str) and usable_file(data)
     if key == "prof_port":
         return _is_port(data)
     return isinstance(data, {"syslog": bool, "remote_syslog": str}.get(key, ()))
 
 
-def _usable_file(path: str) -> bool:
+class _Listener(NamedTuple):
+    """An address on which one of the servers listens, and the place that says so."""
+
+    host: str
+    port: int
+    place: str
+
+    def collides(self, other: "_Listener") -> bool:
+        """Return True if only one of them can listen."""
+        anywhere = self.host in _ANY_HOST or other.host in _ANY_HOST
+        return 0 < self.port == other.port and (anywhere or self.host == other.host)
+
+
+def _shared_ports(document: Document, config: Config) -> Iterator[str]:
+    """Complaints about two listeners on one address: a start on other ports does not show them."""
+    pages = "https_port" if config.monitor.secure else "http_port"
+    sources = {setting.name: setting.source for setting in config.shown()}
+    found = [_Listener(config.monitor.host, config.monitor.port, sources.get(pages, ""))]
+    found.append(_listener(document, _Listener("", DEFAULT_PORT, "the default port of clients")))
+    if config.embedded.port or config.embedded.host:
+        host, port, place = found[-1]
+        flags = config.embedded
+        found[-1] = _Listener(flags.host or host, flags.port or port, "-p" if flags.port else place)
+    for name, node in document.items():
+        if name.lower() in _LISTENING and isinstance(node.data, dict):
+            found.append(_listener(node.data, _Listener("", 0, "")))
+    for number, one in enumerate(found):
+        other = next((other for other in found[:number] if one.collides(other)), None)
+        if other is not None:
+            yield f"{one.place}: port {one.port} is that of {other.place}, too"
+
+
+def _listener(block: Document, found: _Listener) -> _Listener:
+    """The address in a block; *found* has what it does not say."""
+    for name, node in block.items():
+        data = f":{node.data}" if _is_port(node.data) else str(node.data)
+        if name.lower() in {"host", "net"}:
+            found = found._replace(host=str(node.data))
+        elif name.lower() in {"port", "listen"} and (address := _PORT.fullmatch(data)) is not None:
+            host = address["host"] if name.lower() == "listen" else found.host
+            found = _Listener(host, int(address["port"]), node.place)
+    return found
+
+
+def usable_file(path: str) -> bool:
+    """Return True if it is a file that can be written to, or made."""
     found = Path(path)
     return (
         os.access(found, os.W_OK) and not found.is_dir()
@@ -328,8 +375,8 @@ def _usable_file(path: str) -> bool:
     )
 
 
-def _usable_directory(path: str) -> bool:
-    """Return True if it is a directory that can be written to, or could be made."""
+def usable_directory(path: str) -> bool:
+    """Return True if it is a directory that can be written to, or made."""
     found = Path(path).absolute()
     there = next(place for place in (found, *found.parents) if place.exists())
     return there.is_dir() and os.access(there, os.W_OK | os.X_OK)

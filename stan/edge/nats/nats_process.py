@@ -387,13 +387,13 @@ def refuse_used_port(config: EmbeddedConfig, patience: int = 0) -> None:
     host, port = config.host or DEFAULT_HOST, config.port or DEFAULT_PORT
     if decides_port(config):
         return
-    while (problem := _bind_problem(host, port)) in {errno.EADDRINUSE, errno.EACCES}:
+    while (problem := bind_problem(host, port)) in {errno.EADDRINUSE, errno.EACCES}:
         if problem == errno.EACCES or time.monotonic_ns() >= deadline:
             raise StartError(f"unable to start a NATS Server on {host}:{port}: {os.strerror(problem).lower()}")
         time.sleep(limits.NATS_POLL_INTERVAL / SECOND)
 
 
-def _bind_problem(host: str, port: int) -> int:
+def bind_problem(host: str, port: int) -> int:
     """The error number of listening there; 0 if it is possible."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

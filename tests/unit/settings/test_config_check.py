@@ -218,6 +218,39 @@ def test_what_nats_server_refuses_at_its_start_is_refused_with_its_line(file, na
     assert [path.name for path in file.parent.iterdir()] == ["stan.conf"]
 
 
+@pytest.mark.parametrize(
+    ("text", "line", "words"),
+    [
+        ("port: 5222\nhttp: 5222", 1, "port 5222 is that of FILE:2, too"),
+        ("ping_max: 2\nhttp: 4222", 2, "the default port of clients: port 4222 is that of FILE:2, too"),
+        ("port: 5222\ncluster {\n name: c, port: 5222 }", 3, "port 5222 is that of FILE:1, too"),
+        (
+            'leafnodes { listen: "127.0.0.1:7422" }\nwebsocket {\n port: 7422, no_tls: on }',
+            3,
+            "port 7422 is that of FILE:1, too",
+        ),
+        ("streaming {\n store: FILE, dir: FILE\n}", 2, "dir: FILE is no directory, or cannot be written to"),
+        ("streaming {\n store: FILE, dir: FILE/x\n}", 2, "dir: FILE/x is no directory, or cannot be written to"),
+        ("streaming {\n store: SQL\n sql { source: FILE/x.db }\n}", 3, "sql_source: FILE is no directory"),
+        ("streaming {\n store: SQL\n sql { source: / }\n}", 3, "sql_source: / is no file that can be written to"),
+    ],
+)
+def test_what_only_a_start_would_find_of_ports_and_places(file, text, line, words):
+    file.write_text(text.replace("FILE", f"{file}").replace(f"store: {file}", "store: FILE"))
+    (complaint,) = examine(file, [], {}).complaints
+    assert words.replace("FILE", str(file)) in complaint
+    assert complaint.startswith((f"{file}:{line}: ", "the default port"))
+
+
+def test_different_addresses_may_have_the_same_port(file):
+    file.write_text('listen: "127.0.0.2:5222"\nhttp: "127.0.0.1:5222"\nstreaming { store: FILE, dir: none/deeper }\n')
+    assert examine(file, ["-l", f"{file.parent}/log"], {}).complaints == ()
+    (complaint,) = examine(file, ["-l", f"{file.parent}/none/log"], {}).complaints
+    assert complaint == f"-log: log: {file.parent}/none/log is no file that can be written to"
+    (complaint,) = examine(file, ["-a", "127.0.0.1"], {}).complaints
+    assert complaint == f"{file}:1: port 5222 is that of {file}:2, too"
+
+
 def test_line_in_an_included_file_and_flags_without_one(file):
     (file.parent / "part.conf").write_text("\nwebsocket { port: 8080 }")
     file.write_text("include part.conf")
