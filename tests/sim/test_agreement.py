@@ -45,7 +45,7 @@ def flip(world):
     return None
 
 
-@pytest.mark.parametrize("seed", [2, 5])  # in some others progress of the cursor mends the bit before it is looked at
+@pytest.mark.parametrize("seed", [3, 5])  # in some others progress of the cursor mends the bit before it is looked at
 def test_a_flipped_bit_in_the_memory_of_a_follower_is_told_by_all_and_is_trouble(seed, monkeypatch):
     monkeypatch.setattr(limits, "STATE_HASH_ENTRIES", 8)
     world = Odd(seed)
