@@ -317,7 +317,7 @@ def _purged(status: pb.ChannelStatus, last: int | None, kept: int) -> tuple[int,
 
 
 def _of_tier(status: pb.ChannelStatus, what: str) -> str:
-    """What a removal does to the tier of a channel, if it has one that has come."""
+    """Sentences about the effect of a removal on the channel's tier, if it has one that has come."""
     if not status.tier or not status.tier_next:
         return ""
     return f" Its tier {text_of(status.tier)} removes {what} from the lake, too, and nothing else there."

@@ -362,9 +362,9 @@ class Gateway:
         self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
 
     def meet(self, node: str) -> None:
-        """Another node of the cluster is heard. The connects that it may have missed are published once more, as it may lead:
-        NATS brings nothing to the nodes to which it has no route yet. A leader that has got them already answers them twice.
-        Of a client only the newest connect, and none that another node has published."""
+        """Publish once more the connects that another *node*, which may lead, may have missed: NATS brings nothing to nodes to
+        which it has no route yet. Of each client only the newest connect, and none that another node has published; a leader
+        that has got them already answers them twice."""
         buffer, view = self.replay_buffer, self.broker.view
         if buffer is None or view.leads(META_GROUP):
             return
