@@ -210,7 +210,7 @@ class ClusterNode:
 
     def _hello_heard(self, frame: Frame) -> None:
         other = self.membership.receive(frame.payload, self.environment.runtime.now())
-        if other:
+        if other and not self.broker.view.leads(META_GROUP):
             self.gateway.meet(other)
         self._follow_membership()
 

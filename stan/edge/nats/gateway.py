@@ -20,7 +20,6 @@ from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
 from stan.core.base.ready import Delivery, LeaseAnswer, Replay, Send
 from stan.core.broker.broker import Broker
-from stan.core.context import META_GROUP
 from stan.core.requests.router import Handler
 from stan.core.requests.table import REQUESTS
 from stan.edge.nats.admission import Admission, quoted
@@ -366,7 +365,7 @@ class Gateway:
         which it has no route yet. Of each client only the newest connect, and none that another node has published; a leader
         that has got them already answers them twice."""
         buffer, view = self.replay_buffer, self.broker.view
-        if buffer is None or view.leads(META_GROUP):
+        if buffer is None:
             return
         sid = FIRST_REQUEST_SID + list(self.broker.requests).index(view.subjects.discover.encode())
         connects: dict[bytes, bytes] = {}  # by client id
