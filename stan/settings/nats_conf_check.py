@@ -328,10 +328,10 @@ class _Listener(NamedTuple):
     port: int
     place: str
 
-    def collides(self, other: "_Listener") -> bool:
+    def collides(self, listener: "_Listener") -> bool:
         """Return True if only one of them can listen."""
-        anywhere = self.host in _ANY_HOST or other.host in _ANY_HOST
-        return 0 < self.port == other.port and (anywhere or self.host == other.host)
+        anywhere = self.host in _ANY_HOST or listener.host in _ANY_HOST
+        return 0 < self.port == listener.port and (anywhere or self.host == listener.host)
 
 
 def _shared_ports(document: Document, config: Config) -> Iterator[str]:
