@@ -66,6 +66,10 @@ class NatsVerdict(NamedTuple):
 
 def check(config: Config) -> NatsVerdict:
     """Start nats-server as of *config* elsewhere, and end it. Blocks until it is ready, or has ended by itself."""
+    if config.permissions is not None and config.permissions.users:
+        from stan.edge.nats.accounts import with_accounts  # noqa: PLC0415 - slow to import, and not always needed
+
+        config = with_accounts(config, "-")
     try:
         with TemporaryDirectory(prefix="stan-check-") as folder:
             trial = _Trial(config.embedded, folder)
@@ -104,7 +108,7 @@ class _Trial:
 
     def _with_place(self, complaint: str) -> str:
         """*complaint* with the place of the entry without which it would not be made, if it names none."""
-        if any(complaint.startswith(f"{place}: ") for place in self._places):
+        if any(complaint.startswith(f"{place}: ") for place in (*self._places, self._file)):
             return complaint
         node = self._culprit(self.document, [], complaint) if complaint != _LATE else None
         return f"{node.place if node is not None else self._file}: {complaint}"

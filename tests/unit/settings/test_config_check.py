@@ -242,6 +242,20 @@ def test_what_only_a_start_would_find_of_ports_and_places(file, text, line, word
     assert complaint.startswith((f"{file}:{line}: ", "the default port"))
 
 
+def test_users_of_permissions_are_those_whom_nats_server_is_to_let_in(file):
+    text = """port: 4222
+permissions {
+  users: [ { user: ops, nkey: NKEY }, { user: app, password: p } ]
+  allow: [ { user: app, publish: ">" } ]
+}
+"""
+    file.write_text(text.replace("NKEY", "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"))
+    assert examine(file, [], {}).complaints == ()
+    file.write_text(text.replace("NKEY", "UDXU"))
+    (complaint,) = examine(file, [], {}).complaints
+    assert complaint == f"{file}: Not a valid public nkey for a user"
+
+
 def test_different_addresses_may_have_the_same_port(file):
     file.write_text('listen: "127.0.0.2:5222"\nhttp: "127.0.0.1:5222"\nstreaming { store: FILE, dir: none/deeper }\n')
     assert examine(file, ["-l", f"{file.parent}/log"], {}).complaints == ()
