@@ -1,6 +1,7 @@
 """`stan dlq`: dead letters: messages that durables and queue groups have given up. What there is, and back or away with them."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Final, NamedTuple
@@ -104,13 +105,13 @@ def show(
     wanted = _wanted(checked_channel(channel), sequence, durable)
 
     async def table(direct: stan_client.Direct) -> Table:
-        return letters_table(channel, (await _letters(direct, channel, wanted))[-count:])
+        return letters_table(channel, (await _letters(direct, channel, wanted))[-count:], time.time_ns())
 
     look(target, view, table)
 
 
-def letters_table(channel: str, found: list[DeadLetter]) -> Table:
-    """One a line."""
+def letters_table(channel: str, letters: list[DeadLetter], now_ns: int) -> Table:
+    """Return a table of dead letters, with the age of each since it was given up."""
     return Table(
         columns=(">sequence", "from", "given up by", ">deliveries", "reason", ">put back", "age", "error", "payload"),
         rows=[
@@ -121,15 +122,15 @@ def letters_table(channel: str, found: list[DeadLetter]) -> Table:
                 f"{one.deliveries:,}",
                 one.reason,
                 f"{one.redriven:,}",
-                format_age(one.published_ns, one.message.timestamp_ns) if one.published_ns else "",
+                format_age(one.message.timestamp_ns, now_ns),
                 one.error,
                 _preview(one.message.data),
             )
-            for one in found
+            for one in letters
         ],
-        document={"letters": [{**_document(one), **message_document(one.message, {})} for one in found]},
-        names=[str(one.message.sequence) for one in found],
-        foot=f"Put them back: stan dlq redrive {channel}" if found else "",
+        document={"letters": [{**_document(one), **message_document(one.message, {})} for one in letters]},
+        names=[str(one.message.sequence) for one in letters],
+        foot=f"Put them back: stan dlq redrive {channel}" if letters else "",
         empty="No such dead letters.",
     )
 

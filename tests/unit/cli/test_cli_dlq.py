@@ -112,6 +112,15 @@ def test_dead_letters_are_shown_with_reason_and_error():
     ]
 
 
+def test_the_age_of_a_dead_letter_is_its_own():
+    """Not the time from the publish of its message until it was given up."""
+    at = NOW - 3600 * 10**9
+    published = (b"stan-published", b"%d" % (at - 10**9))
+    message = stan_client.Message(1, "orders.dlq", "", b"", at, headers=((b"stan-channel", b"orders"), published))
+    shown = dlq.letters_table("orders.dlq", [dead_letter(message)], NOW)
+    assert dict(zip(shown.columns, shown.rows[0], strict=True))["age"] == "1h"
+
+
 def test_dead_letters_are_put_back_by_source_until_all_are_looked_at(servers):
     dry = stan("dlq", "redrive", "orders.dlq", "--dry-run")
     assert (
