@@ -25,6 +25,7 @@ from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.proto import extension_pb2 as pb
 from stan.types import MILLISECOND, ChannelUid, Nanos
+from stan.units import go_duration
 
 EMPTY = ConsumerGroup()
 """What the metadata know of a group without members. It never changes."""
@@ -121,19 +122,8 @@ class ConsumerGroupRequests:
 
     def _refusal(self, request: pb.ConsumerGroupRequest, user: bytes, name: bytes) -> str:
         """Return why a request of a member is not taken; "" if it is."""
-        lease = request.lease_ms * MILLISECOND
-        names = (request.group, request.pattern, request.name)
-        if (
-            not request.group
-            or b"\0" in request.group
-            or max(map(len, names)) > limits.CONSUMER_NAME_BYTES_MAX
-            or not limits.CONSUMER_ID_BYTES_MIN <= len(request.member) <= limits.CONSUMER_ID_BYTES_MAX
-            or not valid_name(text(request.pattern), wildcards=True)
-            or not limits.CONSUMER_LEASE_MIN <= lease <= limits.CONSUMER_LEASE_MAX
-            or request.wait_ms * MILLISECOND > lease
-            or len(request.released) > limits.CONSUMER_CHANNELS_MAX
-        ):
-            return errors.INVALID_CONSUMER
+        if wrong := _wrong(request):
+            return f"{errors.INVALID_CONSUMER}: {wrong}"
         if self.context.meta.level < SCALE:
             return SCALE_NEEDED
         if self.context.access.partition is not None:
@@ -365,3 +355,29 @@ class ConsumerGroupRequests:
                 break
             status.channel_list.append(shown)
         return status
+
+
+def _wrong(request: pb.ConsumerGroupRequest) -> str:
+    """Return which bound a request of a member does not keep; "" if it keeps all of them."""
+    lease, least, most = request.lease_ms * MILLISECOND, limits.CONSUMER_LEASE_MIN, limits.CONSUMER_LEASE_MAX
+    bytes_max, id_min, id_max = (
+        limits.CONSUMER_NAME_BYTES_MAX,
+        limits.CONSUMER_ID_BYTES_MIN,
+        limits.CONSUMER_ID_BYTES_MAX,
+    )
+    released_max = limits.CONSUMER_CHANNELS_MAX
+    for what, name in (("group", request.group), ("pattern", request.pattern), ("member", request.name)):
+        if len(name) > bytes_max:
+            return f"the name of the {what} has {len(name)} bytes, and at most {bytes_max} are allowed"
+    checks = (
+        (not request.group or b"\0" in request.group, "a group has a name, without zero bytes"),
+        (not id_min <= len(request.member) <= id_max, f"the id of a member has {id_min} to {id_max} bytes"),
+        (not valid_name(text(request.pattern), wildcards=True), "it is no pattern of channels"),
+        (
+            not least <= lease <= most,
+            f"a lease is {go_duration(least)} to {go_duration(most)} long, not {go_duration(lease)}",
+        ),
+        (request.wait_ms * MILLISECOND > lease, "it waits longer than its lease"),
+        (len(request.released) > released_max, f"it releases more than {released_max} channels"),
+    )
+    return next((told for fails, told in checks if fails), "")

@@ -301,23 +301,24 @@ def test_dead_letters_and_waiting_messages_are_for_who_names_them() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "why"),
     [
-        {"group": b""},
-        {"group": b"x" * 256},
-        {"member": b"short"},
-        {"member": b"x" * 65},
-        {"pattern": b""},
-        {"pattern": b"a..b"},
-        {"lease_ms": 1},
-        {"lease_ms": 400_000},
-        {"wait_ms": 3000},
-        {"name": b"x" * 256},
-        {"released": [pb.OwnedChannel()] * (limits.CONSUMER_CHANNELS_MAX + 1)},
+        ({"group": b""}, "a group has a name, without zero bytes"),
+        ({"group": b"a\0b"}, "a group has a name, without zero bytes"),
+        ({"group": b"x" * 256}, "the name of the group has 256 bytes, and at most 255 are allowed"),
+        ({"member": b"short"}, "the id of a member has 8 to 64 bytes"),
+        ({"member": b"x" * 65}, "the id of a member has 8 to 64 bytes"),
+        ({"pattern": b""}, "it is no pattern of channels"),
+        ({"pattern": b"a..b"}, "it is no pattern of channels"),
+        ({"lease_ms": 100}, "a lease is 500ms to 5m0s long, not 100ms"),
+        ({"lease_ms": 400_000}, "a lease is 500ms to 5m0s long, not 6m40s"),
+        ({"wait_ms": 3000}, "it waits longer than its lease"),
+        ({"name": b"x" * 256}, "the name of the member has 256 bytes, and at most 255 are allowed"),
+        ({"released": [pb.OwnedChannel()] * (limits.CONSUMER_CHANNELS_MAX + 1)}, "it releases more than 2000 channels"),
     ],
 )
-def test_impossible_requests_are_refused(harness, wrong) -> None:
-    assert Member(harness, "a").ask(**wrong).error.decode() == errors.INVALID_CONSUMER
+def test_impossible_requests_are_refused_with_the_bound(harness, wrong, why) -> None:
+    assert Member(harness, "a").ask(**wrong).error.decode() == f"{errors.INVALID_CONSUMER}: {why}"
     assert not harness.broker.parts.consumer_groups.live
 
 
