@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
     from stan_client.messages.messages import Message
     from stan_client.messages.middleware import Correlation, Log, MiddlewareContext, Retry, Timing, correlation_id
-    from stan_client.messages.new_message import NewMessage, Published
+    from stan_client.messages.new_message import NewMessage, Published, encode_rows
     from stan_client.positions import Start, ago, everything, from_sequence, from_time, last_received, new_only, newest
     from stan_client.reading.consumer import Position, PullConsumer
     from stan_client.reading.direct import Direct
@@ -132,6 +132,7 @@ __all__ = [
     "ago",
     "connect",
     "correlation_id",
+    "encode_rows",
     "everything",
     "from_sequence",
     "from_time",
@@ -150,7 +151,7 @@ _WHERE = {
     **dict.fromkeys(
         ("Correlation", "Log", "MiddlewareContext", "Retry", "Timing", "correlation_id"), "messages.middleware"
     ),
-    **dict.fromkeys(("NewMessage", "Published"), "messages.new_message"),
+    **dict.fromkeys(("NewMessage", "Published", "encode_rows"), "messages.new_message"),
     **dict.fromkeys(("Start", "ago", "everything", "from_sequence", "from_time"), "positions"),
     **dict.fromkeys(("last_received", "new_only", "newest"), "positions"),
     **dict.fromkeys(("BatchAck", "ChannelInfo", "Committed", "Cursor", "part_names"), "requests.requests"),

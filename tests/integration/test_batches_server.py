@@ -36,6 +36,18 @@ def payloads(first, count):
     return [b"row-%07d" % number for number in range(first, first + count)]
 
 
+def test_messages_that_a_program_encodes_come_back_whole(client):
+    full = stan_client.NewMessage(b"two", {"source": "shop", "raw": b"\xff"}, "A17", "answers.here")
+    ack = client.publish_batch("encoded", stan_client.encode_rows([b"one", full, b""]), 3)
+    assert (ack.first, ack.last) == (1, 3)
+    one, two, three = [message for batch in client.read_range("encoded", 1, 3) for message in batch.messages()]
+    assert (one.data, one.key, dict(one.headers), three.data) == (b"one", b"", {}, b"")
+    assert (two.data, two.key, two.reply) == (b"two", b"A17", "answers.here")
+    assert dict(two.headers) == {"source": b"shop", "raw": b"\xff"}
+    with pytest.raises(stan_client.InvalidKeyError):
+        stan_client.encode_rows([stan_client.NewMessage(b"", key=7)])
+
+
 def send(client, first, count=ROWS, *, producer="p", version=0):
     """The future answer."""
     rows, ids = rows_of(payloads(first, count)), ids_of(first, count)

@@ -4,7 +4,7 @@ Promises that a key or headers which no server takes are refused before anything
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -23,6 +23,10 @@ DUE_TAG: Final = b"\x90\x01"
 """PubMsg.deliver_at (18), as a varint."""
 TTL_TAG: Final = b"\x98\x01"
 """PubMsg.ttl (19), as a varint."""
+REPLY_TAG: Final = b"\x1a"
+"""MsgProto.reply (3), as bytes."""
+DATA_TAG: Final = b"\x22"
+"""MsgProto.data (4), as bytes."""
 NOTHING: Final[Headers] = MappingProxyType({})
 
 
@@ -108,6 +112,22 @@ def encode_ttl(ttl_s: float | None) -> bytes:
     if not 0 < ttl_s <= TTL_MAX // SECOND:
         raise InvalidTtlError(f"stan: a message lives more than 0 and at most {TTL_MAX // SECOND} seconds")
     return TTL_TAG + varint(max(round(ttl_s * SECOND), 1))
+
+
+def encode_rows(messages: Iterable[NewMessage | bytes]) -> bytes:
+    """Encode messages as the rows of `publish_batch` and `stage`.
+
+    Raises:
+        InvalidHeadersError, InvalidKeyError: as of `encode_context`.
+    """
+    rows = []
+    for message in messages:
+        data, headers, key, reply = message if isinstance(message, NewMessage) else NewMessage(message)
+        row = encode_context(headers, key)  # stored messages have headers and key in the same fields as published ones
+        for tag, value in ((DATA_TAG, data), (REPLY_TAG, bytes_of(reply))):
+            row = tag + varint(len(value)) + value + row if value else row
+        rows.append(len(row).to_bytes(4, "little") + row)
+    return b"".join(rows)
 
 
 def _pairs(headers: Headers) -> list[tuple[bytes, bytes]]:

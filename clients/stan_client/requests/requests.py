@@ -1,8 +1,9 @@
 """Requests of clients without a registration, besides reading: list channels, store many messages at once, stage and commit
 messages (transactions), keep named positions.
 
-The requester repeats every request until it is answered or the patience ends. Rows are messages without a sequence,
-encoded: per row u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16) where they are not empty.
+The requester repeats every request until it is answered or the patience ends. Rows are messages without a sequence, as
+`encode_rows` makes them: per row u32 little-endian length, then MsgProto's fields reply (3), data (4), headers (16), key (17)
+where they are not empty.
 """
 
 import asyncio
@@ -173,7 +174,7 @@ class RequestMethods:
 
         Args:
             channel: its name; the server creates the channel if it does not exist.
-            rows: encoded as the module describes; together, or compressed, no larger than one NATS message.
+            rows: as `encode_rows` makes them; together, or compressed, no larger than one NATS message.
             count: number of rows.
             producer: name of the producer of the ids, the scope of deduplication.
             version: of the producer's work; the server remembers the ids of the two newest versions.
