@@ -84,7 +84,7 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
         ("window now", f"{window_now(cursor):,} of {window(cursor):,}"),
         ("to be sent again", f"{cursor.owed:,}: {format_runs(list(cursor.owed_runs))}"),
         ("oldest unacked", f"sent {format_age(cursor.oldest_pending, now_ns)} ago" if cursor.oldest_pending else NEVER),
-        ("last ack", f"{format_age(cursor.last_ack, now_ns)} ago" if cursor.last_ack else "not seen by this leader"),
+        ("last ack", f"{format_age(cursor.last_ack, now_ns)} ago" if cursor.last_ack else "never"),
         ("ack wait", wait),
         ("redelivered", f"{cursor.redelivered:,} since this leader leads"),
         ("policy", format_in_force(cursor.policy) if cursor.HasField("policy") else "none is set"),

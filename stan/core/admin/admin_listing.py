@@ -339,6 +339,7 @@ class AdminListing:
             policy=self.context.policies.shown(info.name, cursor.name),
             served_by=cursor.server or (self.context.reports.events.node.encode() if cursor.members else b""),
             part_of=self.context.meta.channels.parted.part_of(info.name),
+            last_ack=cursor.acked_at,
         )
         override, policy = cursor.override, self.context.policies.of(info.name, cursor.name)
         shown.dead_letter_channel = policy.dead_letters_of(info.name)
@@ -370,7 +371,10 @@ class AdminListing:
                 reached = live.last_sent if member is furthest else max(sub.last_sent, member.window.last)
                 shown.members.append(self._member(member, reached))
                 shown.members[-1].active = member is active
-        shown.oldest_pending = min((one.oldest_pending for one in shown.members if one.oldest_pending), default=0)
+        pending = [one.oldest_pending for one in shown.members if one.oldest_pending]
+        if pending and live.unacked_since:
+            pending.append(live.unacked_since)
+        shown.oldest_pending = min(pending, default=0)
 
     def _member(self, member: LiveMember, reached: int) -> pb.MemberStatus:
         sub: Subscription = member.sub

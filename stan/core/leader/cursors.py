@@ -215,7 +215,10 @@ class LiveCursor:
     members: list[LiveMember] = field(default_factory=list)
     reads: Reads = field(default_factory=Reads)
     scheduled: bool = False  # queued for the next pump
-    acked_at: int = 0  # Unix ns of the last ack; 0 = none was seen
+    acked_at: int = 0  # Unix ns of the last ack; 0: no ack came
+    unacked_since: int = (
+        0  # Unix ns since when messages were pending under the leader before, until an ack comes; 0: none was
+    )
     policy: DeliveryPolicy = DEFAULT  # another one only at level DELIVERY
     retries: Retries = field(default_factory=Retries)
     order: KeyOrder | None = None  # of a key-ordered queue group

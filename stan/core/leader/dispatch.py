@@ -178,6 +178,7 @@ class Dispatch:
         to_redeliver = Runs(cursor.to_redeliver)
         ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
         live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
+        live.acked_at, live.unacked_since = cursor.acked_at, cursor.unacked_since
         live.follow(self.policy_of(cursor))
         for run in to_redeliver:
             live.retries.owe(run.first, run.last, Cause.RESUMED)
@@ -314,7 +315,7 @@ class Dispatch:
                 live.unreported.mark(begin, end)
             if retries.delayed.size or retries.working.size:
                 retries.forget(first, last)
-        live.acked_at = wall
+        live.acked_at, live.unacked_since = wall, 0
         self.reports.mark(live)
         self._schedule(live)
         return True

@@ -6,7 +6,7 @@ with the sequences it was sent and has not acked. The sequences in a cursor's `t
 holds them now.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
@@ -180,6 +180,8 @@ class Cursor:
     maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry records it
     start_sequence: int = 0  # earlier sequences were never sent, unless the cursor was moved; 0: unknown
     override: CursorOverride | None = None  # what an operator has changed
+    acked_at: int = 0  # Unix ns of the newest progress with an ack; 0: no ack came
+    unacked_since: int = 0  # Unix ns since when messages are pending at members without an ack; 0: none is
 
     @property
     def paused(self) -> bool:
@@ -190,6 +192,14 @@ class Cursor:
     def server(self) -> bytes:
         """The node that serves the cursor; b"": the leader."""
         return self.members[0].served.node if self.kind is CursorKind.PLAIN and self.members else b""
+
+    def timed(self, at: int, *, acked: bool) -> None:
+        """Note the time of an entry, Unix ns, behind which the cursor is as it is now. *acked*: the entry has an ack."""
+        self.acked_at = max(self.acked_at, at) if acked else self.acked_at
+        if not any(member.pending for member in self.members):
+            self.unacked_since = 0
+        elif acked or not self.unacked_since:
+            self.unacked_since = at
 
     @property
     def floor(self) -> int:
@@ -349,7 +359,7 @@ class GroupMachine:
     def apply(self, change: pb.GroupChange, index: RaftIndex) -> GroupResult:
         """Apply one committed CHANGE entry."""
         for progress in self._still_served(change) if change.served_since else change.progress:
-            self._progress(progress)
+            self._progress(progress, change.at)
         name = change.WhichOneof("change")
         if self.moves.held and self._is_held(name, change):
             return GroupResult(error=CHANNEL_MOVING)
@@ -523,7 +533,8 @@ class GroupMachine:
             if since and cursor is not None and cursor.members and cursor.members[0].served.since == since:
                 yield progress
 
-    def _progress(self, progress: pb.Progress) -> None:
+    def _progress(self, progress: pb.Progress, at: int) -> None:
+        """Apply what the leader has sent and heard of; *at*: Unix ns, 0: the entry tells no time."""
         cursor = self.cursors.get(progress.cursor_id)
         if cursor is None or cursor.uid in self.moves.held:
             return
@@ -547,6 +558,8 @@ class GroupMachine:
         cursor.last_sent = max(cursor.last_sent, progress.last_sent)
         if override is not None:
             override.passed(cursor.last_sent)
+        if at:
+            cursor.timed(at, acked=_size(progress.acked) > _size(progress.removed))
         self.dirty.cursors.add(cursor.cursor_id)
 
     def _hold(self, cursor: Cursor, runs: Runs, held: pb.Held, *, taken: bool) -> None:
@@ -782,6 +795,7 @@ class GroupMachine:
             cursor.to_redeliver.merge(run)
         if not cursor.members:
             cursor.last_member = LastMember(member.subscription_id, member.settings)
+            cursor.unacked_since = 0
         self.dirty.cursors.add(cursor.cursor_id)
 
     # --- removals and restores ------------------------------------------------------------------------------------------
@@ -1083,6 +1097,8 @@ def cursor_of(row: pb.Cursor, cursor_id: int, last_subscription_id: int) -> Curs
         maybe_sent_until=row.maybe_sent_until,
         start_sequence=row.start_sequence,
         override=of_row(row.override) if row.HasField("override") else None,
+        acked_at=row.acked_at,
+        unacked_since=row.unacked_since,
     )
 
 
@@ -1128,3 +1144,8 @@ def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, 
     if durable_name:
         return CursorKind.DURABLE, durable_name
     return CursorKind.PLAIN, b""
+
+
+def _size(flat: Iterable[int]) -> int:
+    """How many sequences the flat runs have."""
+    return sum(last - first + 1 for first, last in pairs(flat))

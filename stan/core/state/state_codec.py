@@ -32,6 +32,8 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
         maybe_sent_until=cursor.maybe_sent_until,
         start_sequence=cursor.start_sequence,
         override=cursor.override.row() if cursor.override is not None else None,
+        acked_at=cursor.acked_at,
+        unacked_since=cursor.unacked_since,
     )
 
 

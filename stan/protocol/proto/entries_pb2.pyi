@@ -45,7 +45,7 @@ class Channel(_message.Message):
     def __init__(self, name: _Optional[bytes] = ..., uid: _Optional[int] = ..., group: _Optional[int] = ..., moving_to: _Optional[int] = ..., move: _Optional[int] = ..., left: _Optional[_Iterable[int]] = ..., commit: _Optional[int] = ...) -> None: ...
 
 class Cursor(_message.Message):
-    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "maybe_sent_until", "start_sequence", "override", "counts")
+    __slots__ = ("cursor_id", "uid", "name", "kind", "client_id", "last_sent", "to_redeliver", "inbox", "ack_inbox", "max_in_flight", "ack_wait_s", "subscription_id", "maybe_sent_until", "start_sequence", "override", "counts", "acked_at", "unacked_since")
     CURSOR_ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +62,8 @@ class Cursor(_message.Message):
     START_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     OVERRIDE_FIELD_NUMBER: _ClassVar[int]
     COUNTS_FIELD_NUMBER: _ClassVar[int]
+    ACKED_AT_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_SINCE_FIELD_NUMBER: _ClassVar[int]
     cursor_id: int
     uid: int
     name: bytes
@@ -78,7 +80,9 @@ class Cursor(_message.Message):
     start_sequence: int
     override: CursorOverride
     counts: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., to_redeliver: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., maybe_sent_until: _Optional[int] = ..., start_sequence: _Optional[int] = ..., override: _Optional[_Union[CursorOverride, _Mapping]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
+    acked_at: int
+    unacked_since: int
+    def __init__(self, cursor_id: _Optional[int] = ..., uid: _Optional[int] = ..., name: _Optional[bytes] = ..., kind: _Optional[int] = ..., client_id: _Optional[bytes] = ..., last_sent: _Optional[int] = ..., to_redeliver: _Optional[_Iterable[int]] = ..., inbox: _Optional[bytes] = ..., ack_inbox: _Optional[bytes] = ..., max_in_flight: _Optional[int] = ..., ack_wait_s: _Optional[int] = ..., subscription_id: _Optional[int] = ..., maybe_sent_until: _Optional[int] = ..., start_sequence: _Optional[int] = ..., override: _Optional[_Union[CursorOverride, _Mapping]] = ..., counts: _Optional[_Iterable[int]] = ..., acked_at: _Optional[int] = ..., unacked_since: _Optional[int] = ...) -> None: ...
 
 class CursorOverride(_message.Message):
     __slots__ = ("paused", "epoch", "moved_at", "skipped", "resend", "unsent", "reason")

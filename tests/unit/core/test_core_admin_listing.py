@@ -6,6 +6,7 @@ from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.protocol.entries import Kind
 from stan.protocol.frames import Frame
+from stan.protocol.part_status import unacked_for
 from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from stan.types import SECOND
@@ -146,6 +147,34 @@ def test_oldest_pending_is_when_it_was_sent_first(harness) -> None:
     shown = position(harness)
     assert shown.redelivered == 2
     assert abs(shown.oldest_pending - sent) < SECOND
+
+
+def test_the_last_ack_and_how_long_none_came_outlive_the_leader(harness) -> None:
+    inbox = harness.subscribe("foo", "in", durable="d", in_flight=2, wait=30).ack_inbox
+    harness.pass_time(1)
+    harness.ack(inbox, 1)
+    acked_at = harness.wall
+    harness.pass_time(100)
+    before = position(harness)
+    harness.restart()
+    harness.pass_time(1)
+    after = position(harness)
+    for told in (before, after):
+        assert abs(told.last_ack - acked_at) <= SECOND
+        assert unacked_for(told, harness.wall) > 99 * SECOND
+    harness.ack(inbox, 2)
+    harness.pass_time(1)
+    assert unacked_for(position(harness), harness.wall) == 0
+
+
+def test_no_ack_counts_from_when_a_durable_came_back(harness) -> None:
+    inbox = harness.subscribe("foo", "in", durable="d", wait=30).ack_inbox
+    harness.pass_time(1)
+    harness.leave("foo", inbox)
+    harness.pass_time(1000)
+    harness.subscribe("foo", "in", durable="d", wait=30)
+    harness.pass_time(1)
+    assert unacked_for(position(harness), harness.wall) == 0
 
 
 def test_durable_that_is_offline_keeps_what_is_owed(harness) -> None:
