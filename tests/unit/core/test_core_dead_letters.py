@@ -13,7 +13,7 @@ from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness, Index, Node
-from tests.kit.cursor_admin import change, replayed, snapshot, stored
+from tests.kit.cursor_admin import begin, change, replayed, snapshot, stored
 
 PREFIX = "_STAN.x.test-cluster.admin"
 
@@ -274,11 +274,8 @@ def test_a_skip_by_an_operator_during_the_move_leaves_one_copy(harness):
     harness.say(sub.ack_inbox, 2, wire.REJECT)
     harness.hold = True
     harness.say(sub.ack_inbox, 1, wire.REJECT)
-    rows, harness.uncommitted = harness.uncommitted, []
+    begin(harness, "skip", durable_name="dur", runs=[3, 3])
     harness.hold = False
-
-    change(harness, "skip", durable_name="dur", runs=[3, 3])
-    harness.uncommitted = rows
     harness.commit()
     harness.pass_time(100)
 
