@@ -275,6 +275,8 @@ def beyond_end(channel: str, sequence: int, last: int) -> str:
 
 def go_quote(text: str) -> str:
     """Quote as Go's %q does: double quotes, backslash escapes, hexadecimal for bytes that are not UTF-8."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     out = []
     for char in text:
         code = ord(char)

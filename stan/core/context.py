@@ -693,7 +693,7 @@ class BrokerContext:
         """Write a log line for the operator; *level*: INF, WRN, ERR or DBG."""
         self.outgoing.notes.append((level, text))
 
-    def complain(self, level: str, text: str) -> None:
+    def complain(self, level: str, text: str | Callable[[], str]) -> None:
         """Write a log line about something a client sent, bounded in number and length (stan.core.base.complaints), as the client
         may repeat it without end."""
         self.reports.complaints.tell(self.clock.now, level, text)

@@ -19,12 +19,18 @@ class Complaints:
         self._told: set[str] = set()
         self._left_out = 0
 
-    def tell(self, now: int, level: str, line: str) -> None:
-        """Write a line at *now*, monotonic ns, unless the same line or too many others were written in this minute."""
+    def tell(self, now: int, level: str, line: str | Callable[[], str]) -> None:
+        """Write a line at *now*, monotonic ns, unless the same line or too many others were written in this minute. A *line* that
+        is a function is made only if there is room for it."""
         self.sum_up(now)
+        if len(self._told) >= limits.COMPLAINTS_MAX:
+            self._left_out += 1
+            return
+        if not isinstance(line, str):
+            line = line()
         if len(line) > limits.COMPLAINT_CHARS_MAX:
             line = f"{line[: limits.COMPLAINT_CHARS_MAX]}... ({len(line)} characters)"
-        if line in self._told or len(self._told) >= limits.COMPLAINTS_MAX:
+        if line in self._told:
             self._left_out += 1
             return
         self._told.add(line)

@@ -25,6 +25,7 @@ from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
 from stan.core.clients.nodes import HeardNodes
 from stan.core.context import META_GROUP, shown
+from stan.core.leader.local_group import ChannelGroup
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
@@ -276,17 +277,15 @@ class Broker:
         """Acks read from NATS that say something else than "done", or that ack more than one message. They are judged like acks.
         One that cannot be taken changes nothing, and the log says so. *replayed*: the previous leader may have handled them."""
         context = self.context
-        authorizer, clock = context.access.authorizer, context.clock
+        clock, inbox, taker = context.clock, b"", None
         for frame in frames:
-            user, in_group, key = acker(frame.subject, users=authorizer is not None and authorizer.with_users)
-            taker = self.context.acked(in_group, key)
+            if frame.subject != inbox:
+                inbox, taker = frame.subject, self._judge(frame.subject)
             if taker is None:
                 continue
             group, key = taker
             number, found = group.machine.group, group.dispatch.cursors.by_ack_key.get(key)
-            if found is None or (authorizer and not authorizer.may_ack(user, found[1].sub)):
-                continue
-            if replayed and group.dispatch.is_outdated(key, clock.wall):
+            if found is None or (replayed and group.dispatch.is_outdated(key, clock.wall)):
                 continue
             try:
                 if context.meta.level < level.DELIVERY:
@@ -301,6 +300,17 @@ class Broker:
             if refusal:
                 client = shown(found[1].sub.client_id)
                 context.complain("WRN", f'A verdict of client "{client}" on a message was ignored: {refusal}')
+
+    def _judge(self, inbox: bytes) -> tuple[ChannelGroup, int] | None:
+        """The group whose subscription a verdict on an ack *inbox* is for, and what that is found by there; None: there is none, or
+        it is another user's."""
+        authorizer = self.context.access.authorizer
+        user, number, key = acker(inbox, users=authorizer is not None and authorizer.with_users)
+        taker = self.context.acked(number, key)
+        if taker is None or authorizer is None:
+            return taker
+        found = taker[0].dispatch.cursors.by_ack_key.get(taker[1])
+        return taker if found is not None and authorizer.may_ack(user, found[1].sub) else None
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""

@@ -81,7 +81,7 @@ class PermissionAuthorizer:
         proven = self.with_users or sender[2] or not client.conn_id  # a client id alone is public
         if proven and self.permissions.allows(user, client.client_id, Right.PUBLISH, self._whole(channel)):
             return True
-        self.refusal(user, client.client_id, Right.PUBLISH, channel)
+        self._complain(user, client.client_id, Right.PUBLISH, channel)
         return False
 
     def right_refusal(self, reply: bytes, right: Right, channel: bytes) -> str:
@@ -248,9 +248,13 @@ class PermissionAuthorizer:
 
     def refusal(self, user: str, client_id: bytes, right: Right, channel: bytes) -> str:
         """Return the error for a requester without the right, and write it to the log, bounded by `complain`."""
-        error = errors.not_permitted(right.value, text(channel))
-        self.context.complain("WRN", f"{_who(user, client_id)}: {error}")
-        return error
+        self._complain(user, client_id, right, channel)
+        return errors.not_permitted(right.value, text(channel))
+
+    def _complain(self, user: str, client_id: bytes, right: Right, channel: bytes) -> None:
+        self.context.complain(
+            "WRN", lambda: f"{_who(user, client_id)}: {errors.not_permitted(right.value, text(channel))}"
+        )
 
 
 def _who(user: str, client_id: bytes) -> str:

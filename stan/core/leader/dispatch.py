@@ -8,6 +8,7 @@ messages with a Fetch.
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +22,7 @@ from stan.core.leader.cursor_override_live import adopt_override, begin_anew, fo
 from stan.core.leader.cursors import LiveCursor, LiveCursors, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.deliveries import Sending, sending_of, withdrawn
 from stan.core.leader.key_order import KeyOrder
-from stan.core.leader.ordered_delivery import OrderedTurn, acked_in_order, answered, unread_of, wanted_of
+from stan.core.leader.ordered_delivery import OrderedTurn, acked_together, answered, unread_of, wanted_of
 from stan.core.leader.progress import ProgressReports
 from stan.core.leader.retries import Moves, is_last
 from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
@@ -29,6 +30,9 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import ChannelUid, Nanos, WallNanos
 
+ACKED_TOGETHER = 16
+"""Ranges acked in one read above which they are sorted and taken out of the window in one go: each by itself costs a pass over
+the window."""
 Tell = Callable[[str, Cursor, Run, bytes], None]
 """Tells operators of messages that a cursor has given up: `rejected` or `exhausted`, and the reason that a client gave."""
 
@@ -288,7 +292,7 @@ class Dispatch:
         for live in self.cursors.by_channel.get(uid, {}).values():
             self._schedule(live)
 
-    def ack(self, key: int, ranges: Iterable[tuple[int, int]], now: int, wall: int = 0) -> bool:
+    def ack(self, key: int, ranges: Seq[tuple[int, int]], now: int, wall: int = 0) -> bool:
         """Sequences were acked on one ack inbox, at *now* (Nanos) and *wall* (Unix ns); False if no online subscription has this
         inbox."""
         found = self.cursors.by_ack_key.get(key)
@@ -298,8 +302,8 @@ class Dispatch:
         live.speaks(member)
         adaptive, in_flight = member.adaptive, member.window.size
         retries = live.retries
-        if live.order is not None:
-            ranges = acked_in_order(live, live.order, member, ranges, now)
+        if live.order is not None or len(ranges) > ACKED_TOGETHER:
+            ranges = acked_together(live, member, ranges, now)
         for first, last in ranges:
             missing = last - first + 1
             runs = member.window.remove(first, last)
@@ -404,7 +408,9 @@ class Dispatch:
     def policies_changed(self, uid: ChannelUid | None = None) -> None:
         """Other policies may be in force, for one channel if *uid* is given: messages that they allow to be sent again are sent
         again."""
-        self.look_at_offline(self.machine.cursors.values())
+        channel = None if uid is None else self.machine.channels.get(uid)
+        known = self.machine.cursors if uid is None else channel.cursors if channel is not None else {}
+        self.look_at_offline(known.values())
         for live in (self.cursors.by_id if uid is None else self.cursors.by_channel.get(uid, {})).values():
             live.follow(self.policy_of(live.cursor))
             for run in live.retries.again(live.policy):

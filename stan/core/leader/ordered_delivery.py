@@ -225,16 +225,17 @@ class OrderedTurn:
         self.room -= len(records)
 
 
-def acked_in_order(
-    live: LiveCursor, order: KeyOrder, member: LiveMember, ranges: Iterable[tuple[int, int]], now: int
+def acked_together(
+    live: LiveCursor, member: LiveMember, ranges: Iterable[tuple[int, int]], now: int
 ) -> list[tuple[int, int]]:
-    """A member of a key-ordered cursor has acked messages: settle those that are in its window. Returns the others."""
+    """A member has acked messages: settle those that are in its window, in one go. Returns the others, in increasing order."""
     in_flight, wanted = member.window.size, joined(ranges)
     found = member.window.take_each(wanted)
     if member.adaptive is not None:
         member.adaptive.acks(found, 0, in_flight, now)
     live.unreported.mark_each(found)
-    order.acked(found)
+    if live.order is not None:
+        live.order.acked(found)
     if live.retries.delayed.size or live.retries.working.size:
         for run in found:
             live.retries.forget(run.first, run.last)

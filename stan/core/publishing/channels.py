@@ -145,6 +145,7 @@ class LiveChannels:
         self.by_name: dict[bytes, LiveChannel] = {}
         self.by_uid: dict[ChannelUid, LiveChannel] = {}
         self.opening: dict[bytes, Opening] = {}
+        self._opening_folded: dict[bytes, bytes] = {}  # their names in lower case, of which no two are equal
         self.aging: set[ChannelUid] = set()  # channels with an age limit
         self.warned: set[ChannelUid] = set()
         self.delayed: dict[ChannelUid, Delay] = {}  # channels whose messages wait there for their time
@@ -222,6 +223,7 @@ class LiveChannels:
             opened(None, error)
         else:
             self.opening[name] = Opening(where, [opened])
+            self._opening_folded[folded(name)] = name
             self._create(name, Nanos(self.context.clock.now + limits.FORWARD_PATIENCE))
 
     def is_left_to_another(self, name: bytes) -> bool:
@@ -272,13 +274,13 @@ class LiveChannels:
         if reserved:
             return case_conflict(text(name), text(reserved))
         lower = folded(name)
-        other = meta.channels.by_lower.get(lower) or next(
-            (o for o in self.opening if o != name and folded(o) == lower), None
-        )
+        other, asked = meta.channels.by_lower.get(lower), self._opening_folded.get(lower, name)
+        if other is None and asked != name:
+            other = asked
         if other is not None:
             return case_conflict(text(name), text(other))
         maximum = self.context.config.limits.channels
-        if maximum and len(meta.channels) + len(self.opening.keys() - {name}) >= maximum:
+        if maximum and len(meta.channels) + len(self.opening) - (name in self.opening) >= maximum:
             return TOO_MANY_CHANNELS
         return ""
 
@@ -341,6 +343,7 @@ class LiveChannels:
     def _opened(self, name: bytes, channel: LiveChannel | None, error: str) -> None:
         opening = self.opening.pop(name, None)
         if opening is not None:
+            del self._opening_folded[folded(name)]
             for opened in opening.waiting:
                 self.context.within(opening.group, opened, channel, error)
 

@@ -474,7 +474,10 @@ class Publishing:
 
     def _refuse(self, acks: bytes, error: str, channel: bytes) -> None:
         """Refuse publishes to *channel*. Of a node that stood still nothing leaves: another one may have taken them meanwhile."""
-        self.refuse_as_leader(self.context.group_number(channel), acks, error)
+        number = (
+            self.context.group_number(channel) if self.context.clustered else META_GROUP
+        )  # of one alone no matter which
+        self.refuse_as_leader(number, acks, error)
 
     def refuse_as_leader(self, number: GroupId, acks: bytes, error: str) -> None:
         """Refuse publishes that another leader of the group might take."""
