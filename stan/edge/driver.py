@@ -5,7 +5,8 @@
                       └── sync, off the loop ────┘
 
 A turn never awaits. It runs when something arrived, a sync is done, or a deadline has come (see stan.edge.turns); everything
-that arrived since the last turn is handled in one. What fails in one group ends there (see stan.edge.group_faults).
+that arrived since the last turn is handled in one, in a server alone as much as its gateway takes in at once. What fails in one
+group ends there (see stan.edge.group_faults).
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -84,7 +85,7 @@ class Driver:
     # --- the turn -------------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
-        """Handle everything that arrived."""
+        """Handle what arrived."""
         broker, gateway, runtime, leaderships = self.broker, self.gateway, self.runtime, self.leaderships
         turns, now = self.turns, runtime.now()
         wanted, turns.wanted = turns.wanted, False
@@ -107,7 +108,10 @@ class Driver:
             if leaderships.settle(synced=self._sync_touched()):
                 turns.wake()
         else:  # a node of a cluster reads on: the followers' answers come over the same connection
-            gateway.connection.hold_reading(broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX)
+            backlog, held = gateway.read_buffer.backlog, broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX
+            gateway.connection.hold_reading(held or backlog.size > limits.BACKLOG_BYTES_MAX)
+            if backlog and not held:
+                turns.wake()
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, turns.wake)
 

@@ -10,7 +10,16 @@ NATS_CONTROL_LINE_BYTES_MAX = 64 * KiB
 OUTBOUND_BYTES_HIGH = 8 * MiB
 """Unsent bytes towards NATS above which delivery pauses until the socket has drained."""
 TURN_BYTES_MAX = 4 * MiB
-"""Bytes read from NATS that one turn of the driver handles at most."""
+"""Work on what was read from NATS that one turn of a server alone takes, in bytes; what waits longer takes turns by sender."""
+RANGE_WORK = 256
+"""What a range of acks that does not follow the one before counts for besides its bytes ..."""
+BATCH_WORK = 8 * KiB
+"""... what the publishes of one read to one channel, its acks on one inbox, a verdict and a malformed frame count for, which take
+some tens of microseconds each, more if they are refused ..."""
+REQUEST_WORK = 64 * KiB
+"""... and a request, which takes some hundred microseconds."""
+BACKLOG_BYTES_MAX = 64 * MiB
+"""Bytes that wait for later turns above which reading from NATS pauses."""
 
 # --- embedded nats-server ------------------------------------------------------------------------------------------
 EMBEDDED_PAYLOAD_BYTES_MAX = 8 * MiB

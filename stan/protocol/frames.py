@@ -163,3 +163,6 @@ class Scan:
     `acks`, on which they do not depend: what is acked is done, whatever else is said about it."""
     skipped: int = 0
     """Publishes and acks that were consumed unread, because the caller did not want their channel or group."""
+    work: int = 0
+    """What it costs to handle all this, about, in bytes: those consumed, RANGE_WORK for each further range of acks of an inbox,
+    BATCH_WORK for each channel of publishes, ack inbox, malformed frame and verdict, and REQUEST_WORK for each of `others`."""

@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stan import limits
 from stan.protocol.frames import ANYBODY, Frame, Publishes, Rules, Scan
 from stan.protocol.kernel import client_py, server_py
 from stan.protocol.proto import wire_pb2
@@ -33,8 +34,12 @@ needs_compiled = pytest.mark.skipif(_stan_kernel is None, reason="the compiled k
 
 small = st.binary(max_size=6)
 names = st.sampled_from([b"a", b"ab", b"b.c"])
+small_words = st.sampled_from([b"", b"r"])
 guids = st.binary(min_size=1, max_size=3) | st.binary(min_size=7, max_size=10) | st.binary(min_size=15, max_size=200)
 clients = st.sampled_from([(b"me", b"1"), (b"me", b"2"), (b"you", b""), (b"", b"")])
+small_frames = st.builds(
+    Frame, st.integers(1, 3), st.sampled_from([b"a", b"a.b", b"7", b"7.x"]), small_words, st.just(b""), small
+)
 sequences = st.integers(0, 6) | st.integers(0, (1 << 64) - 1)
 extensions = st.sampled_from([wire_pb2.PubMsg(), wire_pb2.PubMsg()]) | st.builds(
     wire_pb2.PubMsg,
@@ -345,6 +350,62 @@ def test_scan_twins_agree_about_users(said, choice, rules, byte, place):
         arguments = found, 0, PUB, ACK, PREFIX
         one, other = (outcome(twin.scan, *arguments, *choice.arguments(), rules) for twin in MODULES)
         assert one == other
+
+
+@needs_compiled
+@relaxed
+@given(told(), choices, st.integers(0, 4 * limits.REQUEST_WORK), st.integers(0, 255), st.integers(0, 2000))
+def test_scan_twins_agree_about_how_much_work_is_enough(said, choice, most, byte, place):
+    data = bytearray(framed(said))
+    for found in (bytes(data), bytes(data[:place] + bytes((byte,)) + data[place + 1 :])):
+        arguments = found, 0, PUB, ACK, PREFIX
+        one, other = (outcome(twin.scan, *arguments, *choice.arguments(), OF_USERS, most) for twin in MODULES)
+        assert one == other
+
+
+@both
+@relaxed
+@given(clean, st.integers(1, 4 * limits.REQUEST_WORK))
+def test_scan_in_pieces_of_so_much_work_says_the_same_as_whole(twin, data, most):
+    scans: list[Scan] = []
+    at = 0
+    while at < len(data):
+        scans.append(twin.scan(data, at, PUB, ACK, PREFIX, most=most))
+        at += scans[-1].consumed
+        assert scans[-1].work < most + limits.REQUEST_WORK + len(data), "at most a frame more"
+    assert meaning(scans) == meaning(drain(twin, [data])[0])
+
+
+REPLIES = b"_STAN.reply.c."
+places = st.sampled_from([b"_STAN.from.al.", b"_STAN.from.bob.", b"_STAN.from.", REPLIES, REPLIES + b"7.al.", b""])
+
+
+@needs_compiled
+@relaxed
+@given(streams, st.integers(0, 3), st.sampled_from([b"_STAN.from.", b""]))
+def test_by_sender_twins_agree_on_any_stream(data, start, users):
+    same(server_py, _stan_kernel, "by_sender", data, start, users, REPLIES)
+
+
+@both
+@relaxed
+@given(st.lists(st.tuples(places, small_frames), max_size=12), st.integers(0, 2000))
+def test_by_sender_gives_each_sender_his_frames_in_order(twin, said, cut):
+    frames = [(place, frame(place + one.subject, one.sid, one.reply, one.header, one.payload)) for place, one in said]
+    data = b"".join(made for _, made in frames)
+    expected: dict[bytes, bytes] = {}
+    end = 0
+    for place, made in frames:
+        if end + len(made) > cut:
+            break
+        end += len(made)
+        subject = made.split(b" ")[1]
+        user = subject.split(b".")[2] if place.startswith(b"_STAN.from.") else b""
+        if place.startswith(REPLIES):
+            user = subject.removeprefix(REPLIES).partition(b".")[2]
+        expected[user] = expected.get(user, b"") + made
+    assert twin.by_sender(data[:cut], 0, b"_STAN.from.", REPLIES) == (end, expected)
+    assert twin.by_sender(data, 0, b"", REPLIES) == (len(data), {b"": data} if data else {})
 
 
 @both

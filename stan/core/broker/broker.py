@@ -302,8 +302,8 @@ class Broker:
                 context.complain("WRN", f'A verdict of client "{client}" on a message was ignored: {refusal}')
 
     def _judge(self, inbox: bytes) -> tuple[ChannelGroup, int] | None:
-        """The group whose subscription a verdict on an ack *inbox* is for, and what that is found by there; None: there is none, or
-        it is another user's."""
+        """The group whose subscription a verdict on an ack *inbox* is for, and what that is found by there; None: there is none,
+        or it is another user's."""
         authorizer = self.context.access.authorizer
         user, number, key = acker(inbox, users=authorizer is not None and authorizer.with_users)
         taker = self.context.acked(number, key)

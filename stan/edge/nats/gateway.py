@@ -4,8 +4,10 @@
                                        └─► other frames ─► admission ─► handlers, own requests, broker
     broker ─► sends, rendered ─► one write to the connection
 
-Promises: a request, or a message between nodes, is handled after the publishes and acks that arrived before it, and before those
-after it; what one `send` is given leaves in one write, in its order.
+Promises: a request, or a message between nodes, is handled after the publishes and acks of its sender that arrived before it, and
+before those after it; what one `send` is given leaves in one write, in its order. In a server alone one `take_in` does a bounded
+amount of work, of which each sender whose frames wait has a share. (The nodes of a cluster handle all that was read at once, in
+the order in which a next leader would replay it.)
 """
 
 import json
@@ -159,12 +161,19 @@ class Gateway:
     # --- in ---------------------------------------------------------------------------------------------------------------
 
     def take_in(self) -> bool:
-        """Step everything that was read; returns True if the broker may have been stepped."""
+        """Step what was read, of a server alone as much as a turn's work; returns True if the broker may have been stepped."""
         told, read = False, self.read_buffer
         while True:
             if read.runs[0]:
                 data = read.take()
-                told |= self._scan(data) if read.waiting is None else self._scan_early(data, read.waiting)
+                if read.waiting is not None:
+                    told |= self._scan_early(data, read.waiting)
+                elif self.replay_buffer is not None:
+                    told |= self._scan_all(data)
+                else:
+                    told |= self._take_share(data)
+            elif read.backlog:
+                told |= self._take_share(b"")
             if len(read.runs) == 1:
                 return told
             read.next_run()
@@ -188,12 +197,53 @@ class Gateway:
         self.read_buffer.rest = self._rest(data, at) if at < len(data) else b""
         return True
 
-    def _scan(self, data: bytes) -> bool:
-        at, told, matters = 0, False, False  # matters: a next leader may have to replay it
+    def _take_share(self, data: bytes) -> bool:
+        """Step a turn's work of *data* and of what waits already. Only what is more than that is sorted by sender."""
+        backlog, told, at, work = self.read_buffer.backlog, False, 0, 0
+        if data and not backlog:  # as a rule
+            told, at, work = self._scan(data, 0, limits.TURN_BYTES_MAX)
+        if data:
+            self._sort(data, at)
+        share = max(1, (limits.TURN_BYTES_MAX - work) // max(1, len(backlog)))
+        while backlog and work < limits.TURN_BYTES_MAX:
+            piece, start = backlog.take()
+            stepped, at, done = self._scan(piece, start, share)
+            told |= stepped
+            work += done
+            if start < at < len(piece):
+                backlog.put_back(piece, at)
+        return told
+
+    def _sort(self, data: bytes, at: int) -> None:
+        """Let the whole frames of *data* from *at* on wait by sender; what is left is the beginning of an incomplete one."""
+        users, replies, read = self.scope.rules.users, self.broker.view.reply_prefix, self.read_buffer
+        try:
+            while at < len(data):
+                end, frames = kernel.by_sender(data, at, users, replies)
+                if end == at:
+                    break
+                read.backlog.add(frames)
+                at = end
+        except ValueError as error:
+            self._broken(f"no NATS protocol: {error}")
+            return
+        read.rest = self._rest(data, at) if at < len(data) else b""
+
+    def _scan_all(self, data: bytes) -> bool:
+        """Step all of *data*."""
+        told, at, _ = self._scan(data, 0, 0)
+        self.read_buffer.rest = self._rest(data, at) if at < len(data) else b""
+        return told
+
+    def _scan(self, data: bytes, at: int, most: int) -> tuple[bool, int, int]:
+        """Step frames of *data* from *at* on, until the work on them reaches *most*, if that is not 0. Returns whether the broker
+        may have been stepped, the place behind the last frame, and the work."""
+        told, matters, work = False, False, 0  # matters: a next leader may have to replay it
         scope, quiet, keyed = self.scope, self.subscriptions.quiet, self.replay_buffer is not None
         try:
             while (
                 at < len(data)
+                and (not most or work < most)
                 and (
                     scan := kernel.scan(
                         data,
@@ -205,10 +255,12 @@ class Gateway:
                         scope.led,
                         keyed,
                         scope.rules,
+                        most and most - work,
                     )
                 ).consumed
             ):
                 at += scan.consumed
+                work += scan.work
                 if scan.publishes:
                     self.broker.step_publishes(scan.publishes)
                 if scan.acks:
@@ -225,14 +277,13 @@ class Gateway:
                     matters |= frame.sid >= FIRST_REQUEST_SID
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
-            return True
-        self.read_buffer.rest = self._rest(data, at) if at < len(data) else b""
+            return True, len(data), work
         if self.replay_buffer is not None and at:
             now = self.broker.view.now
             if matters:  # messages between nodes are not replayed
                 self.replay_buffer.add(now, data, at)
             self.broker.step_heard_since(max(self.replay_buffer.complete_since, Nanos(now - limits.REPLAY_AGE_MAX)))
-        return told
+        return told, at, work
 
     def _rest(self, data: bytes, at: int) -> bytes:
         """Return the beginning of an incomplete frame; b"" if the connection is made again because the frame is too large."""

@@ -1,9 +1,11 @@
-"""The read buffer: bytes that the connection to NATS has brought since the driver's last turn, in order of arrival.
+"""The read buffer: bytes that the connection to NATS has brought since the driver's last turn, in order of arrival; and those
+that were more than a turn's work, by sender.
 
 Promises: bytes of one connection are never joined with bytes of the next, so that a frame which was cut off is never completed by
 the wrong bytes.
 """
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,12 +14,49 @@ if TYPE_CHECKING:
     from stan.edge.nats.waiting_frames import WaitingFrames
 
 
+class Backlog:
+    """Whole frames that wait for later turns, each sender's in order of arrival; senders take turns."""
+
+    def __init__(self) -> None:
+        self._frames: dict[
+            bytes, deque[tuple[bytes, int]]
+        ] = {}  # by sender; the bytes, and where the first of them begins
+        self._sender = b""  # of what was taken last
+        self.size = 0  # in bytes
+
+    def add(self, frames: dict[bytes, bytes]) -> None:
+        """More frames came, by sender."""
+        for sender, data in frames.items():
+            self._frames.setdefault(sender, deque()).append((data, 0))
+            self.size += len(data)
+
+    def __len__(self) -> int:
+        """Number of senders."""
+        return len(self._frames)
+
+    def take(self) -> tuple[bytes, int]:
+        """Take out what came first of the sender whose turn it is: bytes, and where in them its frames begin."""
+        self._sender, waiting = next(iter(self._frames.items()))
+        data, at = waiting.popleft()
+        del self._frames[self._sender]
+        if waiting:
+            self._frames[self._sender] = waiting  # behind the others
+        self.size -= len(data) - at
+        return data, at
+
+    def put_back(self, data: bytes, at: int) -> None:
+        """What was taken last is handled up to *at*: the rest is the first that its sender has there."""
+        self._frames.setdefault(self._sender, deque()).appendleft((data, at))
+        self.size += len(data) - at
+
+
 class ReadBuffer:
     """Bytes that are not scanned yet, and whether the connection was made or lost. `wake` asks for a turn of the driver."""
 
     def __init__(self) -> None:
         self.runs: list[list[bytes]] = [[]]  # chunks; a new run begins wherever the connection was made or lost
         self.rest = b""  # scanned bytes of the first run that are the beginning of an incomplete frame
+        self.backlog = Backlog()
         self.waiting: WaitingFrames | None = None  # of clients, before the broker leads; None if nothing has to wait
         self.went_up = False
         self.went_down = False

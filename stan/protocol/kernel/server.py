@@ -30,6 +30,7 @@ __all__ = [
     "SlotTables",
     "assign",
     "assign_again",
+    "by_sender",
     "disjoint",
     "divide",
     "flat",
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from stan.protocol.kernel.server_py import (
         assign,
         assign_again,
+        by_sender,
         disjoint,
         divide,
         flat,
@@ -69,6 +71,7 @@ if TYPE_CHECKING:
     )
 else:
     scan = _module.scan
+    by_sender = _module.by_sender
     seal = _module.seal
     frames = _module.frames
     slots = _module.slots

@@ -35,7 +35,7 @@ cdef enum:
     NO_SLOT = 0xFFFF
     ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
-KERNEL_VERSION = 12
+KERNEL_VERSION = 13
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -44,6 +44,9 @@ cdef Py_ssize_t PUBLISHERS_MAX = limits.PUBLISHERS_PER_BATCH_MAX
 cdef Py_ssize_t HEADERS_MAX = limits.HEADERS_BYTES_MAX
 cdef Py_ssize_t KEY_MAX = limits.KEY_BYTES_MAX
 cdef Py_ssize_t REASON_MAX = limits.REASON_BYTES_MAX
+cdef Py_ssize_t RANGE_WORK = limits.RANGE_WORK
+cdef Py_ssize_t BATCH_WORK = limits.BATCH_WORK
+cdef Py_ssize_t REQUEST_WORK = limits.REQUEST_WORK
 cdef object _new = tuple.__new__
 
 
@@ -168,11 +171,13 @@ cdef class _Scanner:
     cdef object ack_groups
     cdef dict wanted  # channel -> what `take` said
     cdef Line* lines  # met before, by hash; only if there is something to skip
+    cdef Py_ssize_t more_work  # see server_py
 
     def __dealloc__(self):
         free(self.lines)
 
     cdef int frame(self, list target, RawFrame* frame) except -1:
+        self.more_work += REQUEST_WORK if target is self.others else BATCH_WORK
         target.append(
             _new(Frame, (
                 frame.sid, _text(frame.subject), _text(frame.reply), _text(frame.header), _text(frame.payload)
@@ -281,6 +286,7 @@ cdef class _Scanner:
             group.to = self.rules.to + group.user + b"." if user.size else b""
             group.publishers = {}
             self.groups[subject] = group
+            self.more_work += BATCH_WORK
         return group
 
     cdef bint acked_again(self, const uint8_t* at, const uint8_t* end) except -1:
@@ -323,6 +329,7 @@ cdef class _Scanner:
             return 1
         if run.growing:
             run.ranges.append((run.first, run.last))
+            self.more_work += RANGE_WORK
         run.first = run.last = sequence
         run.growing = True
         return 1
@@ -346,6 +353,7 @@ cdef class _Scanner:
             run = _Run()
             run.inbox, run.user, run.group, run.key, run.ranges = inbox, _text(user), group, key, []
             self.runs[inbox] = run
+            self.more_work += BATCH_WORK
         return run
 
 
@@ -601,6 +609,7 @@ def scan(
     groups=None,
     bint keyed=False,
     rules=ANYBODY,
+    Py_ssize_t most=0,
 ):
     """See server_py.scan."""
     cdef const uint8_t* begin = _start(data)
@@ -619,7 +628,7 @@ def scan(
     if start < 0 or start > end - begin:
         raise ValueError("start lies outside of the data")
     scanner.groups, scanner.runs, scanner.malformed, scanner.others, scanner.wanted = {}, {}, [], [], {}
-    scanner.verdicts = []
+    scanner.verdicts, scanner.more_work = [], 0
     scanner.prefix, scanner.prefix_size = _start(pub_prefix), PyBytes_GET_SIZE(pub_prefix)
     scanner.pub_sid, scanner.take, scanner.ack_groups, scanner.keyed = pub_sid, take, groups, keyed
     scanner.rule(rules)
@@ -628,6 +637,8 @@ def scan(
         if line == NULL:
             raise MemoryError
     while at < end:
+        if most and at > begin + start and at - (begin + start) + scanner.more_work >= most:
+            break
         if not scanner.others and scanner.acked_again(at, end):
             at += scanner.run_line.whole
             continue
@@ -667,7 +678,63 @@ def scan(
         scanner.others,
         scanner.verdicts,
         skipped,
+        at - (begin + start) + scanner.more_work,
     )
+
+
+cdef class _Sender:
+    """The frames of one sender."""
+
+    cdef Buffer frames
+
+    def __dealloc__(self):
+        free(self.frames.at)
+
+
+def by_sender(bytes data not None, Py_ssize_t start, bytes users not None, bytes replies not None):
+    """See server_py.by_sender."""
+    cdef const uint8_t* begin = _start(data)
+    cdef const uint8_t* end = begin + PyBytes_GET_SIZE(data)
+    cdef const uint8_t* at = begin + start
+    cdef const uint8_t* dot
+    cdef const char* wrong
+    cdef RawFrame frame
+    cdef Span user
+    cdef dict senders = {}
+    cdef _Sender sender = None
+    cdef bytes name = None
+    if start < 0 or start > end - begin:
+        raise ValueError("start lies outside of the data")
+    while at < end:
+        wrong = next_frame(at, end, LINE_MAX, PAYLOAD_MAX, &frame)
+        if wrong != NULL and at == begin + start:
+            raise ValueError(wrong.decode("ascii"))
+        if wrong != NULL or frame.next == NULL:
+            break
+        user = frame.subject
+        if PyBytes_GET_SIZE(users) == 0:
+            user.size = 0
+        elif _cut(&user, _start(users), PyBytes_GET_SIZE(users)):
+            dot = <const uint8_t*> memchr(user.at, 46, user.size)
+            user.size = dot - user.at if dot != NULL else user.size
+        elif _cut(&user, _start(replies), PyBytes_GET_SIZE(replies)):
+            dot = <const uint8_t*> memchr(user.at, 46, user.size)
+            user.size = user.size - (dot + 1 - user.at) if dot != NULL else 0
+            user.at = dot + 1
+        else:
+            user.size = 0
+        if name is None or not same(user, _start(name), PyBytes_GET_SIZE(name)):
+            name = _text(user)
+            sender = senders.get(name)
+            if sender is None:
+                sender = senders[name] = _Sender()
+        _copy(&sender.frames, at, frame.next - at)
+        at = frame.next
+    return at - begin, {name: _frames_of(sender) for name, sender in senders.items()}
+
+
+cdef bytes _frames_of(_Sender sender):
+    return _bytes(sender.frames.at, sender.frames.used)
 
 
 def seal(bytes channel not None, uint64_t base_sequence, int64_t timestamp, bodies):

@@ -12,7 +12,15 @@ from itertools import count, islice, pairwise
 from struct import Struct, pack
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX, PUBLISHERS_PER_BATCH_MAX, REASON_BYTES_MAX
+from stan.limits import (
+    BATCH_WORK,
+    HEADERS_BYTES_MAX,
+    KEY_BYTES_MAX,
+    PUBLISHERS_PER_BATCH_MAX,
+    RANGE_WORK,
+    REASON_BYTES_MAX,
+    REQUEST_WORK,
+)
 from stan.protocol.channels import publication
 from stan.protocol.frames import (
     ANYBODY,
@@ -43,7 +51,7 @@ from stan.protocol.kernel.wire_py import number as number_field
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 12
+KERNEL_VERSION = 13
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 SLOTS = 32 * 1024
@@ -219,14 +227,23 @@ class _Scanner:
         self.wanted: dict[bytes, bool] = {}  # answers of `take`, by channel
         self.groups: dict[bytes, _Group] = {}  # by NATS subject
         self.runs: dict[bytes, Acks] = {}
+        self.more_ranges = 0  # of them, besides the first of each
         self.result = Scan(0)  # without publishes and acks, which `finish` adds
 
     def finish(self, consumed: int) -> Scan:
         """Return all that was gathered from the *consumed* bytes."""
         self.result.consumed = consumed
+        self.result.work = consumed + self.more_work
         self.result.publishes = [group.publishes() for group in self.groups.values()]
         self.result.acks = [acks for acks in self.runs.values() if acks.ranges]
         return self.result
+
+    @property
+    def more_work(self) -> int:
+        """See `Scan.work`: without the bytes."""
+        result = self.result
+        batches = len(self.groups) + len(self.runs) + len(result.malformed) + len(result.verdicts)
+        return RANGE_WORK * self.more_ranges + BATCH_WORK * batches + REQUEST_WORK * len(result.others)
 
     def step(self, at: int) -> int:
         """Take one frame; returns the place behind it, *at* if scan must stop here."""
@@ -332,7 +349,9 @@ class _Scanner:
         if any(more.values()):
             self.result.verdicts.append(frame)
         else:
+            before = len(acks.ranges)
             _extend(acks.ranges, sequence)
+            self.more_ranges += 0 < before < len(acks.ranges)
 
 
 def scan(
@@ -345,12 +364,13 @@ def scan(
     groups: Container[int] | None = None,
     keyed: bool = False,  # noqa: FBT001, FBT002 - one of three choices about what is wanted
     rules: Rules = ANYBODY,
+    most: int = 0,
 ) -> Scan:
     """Split what NATS sent into batches of publishes and acks, and everything else as it came.
 
-    The scan ends before a publish or ack that follows a frame in `others`, and before a publisher too many for one
-    batch: call it again, with the place it came to, until it consumes nothing. A frame that is skipped is neither
-    read nor checked beyond its control line and its end, and does not end the scan.
+    The scan ends before a publish or ack that follows a frame in `others`, before a publisher too many for one batch, and
+    once `Scan.work` reaches *most*: call it again, with the place it came to, until it consumes nothing. A frame that is
+    skipped is neither read nor checked beyond its control line and its end, and does not end the scan.
 
     Args:
         data: bytes read from NATS; the last frame may be incomplete.
@@ -364,6 +384,7 @@ def scan(
         keyed: whether `Publishes.keys` is wanted.
         rules: whether there are users, and which reply subjects a publish may have. One against them is malformed: what is
             prepared here as its ack would be sent wherever its publisher says, in the broker's name.
+        most: of `Scan.work`, about: one frame is always taken. 0: all is.
 
     Raises:
         ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
@@ -375,7 +396,7 @@ def scan(
         raise ValueError("start lies outside of the data")
     scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups, keyed, rules)
     at, end = start, len(data)
-    while at < end:
+    while at < end and (at == start or not most or at - start + scanner.more_work < most):
         try:
             after = scanner.step(at)
         except ValueError:
@@ -386,6 +407,46 @@ def scan(
             break
         at = after
     return scanner.finish(at - start)
+
+
+def by_sender(data: bytes, start: int, users: bytes, replies: bytes) -> tuple[int, dict[bytes, bytes]]:
+    """Divide frames among those who sent them, each sender's in order of arrival.
+
+    Args:
+        data: bytes read from NATS; the last frame may be incomplete.
+        start: where a frame begins.
+        users: `Rules.users`; b"": all frames are of one sender.
+        replies: the prefix of subjects of which a number, a dot and the user follow.
+
+    Returns: the place behind the last whole frame, and the frames by user; b"": those of which it is not known.
+
+    Raises:
+        ValueError: as `scan`.
+
+    Cost: O(len(data) - start), without the rest of an incomplete frame.
+    """
+    if not 0 <= start <= len(data):
+        raise ValueError("start lies outside of the data")
+    parts: dict[bytes, list[bytes]] = {}
+    at = start
+    while at < len(data):
+        try:
+            found = read_frame(data, at)
+        except ValueError:
+            if at == start:
+                raise
+            break
+        if found is None:
+            break
+        after, frame = found
+        user = b""
+        if users and frame.subject.startswith(users):
+            user = frame.subject[len(users) :].partition(b".")[0]
+        elif users and frame.subject.startswith(replies):
+            user = frame.subject[len(replies) :].partition(b".")[2]
+        parts.setdefault(user, []).append(data[at:after])
+        at = after
+    return at, {user: b"".join(frames) for user, frames in parts.items()}
 
 
 def _records(data: bytes) -> Iterator[tuple[int, int]]:

@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from stan import limits
 from stan.core.base.ready import Ready
 from stan.edge.driver import Driver
+from stan.edge.nats.read_buffer import Backlog
 from stan.edge.turns import Turns
 
 
@@ -36,6 +38,7 @@ class World:
         self.owner, self.leaves_some = SimpleNamespace(runs=False), False
         self.read_buffer, self.went_up, self.went_down = self, False, False
         self.progress = SimpleNamespace(blocked=set())
+        self.backlog, self.held = Backlog(), []
         self.unsent, self.connection, self.view, self.uncommitted_bytes, self.has_work = 0, self, self, 0, False
         self.turns = Turns(self, self.crashed)
         leaderships = self if clustered else None
@@ -51,6 +54,9 @@ class World:
 
     def soon(self, call):
         self.soon_calls.append(call)
+
+    def hold_reading(self, hold):
+        self.held.append(hold)
 
     def take_in(self):
         self.seen.append("take_in")
@@ -111,6 +117,20 @@ def test_node_alone_takes_a_whole_turn_whatever_arrives():
     world = World(clustered=False)
     world.turns.look()
     assert world.turn() == ["take_in", "ready"]
+
+
+def test_node_alone_goes_on_with_what_waits_in_the_next_turn_and_reads_on_while_there_is_room():
+    world = World(clustered=False)
+    world.turns.look()
+    world.backlog.add({b"alice": b"x" * limits.BACKLOG_BYTES_MAX})
+    world.turn()
+    assert (len(world.soon_calls), world.held) == (1, [False])
+    world.backlog.add({b"mallory": b"x"})
+    world.turn()
+    assert (len(world.soon_calls), world.held) == (1, [False, True])
+    world.uncommitted_bytes = limits.UNCOMMITTED_BYTES_MAX + 1  # a sync that ends brings the next turn
+    world.turn()
+    assert (len(world.soon_calls), world.held) == (0, [False, True, True])
 
 
 def test_follower_syncs_before_it_speaks_and_leader_after(world):

@@ -17,7 +17,7 @@ from stan.protocol.kernel import client as client_kernel
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND
-from tests.kit.core_harness import Index
+from tests.kit.core_harness import Index, Node
 
 
 class Link:
@@ -133,6 +133,84 @@ def test_half_a_frame_waits_for_its_rest_but_not_over_a_lost_connection():
     assert not notes
 
 
+# --- a turn's share ---------------------------------------------------------------------------------------------------------
+
+
+def asked_by(made):
+    """What is asked from now on, and a function that makes the frame of a request."""
+    asked = []
+    made.serve_requests("test", lambda frame: asked.append(frame.payload))
+    sid = max(made.subscriptions.subjects)
+
+    def frame(payload, sender=""):
+        subject = f"_STAN.from.{sender}.test" if sender else "test"
+        return b"MSG %b %d %d\r\n%b\r\n" % (subject.encode(), sid, len(payload), payload)
+
+    return asked, frame
+
+
+A_TURN = limits.TURN_BYTES_MAX // limits.REQUEST_WORK
+
+
+def test_a_turn_takes_a_bounded_number_of_requests_in_their_order():
+    made, _ = gateway()
+    asked, frame = asked_by(made)
+    said = [b"%d" % number for number in range(3 * A_TURN)]
+    made.read_buffer.on_data(b"".join(map(frame, said)) + b"PI")
+    made.take_in()
+    assert A_TURN - 5 < len(asked) <= A_TURN
+    made.read_buffer.on_data(b"NG\r\n" + frame(b"last"))
+    turns = 1
+    while made.read_buffer.backlog:
+        before = len(asked)
+        made.take_in()
+        turns += 1
+        assert len(asked) - before <= A_TURN
+    assert asked == [*said, b"last"]
+    assert made.connection.written == b"PONG\r\n"
+    assert turns == 4
+
+
+def test_who_asks_little_is_heard_in_the_next_turn_however_much_others_have_asked_before():
+    made = open_gateway(with_users())
+    asked, frame = asked_by(made)
+    floods = [[b"%b %d" % (name, number) for number in range(5 * A_TURN)] for name in (b"mallory", b"eve")]
+    for flood, sender in zip(floods, ("mallory", "eve"), strict=True):
+        made.read_buffer.on_data(b"".join(frame(payload, sender) for payload in flood))
+    made.take_in()
+    made.read_buffer.on_data(frame(b"alice 1", "alice") + frame(b"alice 2", "alice"))
+    made.take_in()
+    assert b"alice 2" in asked[A_TURN - 5 : 2 * A_TURN]
+    while made.read_buffer.backlog:
+        made.take_in()
+    assert [one for one in asked if one.startswith(b"alice")] == [b"alice 1", b"alice 2"]
+    for flood in floods:
+        assert [one for one in asked if one.startswith(flood[0].split()[0])] == flood
+
+
+def test_frames_that_wait_are_handled_before_those_of_the_next_connection():
+    made, _ = gateway()
+    asked, frame = asked_by(made)
+    said = [b"%d" % number for number in range(2 * A_TURN)]
+    made.read_buffer.on_data(b"".join(map(frame, said)) + b"PI")
+    made.take_in()
+    made.read_buffer.on_down()
+    made.read_buffer.on_up()
+    made.read_buffer.on_data(frame(b"next"))
+    while made.read_buffer.backlog or len(made.read_buffer.runs) > 1:
+        made.take_in()
+    assert asked == [*said, b"next"]
+    assert not made.connection.broken
+
+
+def test_all_that_was_read_is_one_turn_in_a_cluster():
+    node = Node()
+    frames = [node.request("_STAN.discover.test-cluster", b"\xff", "_INBOX.x")] * 2 * A_TURN
+    node.gateway.read_buffer.on_data(b"".join(frames))
+    node.gateway.take_in()
+    assert not node.gateway.read_buffer.backlog
+
+
 # --- what clients name ----------------------------------------------------------------------------------------------------
 
 NATS_LINE_MAX = 4096
@@ -215,6 +293,8 @@ def test_acks_that_are_none_fill_no_log():
         subject = b"_INBOX.x.%d.%s" % (number, b"y" * 3000)
         made.read_buffer.on_data(b"MSG %b 2 3\r\nabc\r\n" % subject + b"MSG _INBOX.x.1.1 2 3\r\nabc\r\n")
     made.take_in()
+    while made.read_buffer.backlog:
+        made.take_in()
     made.broker.lead(SECOND, SECOND, unconfirmed=False)
     notes += made.broker.ready(2 * SECOND, 2 * SECOND, 0).notes
     assert len(notes) == limits.COMPLAINTS_MAX
