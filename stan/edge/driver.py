@@ -110,7 +110,7 @@ class Driver:
         else:  # a node of a cluster reads on: the followers' answers come over the same connection
             backlog, held = gateway.read_buffer.backlog, broker.view.uncommitted_bytes > limits.UNCOMMITTED_BYTES_MAX
             gateway.connection.hold_reading(held or backlog.size > limits.BACKLOG_BYTES_MAX)
-            if backlog and not held:
+            if backlog.size and not held:
                 turns.wake()
         if ready.deadline is not None:
             runtime.alarm(ready.deadline, turns.wake)

@@ -11,7 +11,7 @@ OUTBOUND_BYTES_HIGH = 8 * MiB
 """Unsent bytes towards NATS above which delivery pauses until the socket has drained."""
 TURN_BYTES_MAX = 4 * MiB
 """Work on what was read from NATS that one turn of a server alone takes, in bytes; what waits longer takes turns by sender."""
-RANGE_WORK = 256
+RANGE_WORK = 512
 """What a range of acks that does not follow the one before counts for besides its bytes ..."""
 BATCH_WORK = 8 * KiB
 """... what the publishes of one read to one channel, its acks on one inbox, a verdict and a malformed frame count for, which take

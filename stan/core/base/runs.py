@@ -197,7 +197,10 @@ class Runs:
             return []
         if len(parts) * _MANY < len(runs):
             return [run for part in parts for run in self.remove(part[0], part[1])]
-        taken, self._runs, size = kernel.take(runs, parts)
+        start = bisect_left(runs, (parts[0][0],))
+        start -= start > 0  # the one before may reach as far
+        stop = bisect_left(runs, (parts[-1][1] + 1,))
+        taken, runs[start:stop], size = kernel.take(runs[start:stop], parts)
         self.size -= size
         return taken
 

@@ -169,10 +169,12 @@ class Gateway:
                 if read.waiting is not None:
                     told |= self._scan_early(data, read.waiting)
                 elif self.replay_buffer is not None:
-                    told |= self._scan_all(data)
+                    stepped, at, _ = self._scan(data, 0, 0)
+                    told |= stepped
+                    read.rest = self._rest(data, at) if at < len(data) else b""
                 else:
                     told |= self._take_share(data)
-            elif read.backlog:
+            elif read.backlog.size:
                 told |= self._take_share(b"")
             if len(read.runs) == 1:
                 return told
@@ -200,12 +202,15 @@ class Gateway:
     def _take_share(self, data: bytes) -> bool:
         """Step a turn's work of *data* and of what waits already. Only what is more than that is sorted by sender."""
         backlog, told, at, work = self.read_buffer.backlog, False, 0, 0
-        if data and not backlog:  # as a rule
+        if not backlog.size:
             told, at, work = self._scan(data, 0, limits.TURN_BYTES_MAX)
+            if at == len(data):  # as a rule
+                self.read_buffer.rest = b""
+                return told
         if data:
             self._sort(data, at)
-        share = max(1, (limits.TURN_BYTES_MAX - work) // max(1, len(backlog)))
-        while backlog and work < limits.TURN_BYTES_MAX:
+        share = max(1, (limits.TURN_BYTES_MAX - work) // max(1, backlog.senders))
+        while backlog.size and work < limits.TURN_BYTES_MAX:
             piece, start = backlog.take()
             stepped, at, done = self._scan(piece, start, share)
             told |= stepped
@@ -228,12 +233,6 @@ class Gateway:
             self._broken(f"no NATS protocol: {error}")
             return
         read.rest = self._rest(data, at) if at < len(data) else b""
-
-    def _scan_all(self, data: bytes) -> bool:
-        """Step all of *data*."""
-        told, at, _ = self._scan(data, 0, 0)
-        self.read_buffer.rest = self._rest(data, at) if at < len(data) else b""
-        return told
 
     def _scan(self, data: bytes, at: int, most: int) -> tuple[bool, int, int]:
         """Step frames of *data* from *at* on, until the work on them reaches *most*, if that is not 0. Returns whether the broker

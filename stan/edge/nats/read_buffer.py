@@ -30,8 +30,9 @@ class Backlog:
             self._frames.setdefault(sender, deque()).append((data, 0))
             self.size += len(data)
 
-    def __len__(self) -> int:
-        """Number of senders."""
+    @property
+    def senders(self) -> int:
+        """Number of them."""
         return len(self._frames)
 
     def take(self) -> tuple[bytes, int]:

@@ -161,7 +161,7 @@ def test_a_turn_takes_a_bounded_number_of_requests_in_their_order():
     assert A_TURN - 5 < len(asked) <= A_TURN
     made.read_buffer.on_data(b"NG\r\n" + frame(b"last"))
     turns = 1
-    while made.read_buffer.backlog:
+    while made.read_buffer.backlog.size:
         before = len(asked)
         made.take_in()
         turns += 1
@@ -181,7 +181,7 @@ def test_who_asks_little_is_heard_in_the_next_turn_however_much_others_have_aske
     made.read_buffer.on_data(frame(b"alice 1", "alice") + frame(b"alice 2", "alice"))
     made.take_in()
     assert b"alice 2" in asked[A_TURN - 5 : 2 * A_TURN]
-    while made.read_buffer.backlog:
+    while made.read_buffer.backlog.size:
         made.take_in()
     assert [one for one in asked if one.startswith(b"alice")] == [b"alice 1", b"alice 2"]
     for flood in floods:
@@ -197,7 +197,7 @@ def test_frames_that_wait_are_handled_before_those_of_the_next_connection():
     made.read_buffer.on_down()
     made.read_buffer.on_up()
     made.read_buffer.on_data(frame(b"next"))
-    while made.read_buffer.backlog or len(made.read_buffer.runs) > 1:
+    while made.read_buffer.backlog.size or len(made.read_buffer.runs) > 1:
         made.take_in()
     assert asked == [*said, b"next"]
     assert not made.connection.broken
@@ -208,7 +208,7 @@ def test_all_that_was_read_is_one_turn_in_a_cluster():
     frames = [node.request("_STAN.discover.test-cluster", b"\xff", "_INBOX.x")] * 2 * A_TURN
     node.gateway.read_buffer.on_data(b"".join(frames))
     node.gateway.take_in()
-    assert not node.gateway.read_buffer.backlog
+    assert not node.gateway.read_buffer.backlog.size
 
 
 # --- what clients name ----------------------------------------------------------------------------------------------------
@@ -293,7 +293,7 @@ def test_acks_that_are_none_fill_no_log():
         subject = b"_INBOX.x.%d.%s" % (number, b"y" * 3000)
         made.read_buffer.on_data(b"MSG %b 2 3\r\nabc\r\n" % subject + b"MSG _INBOX.x.1.1 2 3\r\nabc\r\n")
     made.take_in()
-    while made.read_buffer.backlog:
+    while made.read_buffer.backlog.size:
         made.take_in()
     made.broker.lead(SECOND, SECOND, unconfirmed=False)
     notes += made.broker.ready(2 * SECOND, 2 * SECOND, 0).notes
