@@ -45,7 +45,7 @@ from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.user_subjects import ACK_GROUPS, user_of
+from stan.protocol.user_subjects import ACK_GROUPS, acker, user_of
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 META_GROUP = GroupId(0)
@@ -729,6 +729,16 @@ class BrokerContext:
                 return led, ack_place(number, key)
         group = self.groups.get(GroupId(number if number < ACK_GROUPS else number - ACK_GROUPS))
         return None if group is None else (group, key)
+
+    def judged(self, inbox: bytes) -> tuple[ChannelGroup, int] | None:
+        """As `acked`, of a whole ack inbox; None also if its subscription belongs to another user than the one who sent there."""
+        authorizer = self.access.authorizer
+        user, number, key = acker(inbox, users=authorizer is not None and authorizer.with_users)
+        taker = self.acked(number, key)
+        if taker is None or authorizer is None:
+            return taker
+        found = taker[0].dispatch.cursors.by_ack_key.get(taker[1])
+        return taker if found is not None and authorizer.may_ack(user, found[1].sub) else None
 
     def subscriptions_of(self, incarnation: int) -> list[tuple[GroupId, int]]:
         """(group, subscription id) of each online subscription of one connection, in the groups that this node leads."""

@@ -25,7 +25,6 @@ from stan.core.broker.roles import GroupRoles
 from stan.core.broker.routes import handlers, original_handlers
 from stan.core.clients.nodes import HeardNodes
 from stan.core.context import META_GROUP, shown
-from stan.core.leader.local_group import ChannelGroup
 from stan.core.requests.original_requests import OriginalRequests
 from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
@@ -34,7 +33,6 @@ from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.user_subjects import acker
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
 Numbers = Iterable[GroupId] | None
@@ -280,7 +278,7 @@ class Broker:
         clock, inbox, taker = context.clock, b"", None
         for frame in frames:
             if frame.subject != inbox:
-                inbox, taker = frame.subject, self._judge(frame.subject)
+                inbox, taker = frame.subject, context.judged(frame.subject)
             if taker is None:
                 continue
             group, key = taker
@@ -300,17 +298,6 @@ class Broker:
             if refusal:
                 client = shown(found[1].sub.client_id)
                 context.complain("WRN", f'A verdict of client "{client}" on a message was ignored: {refusal}')
-
-    def _judge(self, inbox: bytes) -> tuple[ChannelGroup, int] | None:
-        """The group whose subscription a verdict on an ack *inbox* is for, and what that is found by there; None: there is none,
-        or it is another user's."""
-        authorizer = self.context.access.authorizer
-        user, number, key = acker(inbox, users=authorizer is not None and authorizer.with_users)
-        taker = self.context.acked(number, key)
-        if taker is None or authorizer is None:
-            return taker
-        found = taker[0].dispatch.cursors.by_ack_key.get(taker[1])
-        return taker if found is not None and authorizer.may_ack(user, found[1].sub) else None
 
     def step_malformed(self, frames: Iterable[Frame], pub_sid: int) -> None:
         """Payloads on the publish and ack subjects that could not be taken."""

@@ -87,6 +87,26 @@ class Opening:
     waiting: list[Opened]
 
 
+class Openings(dict[bytes, Opening]):
+    """Channels that are being made, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_lower: dict[bytes, bytes] = {}  # their names in lower case, of which no two are equal
+
+    def begin(self, name: bytes, opening: Opening) -> None:
+        """Add a channel."""
+        self[name] = opening
+        self.by_lower[folded(name)] = name
+
+    def end(self, name: bytes) -> Opening | None:
+        """Remove a channel; returns it, None if it is not there."""
+        opening = self.pop(name, None)
+        if opening is not None:
+            del self.by_lower[folded(name)]
+        return opening
+
+
 @dataclass(slots=True)
 class LiveChannel:
     """The leader's view of one channel. Invariant S1: sequences are dense; next_sequence = last assigned + 1."""
@@ -144,8 +164,7 @@ class LiveChannels:
         self.context = context
         self.by_name: dict[bytes, LiveChannel] = {}
         self.by_uid: dict[ChannelUid, LiveChannel] = {}
-        self.opening: dict[bytes, Opening] = {}
-        self._opening_folded: dict[bytes, bytes] = {}  # their names in lower case, of which no two are equal
+        self.opening = Openings()
         self.aging: set[ChannelUid] = set()  # channels with an age limit
         self.warned: set[ChannelUid] = set()
         self.delayed: dict[ChannelUid, Delay] = {}  # channels whose messages wait there for their time
@@ -222,8 +241,7 @@ class LiveChannels:
         elif error := self._refusal(name):
             opened(None, error)
         else:
-            self.opening[name] = Opening(where, [opened])
-            self._opening_folded[folded(name)] = name
+            self.opening.begin(name, Opening(where, [opened]))
             self._create(name, Nanos(self.context.clock.now + limits.FORWARD_PATIENCE))
 
     def is_left_to_another(self, name: bytes) -> bool:
@@ -274,7 +292,7 @@ class LiveChannels:
         if reserved:
             return case_conflict(text(name), text(reserved))
         lower = folded(name)
-        other, asked = meta.channels.by_lower.get(lower), self._opening_folded.get(lower, name)
+        other, asked = meta.channels.by_lower.get(lower), self.opening.by_lower.get(lower, name)
         if other is None and asked != name:
             other = asked
         if other is not None:
@@ -341,9 +359,8 @@ class LiveChannels:
             self._opened(info.name, None, NO_METADATA)
 
     def _opened(self, name: bytes, channel: LiveChannel | None, error: str) -> None:
-        opening = self.opening.pop(name, None)
+        opening = self.opening.end(name)
         if opening is not None:
-            del self._opening_folded[folded(name)]
             for opened in opening.waiting:
                 self.context.within(opening.group, opened, channel, error)
 

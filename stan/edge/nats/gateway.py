@@ -220,7 +220,7 @@ class Gateway:
         return told
 
     def _sort(self, data: bytes, at: int) -> None:
-        """Let the whole frames of *data* from *at* on wait by sender; what is left is the beginning of an incomplete one."""
+        """Let the whole frames of *data* from *at* on wait by sender; the rest is the beginning of an incomplete one."""
         users, replies, read = self.scope.rules.users, self.broker.view.reply_prefix, self.read_buffer
         try:
             while at < len(data):

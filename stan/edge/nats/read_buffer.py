@@ -18,14 +18,13 @@ class Backlog:
     """Whole frames that wait for later turns, each sender's in order of arrival; senders take turns."""
 
     def __init__(self) -> None:
-        self._frames: dict[
-            bytes, deque[tuple[bytes, int]]
-        ] = {}  # by sender; the bytes, and where the first of them begins
+        # By sender: bytes, and where in them the first frame begins.
+        self._frames: dict[bytes, deque[tuple[bytes, int]]] = {}
         self._sender = b""  # of what was taken last
         self.size = 0  # in bytes
 
     def add(self, frames: dict[bytes, bytes]) -> None:
-        """More frames came, by sender."""
+        """Add frames that came, by sender."""
         for sender, data in frames.items():
             self._frames.setdefault(sender, deque()).append((data, 0))
             self.size += len(data)
@@ -36,7 +35,7 @@ class Backlog:
         return len(self._frames)
 
     def take(self) -> tuple[bytes, int]:
-        """Take out what came first of the sender whose turn it is: bytes, and where in them its frames begin."""
+        """Take out the oldest bytes of the sender whose turn it is; returns them, and where in them the next frame begins."""
         self._sender, waiting = next(iter(self._frames.items()))
         data, at = waiting.popleft()
         del self._frames[self._sender]
@@ -46,7 +45,7 @@ class Backlog:
         return data, at
 
     def put_back(self, data: bytes, at: int) -> None:
-        """What was taken last is handled up to *at*: the rest is the first that its sender has there."""
+        """Put back the bytes that were taken last and are handled up to *at*, before all others of their sender."""
         self._frames.setdefault(self._sender, deque()).appendleft((data, at))
         self.size += len(data) - at
 

@@ -171,7 +171,7 @@ cdef class _Scanner:
     cdef object ack_groups
     cdef dict wanted  # channel -> what `take` said
     cdef Line* lines  # met before, by hash; only if there is something to skip
-    cdef Py_ssize_t more_work  # see server_py
+    cdef Py_ssize_t more_work  # see server_py: the work besides the bytes
 
     def __dealloc__(self):
         free(self.lines)

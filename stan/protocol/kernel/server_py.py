@@ -227,23 +227,15 @@ class _Scanner:
         self.wanted: dict[bytes, bool] = {}  # answers of `take`, by channel
         self.groups: dict[bytes, _Group] = {}  # by NATS subject
         self.runs: dict[bytes, Acks] = {}
-        self.more_ranges = 0  # of them, besides the first of each
-        self.result = Scan(0)  # without publishes and acks, which `finish` adds
+        self.result = Scan(0)  # without publishes, acks and the work of the bytes, which `finish` adds
 
     def finish(self, consumed: int) -> Scan:
         """Return all that was gathered from the *consumed* bytes."""
         self.result.consumed = consumed
-        self.result.work = consumed + self.more_work
+        self.result.work += consumed
         self.result.publishes = [group.publishes() for group in self.groups.values()]
         self.result.acks = [acks for acks in self.runs.values() if acks.ranges]
         return self.result
-
-    @property
-    def more_work(self) -> int:
-        """See `Scan.work`: without the bytes."""
-        result = self.result
-        batches = len(self.groups) + len(self.runs) + len(result.malformed) + len(result.verdicts)
-        return RANGE_WORK * self.more_ranges + BATCH_WORK * batches + REQUEST_WORK * len(result.others)
 
     def step(self, at: int) -> int:
         """Take one frame; returns the place behind it, *at* if scan must stop here."""
@@ -253,6 +245,7 @@ class _Scanner:
         after, frame = found
         if frame.sid == 0 or frame.sid not in (self.pub_sid, self.ack_sid):
             self.result.others.append(frame)
+            self.result.work += REQUEST_WORK
         elif self.unwanted(frame):
             self.result.skipped += 1
         elif self.result.others:
@@ -265,6 +258,7 @@ class _Scanner:
                     return at
             except ValueError:
                 self.result.malformed.append(frame)
+                self.result.work += BATCH_WORK
         return after
 
     def unwanted(self, frame: Frame) -> bool:
@@ -306,6 +300,7 @@ class _Scanner:
         group = self.groups.get(kind)
         if group is None:
             group = self.groups[kind] = _Group(named, user)
+            self.result.work += BATCH_WORK
         sender = (message.client, message.conn)
         owner = group.publishers.setdefault(sender, len(group.publishers))
         if owner >= PUBLISHERS_PER_BATCH_MAX:
@@ -346,12 +341,14 @@ class _Scanner:
             if len(tokens) != 2 or not all(map(_is_number, tokens)):
                 raise ValueError("not an ack inbox")
             acks = self.runs[frame.subject] = Acks(int(tokens[0]), int(tokens[1]), [], user)
+            self.result.work += BATCH_WORK
         if any(more.values()):
             self.result.verdicts.append(frame)
+            self.result.work += BATCH_WORK
         else:
             before = len(acks.ranges)
             _extend(acks.ranges, sequence)
-            self.more_ranges += 0 < before < len(acks.ranges)
+            self.result.work += RANGE_WORK if 0 < before < len(acks.ranges) else 0
 
 
 def scan(
@@ -396,7 +393,7 @@ def scan(
         raise ValueError("start lies outside of the data")
     scanner = _Scanner(data, pub_sid, ack_sid, pub_prefix, take, groups, keyed, rules)
     at, end = start, len(data)
-    while at < end and (at == start or not most or at - start + scanner.more_work < most):
+    while at < end and (at == start or not most or at - start + scanner.result.work < most):
         try:
             after = scanner.step(at)
         except ValueError:
