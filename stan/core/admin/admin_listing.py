@@ -339,7 +339,7 @@ class AdminListing:
             policy=self.context.policies.shown(info.name, cursor.name),
             served_by=cursor.server or (self.context.reports.events.node.encode() if cursor.members else b""),
             part_of=self.context.meta.channels.parted.part_of(info.name),
-            last_ack=cursor.acked_at,
+            last_ack=cursor.past.acked_at,
         )
         override, policy = cursor.override, self.context.policies.of(info.name, cursor.name)
         shown.dead_letter_channel = policy.dead_letters_of(info.name)
@@ -352,7 +352,7 @@ class AdminListing:
         return shown
 
     def _add_live(self, shown: pb.CursorStatus, live: LiveCursor) -> None:
-        retries, shown.last_ack = live.retries, live.acked_at
+        retries, shown.last_ack = live.retries, live.past.acked_at
         shown.redelivered, shown.exhausted, shown.delayed = (
             retries.redelivered,
             len(retries.exhausted),
@@ -372,8 +372,8 @@ class AdminListing:
                 shown.members.append(self._member(member, reached))
                 shown.members[-1].active = member is active
         pending = [one.oldest_pending for one in shown.members if one.oldest_pending]
-        if pending and live.unacked_since:
-            pending.append(live.unacked_since)
+        if pending and live.past.unacked_since:
+            pending.append(live.past.unacked_since)
         shown.oldest_pending = min(pending, default=0)
 
     def _member(self, member: LiveMember, reached: int) -> pb.MemberStatus:

@@ -16,7 +16,7 @@ from stan.core.leader.adaptive_window import AdaptiveWindow
 from stan.core.leader.deliveries import CLIENT_ID_BYTES_MAX, MICROSECOND, Sending, of_cause, recorded
 from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.retries import Moves, Retries
-from stan.core.state.group import Cursor, Subscription
+from stan.core.state.group import Cursor, CursorPast, Subscription
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.types import SECOND, ChannelUid
@@ -215,10 +215,7 @@ class LiveCursor:
     members: list[LiveMember] = field(default_factory=list)
     reads: Reads = field(default_factory=Reads)
     scheduled: bool = False  # queued for the next pump
-    acked_at: int = 0  # Unix ns of the last ack; 0: no ack came
-    unacked_since: int = (
-        0  # Unix ns since when messages were pending under the leader before, until an ack comes; 0: none was
-    )
+    past: CursorPast = field(default_factory=CursorPast)  # as the leader before knew it, until an ack comes
     policy: DeliveryPolicy = DEFAULT  # another one only at level DELIVERY
     retries: Retries = field(default_factory=Retries)
     order: KeyOrder | None = None  # of a key-ordered queue group

@@ -25,7 +25,7 @@ from stan.core.leader.key_order import KeyOrder
 from stan.core.leader.ordered_delivery import OrderedTurn, acked_together, answered, unread_of, wanted_of
 from stan.core.leader.progress import ProgressReports
 from stan.core.leader.retries import Moves, is_last
-from stan.core.state.group import Cursor, GroupMachine, GroupResult, Subscription, removed_runs
+from stan.core.state.group import Cursor, CursorPast, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import ChannelUid, Nanos, WallNanos
@@ -182,7 +182,7 @@ class Dispatch:
         to_redeliver = Runs(cursor.to_redeliver)
         ahead = MessagesAhead(maybe_sent_until=cursor.maybe_sent_until)
         live = LiveCursor(cursor, cursor.last_sent, to_redeliver, ahead, Unreported(cursor.last_sent))
-        live.acked_at, live.unacked_since = cursor.acked_at, cursor.unacked_since
+        live.past = cursor.past
         live.follow(self.policy_of(cursor))
         for run in to_redeliver:
             live.retries.owe(run.first, run.last, Cause.RESUMED)
@@ -319,7 +319,7 @@ class Dispatch:
                 live.unreported.mark(begin, end)
             if retries.delayed.size or retries.working.size:
                 retries.forget(first, last)
-        live.acked_at, live.unacked_since = wall, 0
+        live.past = CursorPast(acked_at=wall)
         self.reports.mark(live)
         self._schedule(live)
         return True

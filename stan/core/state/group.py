@@ -98,6 +98,14 @@ class LastMember(NamedTuple):
     settings: SubscriptionSettings = SubscriptionSettings()
 
 
+class CursorPast(NamedTuple):
+    """Moments of a cursor's past."""
+
+    start_sequence: int = 0  # earlier sequences were never sent, unless the cursor was moved; 0: unknown
+    acked_at: int = 0  # Unix ns of the newest progress with an ack; 0: no ack came
+    unacked_since: int = 0  # Unix ns since when messages are pending at members without an ack; 0: none is
+
+
 @dataclass(slots=True)
 class Subscription:
     """One online member of a cursor. `pending`: sequences sent to this member and not acked."""
@@ -178,10 +186,8 @@ class Cursor:
     members: list[Subscription] = field(default_factory=list)
     last_member: LastMember = field(default_factory=LastMember)
     maybe_sent_until: int = 0  # sequences up to here may have been sent although no entry records it
-    start_sequence: int = 0  # earlier sequences were never sent, unless the cursor was moved; 0: unknown
+    past: CursorPast = field(default_factory=CursorPast)
     override: CursorOverride | None = None  # what an operator has changed
-    acked_at: int = 0  # Unix ns of the newest progress with an ack; 0: no ack came
-    unacked_since: int = 0  # Unix ns since when messages are pending at members without an ack; 0: none is
 
     @property
     def paused(self) -> bool:
@@ -195,11 +201,12 @@ class Cursor:
 
     def timed(self, at: int, *, acked: bool) -> None:
         """Note the time of an entry, Unix ns, behind which the cursor is as it is now. *acked*: the entry has an ack."""
-        self.acked_at = max(self.acked_at, at) if acked else self.acked_at
+        start, acked_at, since = self.past
         if not any(member.pending for member in self.members):
-            self.unacked_since = 0
-        elif acked or not self.unacked_since:
-            self.unacked_since = at
+            since = 0
+        elif acked or not since:
+            since = at
+        self.past = CursorPast(start, max(acked_at, at) if acked else acked_at, since)
 
     @property
     def floor(self) -> int:
@@ -463,7 +470,7 @@ class GroupMachine:
             # A leader of before may have chosen where it starts: in an epoch that has ended meanwhile.
             start = max(1, request.start_sequence, self.part(EphemeralEpochs).of(uid).first)
             cursor = Cursor(self._new_id(), uid, kind, name, request.client_id, start - 1)
-            cursor.start_sequence = 0 if request.sent_before else request.start_sequence
+            cursor.past = CursorPast(0 if request.sent_before else request.start_sequence)
             self._index_cursor(cursor)
         resumed = cursor.last_member.subscription_id if not cursor.members else 0
         ack_key = request.ack_key or index
@@ -619,7 +626,7 @@ class GroupMachine:
             return GroupResult(error=CURSOR_GONE)
         done = OperatorChange(name, cursor.last_sent)
         result = GroupResult(cursor=cursor, operator_change=done)
-        override = cursor.override or of_cursor(cursor.start_sequence)
+        override = cursor.override or of_cursor(cursor.past.start_sequence)
         match name:
             case "move_cursor":
                 self._move(cursor, override, change.sequence - 1)
@@ -795,7 +802,7 @@ class GroupMachine:
             cursor.to_redeliver.merge(run)
         if not cursor.members:
             cursor.last_member = LastMember(member.subscription_id, member.settings)
-            cursor.unacked_since = 0
+            cursor.past = cursor.past._replace(unacked_since=0)
         self.dirty.cursors.add(cursor.cursor_id)
 
     # --- removals and restores ------------------------------------------------------------------------------------------
@@ -1095,10 +1102,8 @@ def cursor_of(row: pb.Cursor, cursor_id: int, last_subscription_id: int) -> Curs
         to_redeliver=from_flat(row.to_redeliver, row.counts),
         last_member=LastMember(last_subscription_id, _settings_of(row)),
         maybe_sent_until=row.maybe_sent_until,
-        start_sequence=row.start_sequence,
+        past=CursorPast(row.start_sequence, row.acked_at, row.unacked_since),
         override=of_row(row.override) if row.HasField("override") else None,
-        acked_at=row.acked_at,
-        unacked_since=row.unacked_since,
     )
 
 

@@ -30,10 +30,10 @@ def cursor_row(cursor: Cursor) -> pb.Cursor:
         ack_wait_s=last.settings.ack_wait_s,
         subscription_id=last.subscription_id,
         maybe_sent_until=cursor.maybe_sent_until,
-        start_sequence=cursor.start_sequence,
+        start_sequence=cursor.past.start_sequence,
         override=cursor.override.row() if cursor.override is not None else None,
-        acked_at=cursor.acked_at,
-        unacked_since=cursor.unacked_since,
+        acked_at=cursor.past.acked_at,
+        unacked_since=cursor.past.unacked_since,
     )
 
 

@@ -64,5 +64,5 @@ async def test_what_operators_have_changed_is_in_the_rows(tmp_path):
 
     (cursor,) = again.cursors.values()
     override = cursor.override
-    assert (cursor.start_sequence, override.paused, override.epoch) == (4, True, machine.cursors[1].override.epoch)
+    assert (cursor.past.start_sequence, override.paused, override.epoch) == (4, True, machine.cursors[1].override.epoch)
     assert (override.resend.flat(), override.skipped.flat(), override.unsent.flat()) == ([5, 6], [7, 8], [1, 1])

@@ -51,7 +51,7 @@ def check_fixture(new):
     assert flat(ledger.to_redeliver) == [*range(2, 21, 2), *range(21, 31)]
     assert (ledger.settings.max_in_flight, ledger.settings.ack_wait_s) == (20, 30)
     assert (crew.kind, crew.last_sent) == (CursorKind.DURABLE_QUEUE, 40)
-    assert ledger.start_sequence == crew.start_sequence == 0, (
+    assert ledger.past.start_sequence == crew.past.start_sequence == 0, (
         "the old server has sent what is before: moved back, they get it flagged"
     )
     assert (bookmark.client_id, bookmark.last_sent, flat(bookmark.to_redeliver)) == (b"reader", 5, [5])
