@@ -5,7 +5,6 @@ import os
 import pytest
 
 from stan.core.broker.broker import Broker
-from stan.core.leader.ephemeral_messages import EphemeralStores
 from stan.core.publishing.ephemeral import EphemeralChannels
 from stan.core.publishing.publishing import Publishing
 from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs, Epoch
@@ -63,17 +62,11 @@ def takes_what_was_heard_before(monkeypatch):
     monkeypatch.setattr(Publishing, "_refuses_emptied", lambda *_: False)
 
 
-def goes_on_where_it_was(monkeypatch):
-    """Who leads again has kept its messages."""
-    monkeypatch.setattr(EphemeralStores, "forget", lambda *_: None)
-
-
 @pytest.mark.parametrize(
     ("mutate", "seeds"),
     [
         (begins_without_an_entry, range(12)),
         (takes_what_was_heard_before, range(12)),
-        (goes_on_where_it_was, (21, 5)),
     ],
 )
 def test_a_broken_broker_is_found_out(monkeypatch, mutate, seeds):
