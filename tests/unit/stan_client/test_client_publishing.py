@@ -48,6 +48,7 @@ def session(features=Feature.CONTEXT):
         link=Link(),
         answer=wire.ConnectResponse(pub_prefix=b"pub", features=features),
         options=SimpleNamespace(client_id="me"),
+        ask=lambda: None,
         conn_id=b"c",
     )
 
