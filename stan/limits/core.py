@@ -318,9 +318,6 @@ REPLAY_AGE_MAX = 30 * SECOND
 """Frames read from NATS are kept this long in case this node becomes a leader: as long as clients wait for acks."""
 REPLAY_REQUEST_AGE_MAX = 3 * SECOND
 """Requests are not handled by a new leader if they are older: clients wait 2 s for an answer."""
-ROUTE_SETTLING = 250 * MILLISECOND
-"""NATS may still lose messages to another node for so long after something of it has arrived: it makes several routes, and closes
-those that turn out to be duplicates."""
 REPLAY_BYTES_MAX = 64 * MiB
 """The same in bytes."""
 ARRIVAL_ORDER_AGE_MAX = 30 * SECOND

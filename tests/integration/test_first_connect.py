@@ -10,7 +10,6 @@ import signal
 
 import pytest
 
-from tests.kit.cluster import StanCluster
 from tests.kit.early_client import register_early
 from tests.kit.ports import accepts
 from tests.kit.server import StanServer, until
@@ -57,24 +56,3 @@ def test_clients_that_connect_as_soon_as_a_killed_nats_server_is_back_are_regist
             until(lambda: not accepts(server.port))
             lost += register_early(server.port, lambda: server.running, f"c{start}", CLIENTS)
     assert lost <= STARTS // 2
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """Three nodes that are not started, each with a nats-server of its own."""
-    nodes = StanCluster(tmp_path)
-    yield nodes
-    for node in nodes.nodes.values():
-        node.sweep()
-
-
-def test_clients_that_connect_as_soon_as_the_port_of_a_node_answers_are_registered(cluster):
-    lost = 0
-    with cluster:
-        for start in range(STARTS):
-            for name, node in cluster.nodes.items():
-                node.terminate()
-                node.launch()
-                lost += register_early(node.port, lambda node=node: node.running, f"{name}-{start}", CLIENTS)
-                node.wait_until_ready()
-    assert lost <= STARTS * len(cluster.nodes) // 2

@@ -215,14 +215,14 @@ class Membership:
         self._next_hello = Nanos(now + limits.HELLO_INTERVAL)
         return [self.me.SerializeToString(deterministic=True)]
 
-    def receive(self, payload: bytes, now: Nanos) -> str:
-        """Take in a hello, which may be this node's own; returns the name of the other node that it is from, else ""."""
+    def receive(self, payload: bytes, now: Nanos) -> None:
+        """Take in a hello, which may be this node's own."""
         try:
             hello = NodeHello.FromString(payload)
         except DecodeError:
-            return ""
+            return
         if hello.cluster_id != self.me.cluster_id or not hello.node:
-            return ""
+            return
         if self._is_other_epoch(hello) and not self._takes_over_epoch(hello):
             self._meet_other_epoch(hello, now)
         elif hello.node == self.me.node:
@@ -230,7 +230,6 @@ class Membership:
                 self._meet_rival(hello, now)
         elif self._take(hello, now):
             self._judge(now)
-        return hello.node if hello.node != self.me.node else ""
 
     def update(
         self,

@@ -209,9 +209,7 @@ class ClusterNode:
     # --- the other nodes --------------------------------------------------------------------------------------------------------
 
     def _hello_heard(self, frame: Frame) -> None:
-        other = self.membership.receive(frame.payload, self.environment.runtime.now())
-        if other and not self.broker.view.leads(META_GROUP):
-            self.gateway.meet(other)
+        self.membership.receive(frame.payload, self.environment.runtime.now())
         self._follow_membership()
 
     def tick(self, now: Nanos) -> None:

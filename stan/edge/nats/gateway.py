@@ -12,10 +12,7 @@ the order in which a next leader would replay it.)
 
 import json
 from collections.abc import Callable, Iterable, Set
-from contextlib import suppress
 from typing import Any, Protocol
-
-from google.protobuf.message import DecodeError
 
 from stan import limits
 from stan.core.base.complaints import Complaints
@@ -43,13 +40,9 @@ from stan.errors import fault
 from stan.protocol.channels import publication
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.requests import decode
 from stan.protocol.user_subjects import ACK_GROUPS, published
 from stan.types import GroupId, MiB, Nanos
 
-PUBLISHED_AGAIN = b"\xf8\x3f\x01"
-"""The end of a connect request that a node has published for a client: field 1023, which no request has, is true."""
 PENDING_BYTES_MAX = 128 * MiB
 """Bytes kept of one incomplete frame; more means that the stream is broken."""
 
@@ -409,28 +402,6 @@ class Gateway:
                     heard = self.broker.requests_to_replay(group, heard, arrived_at)
                     steps += filter(None, map(self.admission.admitted, heard))
         self.broker.replay(group, steps, max(buffer.since(view.now, group), forgotten), channels)
-
-    def meet(self, node: str) -> None:
-        """Publish once more the connects that another *node*, which may lead, may have missed: NATS brings nothing to nodes to
-        which it has no route yet. Of each client only the newest connect, and none that another node has published; a leader
-        that has got them already answers them twice."""
-        buffer, view = self.replay_buffer, self.broker.view
-        if buffer is None:
-            return
-        sid = FIRST_REQUEST_SID + list(self.broker.requests).index(view.subjects.discover.encode())
-        connects: dict[bytes, bytes] = {}  # by client id
-        for data in buffer.missed_by(node, view.now):
-            at = 0
-            while at < len(data) and (scan := kernel.scan(data, at, 0, 0, b"")).consumed:
-                at += scan.consumed
-                for frame in scan.others:
-                    if frame.sid == sid and frame.reply and not frame.payload.endswith(PUBLISHED_AGAIN):
-                        with suppress(DecodeError):
-                            client_id = decode(wire.ConnectRequest, frame.payload).client_id
-                            payload = frame.payload + PUBLISHED_AGAIN
-                            connects[client_id] = publication(frame.subject, payload, frame.reply)
-        if connects:
-            self.connection.write(b"".join(connects.values()))
 
     # --- out --------------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,6 @@ class ReplayBuffer:
         self._bytes = 0
         self.complete_since = Nanos(0)  # nothing older is complete
         self._gap = Nanos(0)  # end of the last gap
-        self._met: dict[str, tuple[Nanos, Nanos]] = {}  # node -> (the last gap before, when it was first heard since)
         self._forgotten: dict[GroupId, Nanos] = {}  # by group: publishes up to this time are not replayed
 
     def joined(self, *bounds: Nanos) -> Iterator[tuple[Nanos, bytes]]:
@@ -69,19 +68,6 @@ class ReplayBuffer:
             self.complete_since = max(self.complete_since, dropped_at)
             if not self._chunks:
                 break
-
-    def missed_by(self, node: str, now: Nanos) -> Iterator[bytes]:
-        """Yield frames of the last seconds that another node may not have got, which is heard now: those that came before it was
-        first heard since the last gap, or shortly after that. Nothing for a node that has been heard for long."""
-        gap, first = self._met.get(node, (None, now))
-        if gap != self._gap:
-            first = now
-            self._met[node] = self._gap, now
-        if now - first <= limits.REPLAY_REQUEST_AGE_MAX:
-            oldest = max(self._gap, now - limits.REPLAY_REQUEST_AGE_MAX)
-            for at, data, end in self._chunks:
-                if oldest <= at <= first + limits.ROUTE_SETTLING:
-                    yield data[:end]
 
     def gap(self, now: Nanos) -> None:
         """Some of the publishes until *now* are missing from the buffer."""
