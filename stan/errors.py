@@ -85,8 +85,9 @@ class StartError(StanError):
 
 
 NO_LEADER: Final = "it has no leader"
-NO_VOTE: Final = f"{NO_LEADER}, and this node no vote: its disk has lost what it had"
 """What is wrong with a group that nobody leads, as far as a node knows."""
+NO_VOTE: Final = f"{NO_LEADER}, and this node no vote: its disk has lost what it had"
+"""The same, where the node has no vote."""
 
 
 NO_DESCRIPTOR: Final = frozenset((errno.EMFILE, errno.ENFILE))

@@ -731,7 +731,8 @@ class BrokerContext:
         return None if group is None else (group, key)
 
     def judged(self, inbox: bytes) -> tuple[ChannelGroup, int] | None:
-        """As `acked`, of a whole ack inbox; None also if its subscription belongs to another user than the one who sent there."""
+        """Return the result of `acked` for a whole ack inbox; None also if its subscription belongs to another user than the one
+        who sent there."""
         authorizer = self.access.authorizer
         user, number, key = acker(inbox, users=authorizer is not None and authorizer.with_users)
         taker = self.acked(number, key)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from stan import limits
 from stan.core.base.ready import Index
-from stan.core.base.runs import Run, Runs, counted_of
+from stan.core.base.runs import Run, Runs, counted_of, size_of
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.leader.cursors import LiveCursor, LiveMember
 from stan.core.publishing.channels import DelayFaults, LiveChannels
@@ -359,7 +359,7 @@ class AdminListing:
             len(retries.delayed),
         )
         shown.rejected = retries.rejections
-        shown.given_up_rejected = sum(last - first + 1 for first, last in retries.exhausted.shared(retries.rejected))
+        shown.given_up_rejected = size_of(retries.exhausted.shared(retries.rejected))
         if retries.moves is not None:
             shown.dead_letters, shown.dead_letter_fault = retries.moves.total, retries.moves.fault.encode()
         members = {member.sub.subscription_id: member for member in live.members}

@@ -327,6 +327,11 @@ def runs_of(sequences: Iterable[int]) -> tuple[tuple[int, int], ...]:
     return tuple((found[begin], found[end - 1]) for begin, end in pairwise(breaks) if begin < end)
 
 
+def size_of(runs: Iterable[tuple[int, int]]) -> int:
+    """How many sequences the runs (first, last) have."""
+    return sum(last - first + 1 for first, last in runs)
+
+
 def pairs(flat: Iterable[int]) -> Iterator[tuple[int, int]]:
     """(first, last) pairs of the form that `flat` gives."""
     numbers = iter(flat)

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from stan import limits
-from stan.core.base.runs import flat_of, pairs
+from stan.core.base.runs import flat_of, pairs, size_of
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import LiveChannels
@@ -188,7 +188,7 @@ class Expiring:
         for uid, runs in runs_by_channel.items():
             self.channels.removed(number, pb.Removal(uid=uid, deleted=flat_of(runs)))
             if leads:
-                self.context.reports.totals.expired_messages += sum(last - first + 1 for first, last in runs)
+                self.context.reports.totals.expired_messages += size_of(runs)
         if leads:
             self._go_on(number, change)
 

@@ -474,9 +474,8 @@ class Publishing:
 
     def _refuse(self, acks: bytes, error: str, channel: bytes) -> None:
         """Refuse publishes to *channel*. Of a node that stood still nothing leaves: another one may have taken them meanwhile."""
-        number = (
-            self.context.group_number(channel) if self.context.clustered else META_GROUP
-        )  # of one alone no matter which
+        # A server alone leads every group, so it does not have to look the channel's up.
+        number = self.context.group_number(channel) if self.context.clustered else META_GROUP
         self.refuse_as_leader(number, acks, error)
 
     def refuse_as_leader(self, number: GroupId, acks: bytes, error: str) -> None:

@@ -6,14 +6,14 @@ with the sequences it was sent and has not acked. The sequences in a cursor's `t
 holds them now.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
 from stan import limits
-from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs
+from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs, size_of
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
 from stan.core.state.components import StateComponent, make_components
@@ -566,7 +566,7 @@ class GroupMachine:
         if override is not None:
             override.passed(cursor.last_sent)
         if at:
-            cursor.timed(at, acked=_size(progress.acked) > _size(progress.removed))
+            cursor.timed(at, acked=size_of(pairs(progress.acked)) > size_of(pairs(progress.removed)))
         self.dirty.cursors.add(cursor.cursor_id)
 
     def _hold(self, cursor: Cursor, runs: Runs, held: pb.Held, *, taken: bool) -> None:
@@ -1149,8 +1149,3 @@ def kind_and_name(queue_group: bytes, durable_name: bytes) -> tuple[CursorKind, 
     if durable_name:
         return CursorKind.DURABLE, durable_name
     return CursorKind.PLAIN, b""
-
-
-def _size(flat: Iterable[int]) -> int:
-    """How many sequences the flat runs have."""
-    return sum(last - first + 1 for first, last in pairs(flat))

@@ -154,7 +154,7 @@ class Gateway:
     # --- in ---------------------------------------------------------------------------------------------------------------
 
     def take_in(self) -> bool:
-        """Step what was read, of a server alone as much as a turn's work; returns True if the broker may have been stepped."""
+        """Step everything that was read, in a server alone at most a turn's work; True if the broker may have been stepped."""
         told, read = False, self.read_buffer
         while True:
             if read.runs[0]:
@@ -164,7 +164,7 @@ class Gateway:
                 elif self.replay_buffer is not None:
                     stepped, at, _ = self._scan(data, 0, 0)
                     told |= stepped
-                    read.rest = self._rest(data, at) if at < len(data) else b""
+                    read.rest = self._rest(data, at)
                 else:
                     told |= self._take_share(data)
             elif read.backlog.size:
@@ -189,11 +189,11 @@ class Gateway:
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
             return True
-        self.read_buffer.rest = self._rest(data, at) if at < len(data) else b""
+        self.read_buffer.rest = self._rest(data, at)
         return True
 
     def _take_share(self, data: bytes) -> bool:
-        """Step a turn's work of *data* and of what waits already. Only what is more than that is sorted by sender."""
+        """Step a turn's work of *data* and of what waits already. The rest of it is sorted by sender."""
         backlog, told, at, work = self.read_buffer.backlog, False, 0, 0
         if not backlog.size:
             told, at, work = self._scan(data, 0, limits.TURN_BYTES_MAX)
@@ -225,7 +225,7 @@ class Gateway:
         except ValueError as error:
             self._broken(f"no NATS protocol: {error}")
             return
-        read.rest = self._rest(data, at) if at < len(data) else b""
+        read.rest = self._rest(data, at)
 
     def _scan(self, data: bytes, at: int, most: int) -> tuple[bool, int, int]:
         """Step frames of *data* from *at* on, until the work on them reaches *most*, if that is not 0. Returns whether the broker

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from stan.limits import REASON_BYTES_MAX
 from stan.protocol.channels import publication
 from stan.protocol.frames import Frame
-from stan.protocol.kernel.wire_py import HEADER_TAG, KEY_TAG, long_text, number, read_fields, read_frame, text, varint
+from stan.protocol.kernel.wire_py import HEADER_TAG, KEY_TAG, long_text, number, read_fields, read_frames, text, varint
 
 KERNEL_VERSION = 4
 """Raised with every change of the contract; a compiled twin with another one is not used."""
@@ -42,22 +42,9 @@ def split(data: bytes, start: int) -> tuple[int, list[Frame]]:
 
     Source: NATS client protocol.
     """
-    if not 0 <= start <= len(data):
-        raise ValueError("start lies outside of the data")
-    frames: list[Frame] = []
-    at = start
-    while at < len(data):
-        try:
-            found = read_frame(data, at)
-        except ValueError:
-            if at == start:
-                raise
-            break
-        if found is None:
-            break
-        at, frame = found
-        frames.append(frame)
-    return at - start, frames
+    found = [*read_frames(data, start)]
+    end = found[-1][1] if found else start
+    return end - start, [frame for _, _, frame in found]
 
 
 def decode_message(payload: bytes) -> Message:

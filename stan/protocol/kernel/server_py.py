@@ -42,6 +42,7 @@ from stan.protocol.kernel.wire_py import (
     long_text,
     read_fields,
     read_frame,
+    read_frames,
     read_varint,
     text,
     varint,
@@ -422,28 +423,16 @@ def by_sender(data: bytes, start: int, users: bytes, replies: bytes) -> tuple[in
 
     Cost: O(len(data) - start), without the rest of an incomplete frame.
     """
-    if not 0 <= start <= len(data):
-        raise ValueError("start lies outside of the data")
     parts: dict[bytes, list[bytes]] = {}
-    at = start
-    while at < len(data):
-        try:
-            found = read_frame(data, at)
-        except ValueError:
-            if at == start:
-                raise
-            break
-        if found is None:
-            break
-        after, frame = found
+    end = start
+    for at, end, frame in read_frames(data, start):
         user = b""
         if users and frame.subject.startswith(users):
             user = frame.subject[len(users) :].partition(b".")[0]
         elif users and frame.subject.startswith(replies):
             user = frame.subject[len(replies) :].partition(b".")[2]
-        parts.setdefault(user, []).append(data[at:after])
-        at = after
-    return at, {user: b"".join(frames) for user, frames in parts.items()}
+        parts.setdefault(user, []).append(data[at:end])
+    return end, {user: b"".join(frames) for user, frames in parts.items()}
 
 
 def _records(data: bytes) -> Iterator[tuple[int, int]]:

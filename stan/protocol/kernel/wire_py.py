@@ -4,7 +4,7 @@ Promises the same answers, texts and order of checks as its compiled twin, wire_
 Modelled on the original's generated Go code (STAN-SPEC 2) for protobuf, on the NATS client protocol for frames.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, NATS_PAYLOAD_BYTES_MAX
 from stan.protocol.frames import Frame
@@ -143,6 +143,29 @@ def read_frame(data: bytes, at: int) -> tuple[int, Frame] | None:
     if data[stop : stop + 2] != b"\r\n":
         raise ValueError("NATS: payload without CRLF")
     return stop + 2, Frame(sid, subject, reply, data[start : start + header], data[start + header : stop])
+
+
+def read_frames(data: bytes, start: int) -> Iterator[tuple[int, int, Frame]]:
+    """Yield (place, place behind it, frame) of each whole frame from *start* on.
+
+    Raises:
+        ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.
+    """
+    if not 0 <= start <= len(data):
+        raise ValueError("start lies outside of the data")
+    at = start
+    while at < len(data):
+        try:
+            found = read_frame(data, at)
+        except ValueError:
+            if at == start:
+                raise
+            return
+        if found is None:
+            return
+        after, frame = found
+        yield at, after, frame
+        at = after
 
 
 def _read_line(tokens: list[bytes], with_header: int) -> tuple[bytes, int, bytes, int, int]:
