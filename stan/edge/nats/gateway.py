@@ -164,7 +164,7 @@ class Gateway:
                 elif self.replay_buffer is not None:
                     stepped, at, _ = self._scan(data, 0, 0)
                     told |= stepped
-                    read.rest = self._rest(data, at)
+                    read.rest = self._rest(data, at) if at < len(data) else b""
                 else:
                     told |= self._take_share(data)
             elif read.backlog.size:
