@@ -13,6 +13,7 @@ import nats
 from nats.aio.client import Client as Nats
 
 from stan.protocol.proto import wire_pb2 as wire
+from tests.kit.running import settled
 
 ANSWER_SECONDS_MAX = 30.0
 PUB = "_STAN.pub.test-cluster."
@@ -138,7 +139,7 @@ class Wire:
             lambda: self.nats.stats["reconnects"] > self._reconnects and self.nats.is_connected, "a new connection"
         )
         self._reconnects = self.nats.stats["reconnects"]
-        await self.nats.flush()
+        await settled(self.nats)
 
     async def ask(self, subject: str, payload, answer, seconds: float = ANSWER_SECONDS_MAX):
         """One request and its decoded answer."""
@@ -173,7 +174,7 @@ class Wire:
 
         if listening:
             await self.nats.subscribe(inbox, cb=beat)
-            await self.nats.flush()
+            await settled(self.nats)
         request = wire.ConnectRequest(
             client_id=client_id.encode(),
             heartbeat_inbox=inbox.encode(),

@@ -12,6 +12,7 @@ import pytest
 from stan.cli.bench.bench_report import BenchReport, Measurement, add_latency, human_bytes, percentile
 from stan.cli.bench.bench_run import shares
 from tests.kit.fake_broker import free_port
+from tests.kit.running import settled
 from tests.kit.server import StanServer
 
 
@@ -260,7 +261,7 @@ async def test_comparison_needs_the_plain_protocol_only_and_a_fresh_channel_for_
         heard.add(".".join(message.subject.split(".")[:2]))
 
     await listener.subscribe("_STAN.>", cb=hear)
-    await listener.flush()
+    await settled(listener)
     code, out, err = await bench("ch", "-n", "20", "-ns", "1", "--rounds", "3", "-s", nats_url, "--compare", nats_url)
     await listener.close()
 

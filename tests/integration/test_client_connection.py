@@ -15,6 +15,7 @@ from stan_client.transport.connection import BorrowedLink, ClientConnection, for
 
 from stan.protocol.frames import Frame
 from tests.kit.fake_broker import eventually, nats_server
+from tests.kit.running import settled
 
 Runner = Callable[[Coroutine[Any, Any, None]], None]
 
@@ -152,7 +153,7 @@ async def bytes_for_a_closed_socket(url: str) -> None:
     await nats.open(url, {"reconnect_time_wait": 0.01}, 5)
     got: list[Frame] = []
     await nats.listen("loop", got.extend)
-    await nats.flush()
+    await settled(nats)
 
     nats._transport._io_writer.transport.abort()
     nats.send(b"PUB loop 3\r\none\r\n")

@@ -8,6 +8,7 @@ import stan_client
 
 from stan import errors
 from tests.kit.fake_broker import FakeBroker, eventually, fake_broker, free_port, nats_server
+from tests.kit.running import settled
 
 
 async def connect(url: str, client_id: str = "me", **options) -> stan_client.Client:
@@ -388,7 +389,7 @@ async def test_nats_restart_keeps_session_and_subscriptions() -> None:
     with nats_server(port=port):
         for link in (broker._nats, client._link):
             await eventually(lambda link=link: link.stats["reconnects"] and link.is_connected)
-            await link.flush()
+            await settled(link)
 
         await client.publish("ch", b"after")
 

@@ -4,6 +4,7 @@ import pytest
 
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.rogue import CLUSTER, Rogue
+from tests.kit.running import settled
 from tests.kit.server import StanServer
 
 CONF = """
@@ -41,13 +42,13 @@ async def test_a_publish_is_acked_before_what_another_user_has_flooded_is_answer
     assert not await alice.publish("orders", "alice-1")
     for number in range(FLOOD):
         await mallory.say(f"_STAN.sub.{CLUSTER}", subscription(mallory.client_id, number), "_INBOX.mallory.flood")
-    await mallory.link.flush()  # NATS has it all
+    await settled(mallory.link)  # NATS has it all
     assert not await alice.publish("orders", "alice-1")
-    await mallory.link.flush()
+    await settled(mallory.link)
     answered = [data for subject, data in mallory.heard if subject == "_INBOX.mallory.flood"]
     assert len(answered) < FLOOD / 2
     while len(answered) < FLOOD:
-        await mallory.link.flush()
+        await settled(mallory.link)
         answered = [data for subject, data in mallory.heard if subject == "_INBOX.mallory.flood"]
     assert all(b"no permission" in data for data in answered)
     await alice.link.close()

@@ -20,6 +20,7 @@ from stan.protocol.proto import extension_pb2 as ext
 from tests.kit.attacks import sayings
 from tests.kit.batches import rows_of
 from tests.kit.rogue import CLUSTER, Rogue, url
+from tests.kit.running import settled
 from tests.kit.server import StanServer
 
 ATTACKS = int(os.environ.get("STAN_ATTACKS", "150"))
@@ -172,7 +173,7 @@ class Household:
             with contextlib.suppress(nats.errors.Error):  # NATS itself does not take it
                 await rogue.say(subject, payload, reply)
         with contextlib.suppress(nats.errors.Error):
-            await rogue.link.flush()
+            await settled(rogue.link)
 
     async def check(self):
         """Alice is served, and has what she had."""

@@ -20,7 +20,7 @@ from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.fake_broker import eventually
 from tests.kit.ports import free_port
 from tests.kit.rogue import CLUSTER, Rogue, url, with_nats_of_somebody_else
-from tests.kit.running import run_whole
+from tests.kit.running import run_whole, settled
 from tests.kit.server import NatsServer, StanServer, until
 
 CONF = """
@@ -187,7 +187,7 @@ async def spy_at(server, heard):
         heard.append((message.subject, message.data))
 
     await spy.subscribe(">", cb=hear)
-    await spy.flush()
+    await settled(spy)
     return spy
 
 
@@ -229,7 +229,7 @@ def test_broker_says_nothing_where_servers_listen(server, reply):
             for subject, payload, to in messages(reply):
                 said.add((subject, payload))
                 await rogue.say(subject, payload, to)
-            await rogue.link.flush()
+            await settled(rogue.link)
             await is_served(alice)  # what the rogue has said was handled before
             await spy.drain()
             assert [one for one in heard if one[0] == reply and by_the_broker(*one, said)] == []
@@ -270,7 +270,7 @@ def test_own_ack_inboxes_and_inboxes_of_a_server_without_users_are_no_place_for_
             await rogue.say(f"_STAN.x.{CLUSTER}.info", asked, inbox)
             publish = wire.PubMsg(client_id=b"nobody", guid=MARK, subject=b"junk", data=b"x")
             await rogue.say(f"_STAN.pub.{CLUSTER}.junk", publish, inbox)
-            await rogue.link.flush()
+            await settled(rogue.link)
             await is_served(alice)
             await spy.drain()
             assert [subject for subject, _ in heard if subject == inbox] == []

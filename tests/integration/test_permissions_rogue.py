@@ -18,7 +18,7 @@ from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness
 from tests.kit.rogue import CLUSTER, Rogue, url
-from tests.kit.running import run_whole
+from tests.kit.running import run_whole, settled
 from tests.kit.server import StanServer, until
 
 SECRET = b"for alice alone"
@@ -120,7 +120,7 @@ def test_rogue_cannot_publish(server):
             assert (await rogue.asks(kind, request)).error.decode() == no, kind
         for subject in (f"_STAN.from.alice._STAN.pub.{CLUSTER}.a.b", f"_STAN.to.alice._STAN.pub.{CLUSTER}.a.b"):
             await rogue.link.publish(subject, b"forged")
-        await rogue.link.flush()
+        await settled(rogue.link)
         assert await last_of(server, "a.b") == before
 
     play(server, scene)
@@ -138,7 +138,7 @@ def test_rogue_cannot_subscribe_nor_listen(server):
         assert await rogue.subscribe("mixed") == ""
         await alice.publish("a.secret", SECRET)
         await got.wait()
-        await rogue.link.flush()
+        await settled(rogue.link)
         assert [data for _, data in rogue.heard if SECRET in data or b"alice" in data] == []
         await sub.close()
 
@@ -154,7 +154,7 @@ def test_rogue_cannot_ack_for_others(server):
         ack = wire.Ack(subject=b"a.acked", sequence=message.sequence).SerializeToString()
         for subject in (inbox.decode(), f"_STAN.from.alice.{inbox.decode()}", f"_STAN.to.alice.{inbox.decode()}"):
             await rogue.link.publish(subject, ack)
-        await rogue.link.flush()
+        await settled(rogue.link)
         assert await rogue.register() == ""  # answered behind the acks
         assert [subject for subject, data in rogue.heard if inbox in data or inbox.decode() == subject] == []
         await sub.close()
@@ -255,7 +255,7 @@ def test_operator_hears_what_happens_and_the_rogue_does_not(server):
                         break
             assert waiting.result().kind
             await events.aclose()
-        await rogue.link.flush()
+        await settled(rogue.link)
         assert [subject for subject, _ in rogue.heard if "events" in subject] == []
 
     play(server, scene)

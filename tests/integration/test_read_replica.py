@@ -10,6 +10,7 @@ from nats.errors import NoRespondersError
 
 from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from tests.kit.cluster import StanCluster
+from tests.kit.running import settled
 from tests.kit.server import NatsServer, StanServer
 
 COUNT = 2000
@@ -147,7 +148,7 @@ async def test_one_node_answers_each_request_and_reading_goes_on_when_it_is_kill
             for number, subject in enumerate((FETCH, REPLICA_FETCH) * 5):
                 request = FetchRequest(channel=b"ch", from_sequence=1).SerializeToString()
                 await connection.publish(subject, request, reply=f"answer.{number}")
-            await connection.flush()
+            await settled(connection)
             await client.fetch("ch")  # comes after them
             await client.fetch("ch", from_replica=True)
     await connection.drain()  # every node has ended

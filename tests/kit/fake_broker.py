@@ -27,6 +27,7 @@ from stan import errors
 from stan.protocol.features import Feature
 from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.ports import free_port
+from tests.kit.running import settled
 
 
 def nats_server_binary() -> str:
@@ -131,7 +132,7 @@ class FakeBroker:
             f"_STAN.close.{cid}": self._on_close,
         }.items():
             await self._nats.subscribe(subject, cb=handler)
-        await self._nats.flush()
+        await settled(self._nats)
 
     async def stop(self) -> None:
         """Vanish without a word; NATS has noticed it when this returns, if it runs itself."""

@@ -11,6 +11,7 @@ import nats.errors
 
 from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import wire_pb2 as wire
+from tests.kit.running import settled
 from tests.kit.server import CLUSTER_ID, ROOT, NatsServer, StanServer
 
 CLUSTER = CLUSTER_ID
@@ -56,7 +57,7 @@ class Rogue:
             self.heard.append((message.subject, message.data))
 
         await self.link.subscribe(">", cb=hear)
-        await self.link.flush()
+        await settled(self.link)
         return self
 
     async def ask(self, subject, request, answer):
