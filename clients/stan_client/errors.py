@@ -77,7 +77,7 @@ class ReplyTimeoutError(RequestTimeoutError):
 
 
 class OutcomeUnknownError(RequestTimeoutError):
-    """A batch without ids got no answer in time: whether it is stored is not known, and it was not sent again."""
+    """A batch without ids, or a change, got no answer in time, and may have been stored or made. The batch was not sent again."""
 
 
 class ChannelReplacedError(StanClientError):

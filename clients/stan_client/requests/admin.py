@@ -11,14 +11,14 @@ closed.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
 
 from stan.protocol.proto import admin_pb2 as pb
-from stan_client.errors import ServerError
+from stan_client.errors import RequestTimeoutError, ServerError
 from stan_client.requests.requester import Requester
 from stan_client.requests.requests import part_names, raw
 
@@ -245,8 +245,14 @@ class Admin:
     # --- changes ------------------------------------------------------------------------------------------------------
 
     async def change(self, kind: str, request: Message, *, patience_s: float | None = None) -> pb.ChangeResponse:
-        """Ask for a change: `purge` with a PurgeRequest, ..."""
-        return await self._requester.ask(f"admin.{kind}", request, pb.ChangeResponse, patience_s=patience_s)
+        """Ask for a change: `purge` with a PurgeRequest, ...
+
+        Raises:
+            ServerError: refused. OutcomeUnknownError: no answer in time, and the change may have been made.
+        """
+        return await self._requester.ask(
+            f"admin.{kind}", request, pb.ChangeResponse, changes=True, patience_s=patience_s
+        )
 
     async def purge(self, channel: str, *, up_to: int | None = None, keep: int = 0) -> pb.ChangeResponse:
         """Remove messages: those up to a sequence, or all but the *keep* newest."""
@@ -279,7 +285,8 @@ class Admin:
         without one, `$.customer`. Returns when the leaders of all parts know it."""
         request = pb.CreatePartsRequest(version=1, channel=raw(channel), parts=parts, key=raw(key))
         answer = await self.change("create_parts", request)
-        await self._leaders_know(channel, parts)
+        with _accepted():
+            await self._leaders_know(channel, parts)
         return answer
 
     async def _leaders_know(self, channel: str, parts: int) -> None:
@@ -298,13 +305,14 @@ class Admin:
         """
         request = pb.DoublePartsRequest(version=1, channel=raw(channel), parts=parts)
         await self.change("double_parts", request)
-        found = await self.parts(channel)
-        while found and found[0].doubling:
-            await asyncio.sleep(LEADERS_LOOK_AGAIN_S)
+        with _accepted():
             found = await self.parts(channel)
-        if not found or found[0].parts != 2 * parts:
-            raise ServerError(DOUBLING_GIVEN_UP)
-        await self._leaders_know(channel, 2 * parts)
+            while found and found[0].doubling:
+                await asyncio.sleep(LEADERS_LOOK_AGAIN_S)
+                found = await self.parts(channel)
+            if not found or found[0].parts != 2 * parts:
+                raise ServerError(DOUBLING_GIVEN_UP)
+            await self._leaders_know(channel, 2 * parts)
 
     async def delete_parts(self, channel: str) -> pb.ChangeResponse:
         """Remove a channel that has parts, with all of them; answered once that is decided."""
@@ -539,6 +547,15 @@ def which(channel: str, *, cursor_id: int = 0, durable: str = "", client_id: str
         client_id=raw(client_id),
         queue_group=raw(queue),
     )
+
+
+@contextmanager
+def _accepted() -> Iterator[None]:
+    """While a change that the servers have accepted is followed: a timeout says that they have."""
+    try:
+        yield
+    except RequestTimeoutError as error:
+        raise RequestTimeoutError(f"{error}; the change was accepted and goes on") from None
 
 
 def _expected(answers: list[pb.NodeStatus]) -> set[str]:

@@ -54,13 +54,21 @@ class Requester:
         return other
 
     async def ask(
-        self, kind: str, request: Message, answer: type[A], *, repeat: bool = True, patience_s: float | None = None
+        self,
+        kind: str,
+        request: Message,
+        answer: type[A],
+        *,
+        repeat: bool = True,
+        changes: bool = False,
+        patience_s: float | None = None,
     ) -> A:
-        """Send one request until the server concerned answers; returns the answer.
+        """Send one request until the server concerned answers; returns the answer. *changes*: it asks for a change, which a
+        server that did not answer may have made.
 
         Raises:
             ServerError: refused. RequestTimeoutError: no answer in time. MessageTooLargeError: larger than NATS accepts.
-            OutcomeUnknownError: no answer in time to a request that is not repeated (*repeat* is false).
+            OutcomeUnknownError: no answer in time to a request for a change, or one that is not repeated (*repeat* is false).
         """
         patience_s = self.patience_s if patience_s is None else patience_s
         attempts = _Attempts(kind, patience_s)
@@ -70,7 +78,7 @@ class Requester:
                     inbox, payload = await self._connected(attempts), request.SerializeToString()
                     self._check_size(inbox, payload)
                     silence_s = attempts.silence_s if repeat else patience_s
-                    attempts.unknown = not repeat
+                    before, attempts.unknown = attempts.unknown, changes or not repeat
                     frame = await inbox.ask(self._subject(kind), payload, silence_s)
                     if frame is not None and not frame.nobody:
                         response = _decoded(frame, answer, kind)
@@ -80,7 +88,8 @@ class Requester:
                         attempts.nobody()
                     elif not repeat:
                         raise attempts.late()
-                    attempts.unknown = False
+                    if not changes or (frame is not None and frame.nobody):
+                        attempts.unknown = before
                     await attempts.pause(silent=frame is None)
         except TimeoutError:
             raise attempts.late() from None
@@ -247,7 +256,7 @@ class _Attempts(Attempts):
     def __init__(self, kind: str, patience_s: float) -> None:
         super().__init__(kind, patience_s, RETRY_FIRST_S)
         self.silence_s = SILENCE_FIRST_S
-        self.unknown = False  # True while a request that is not idempotent is in flight: its outcome is unknown
+        self.unknown = False  # True if a server may have done what was asked for
 
     def accept(self, answer: Response) -> bool:
         """True for an answer without error, False for one that asks to retry. Raises ServerError for any other error."""
@@ -268,7 +277,7 @@ class _Attempts(Attempts):
         text = f"stan: {self.kind} request timeout after {self.patience_s:g} s"
         if self.said:
             text += f", last answer: {self.said}"
-        return (OutcomeUnknownError if self.unknown else RequestTimeoutError)(text)
+        return OutcomeUnknownError(f"{text}; it may have been done") if self.unknown else RequestTimeoutError(text)
 
 
 def covered(answers: list[L]) -> bool:

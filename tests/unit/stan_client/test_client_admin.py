@@ -20,6 +20,8 @@ REQUESTS = {
     "options": (pb.OptionsRequest, pb.OptionsResponse),
     "explain": (pb.ExplainRequest, pb.ExplainResponse),
     "purge": (pb.PurgeRequest, pb.ChangeResponse),
+    "double_parts": (pb.DoublePartsRequest, pb.ChangeResponse),
+    "_STAN.x.c.parts": (pb.PartsRequest, pb.PartsResponse),
     "move": (pb.MoveRequest, pb.ChangeResponse),
 }
 
@@ -234,3 +236,25 @@ async def test_a_message_is_explained_until_the_log_ends_or_so_many_answers_are_
         told = await admin.explain(pb.Which(channel=b"c", cursor_id=1), 1, answers=answers)
         assert [step.index for step in told.steps] == list(range(steps))
         assert (told.goes_on, told.begins_late, told.state) == (goes_on, True, "pending")
+
+
+# --- changes whose answer does not come ----------------------------------------------------------------------------------
+
+BUSY = pb.ChangeResponse(error=b"busy", retry=True)
+
+
+@pytest.mark.parametrize(
+    ("answers", "unknown"), [([BUSY], True), ([], True), (None, False)], ids=["busy", "silence", "nobody"]
+)
+async def test_a_change_without_an_answer_may_have_been_made_unless_nobody_got_it(servers, answers, unknown) -> None:
+    servers.answer = lambda _kind, _request: answers
+    with pytest.raises(stan_client.RequestTimeoutError) as caught:
+        await Admin(Requester(servers.ready, "c", 0.05)).purge("a")
+    assert isinstance(caught.value, stan_client.OutcomeUnknownError) == unknown
+    assert ("it may have been done" in str(caught.value)) == unknown
+
+
+async def test_a_doubling_that_was_accepted_says_so_when_its_leaders_do_not_answer(servers) -> None:
+    servers.answer = lambda kind, _request: [pb.ChangeResponse(changed=1)] if kind == "double_parts" else []
+    with pytest.raises(stan_client.RequestTimeoutError, match="the change was accepted and goes on"):
+        await Admin(Requester(servers.ready, "c", 0.05)).double_parts("a", 2)
