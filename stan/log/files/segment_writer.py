@@ -74,9 +74,10 @@ class SegmentWriter:
     def append(self, entries: Seq[Entry], sealed: Callable[[Entry], Entry] | None) -> list[EntryInSegment]:
         """Write consecutive entries, each as *sealed* makes it, in one write; returns where they are.
 
-        A full segment is rolled before. Raises Shortage, InDoubt (see FileLog.append).
+        A full segment is rolled before, a nearly full one if that needs no sync. Raises Shortage, InDoubt (see FileLog.append).
         """
-        if self.active.segment.end >= self._segment_bytes_max:
+        end, most = self.active.segment.end, self._segment_bytes_max
+        if end >= most or (end >= most - most // 8 and self.durable_index == self._tip):
             self.roll(RaftIndex(self.active.segment.last_index + 1))
         active = self.active
         segment, index_file = active.segment, active.index_file

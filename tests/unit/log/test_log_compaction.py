@@ -55,7 +55,7 @@ def roll(log):
     log.commit(log.last_index)
 
 
-def compact(log, until, tombstones=0, rounds=60):
+def compact(log, until, tombstones=0, rounds=80):
     for _ in range(rounds):
         log.release(log.last_index)
         log.compact({UID: Compaction(until, tombstones)})

@@ -271,6 +271,17 @@ def test_roll_syncs_the_segment_that_it_seals(files, log):
         assert open_log(files.crash(seed))[0].last_index >= log.sealed_index
 
 
+def test_roll_of_a_nearly_full_segment_that_is_durable_syncs_nothing(files):
+    log, _ = open_log(files, segment_bytes_max=4000)
+    while log.size < 3600:
+        log.append([one(log.last_index + 1)])
+    assert not log.sealed_index
+    log.sync()
+    last, syncs = log.last_index, files.syncs
+    log.append([one(last + 1)])
+    assert (log.sealed_index, files.syncs) == (last, syncs)
+
+
 def test_roll_whose_sync_fails_freezes(files, log):
     while log.size < 400:
         log.append([one(log.last_index + 1)])
