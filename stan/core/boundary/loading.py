@@ -26,6 +26,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from stan.types import GroupId, RaftIndex
 
 SomeRows = GroupRows
+Machine = MetaMachine | GroupMachine
 ChangedRows = MetaRows | GroupRows
 """The rows of a group's state that have changed."""
 
@@ -50,13 +51,27 @@ def _policy_of(context: BrokerContext, cursor: Cursor) -> DeliveryPolicy:
     return replace(found, dead_letter="") if channel.is_ephemeral and found.dead_letter else found
 
 
-def reset(context: BrokerContext, number: GroupId) -> None:
-    """Forget a group's state, which is about to be loaded again; this node does not lead the group."""
+def restored(number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> Machine:
+    """Make the machine of a group from a snapshot, in any thread. *anew*: all of its state counts as changed."""
+    machine: Machine
+    if number == META_GROUP:
+        machine = meta = MetaMachine()
+        meta.restore(snapshot)
+    else:
+        machine = GroupMachine(number)
+        restore_group(machine, snapshot)
+    if anew:
+        machine.touch_all()
+    return machine
+
+
+def reset(context: BrokerContext, number: GroupId, machine: Machine | None = None) -> None:
+    """Put *machine* in place of a group's state, or an empty one; this node does not lead the group."""
     context.leading.faulty.pop(number, None)
     if number == META_GROUP:
-        context.meta = MetaMachine()
+        context.meta = machine if isinstance(machine, MetaMachine) else MetaMachine()
         return
-    machine = GroupMachine(number)
+    machine = machine if isinstance(machine, GroupMachine) else GroupMachine(number)
     tell, policy_of = partial(tell_failure, context, number), partial(_policy_of, context)
     made = ChannelGroup(machine, Dispatch(machine, context.indexes, context.timers.of(number), tell, policy_of))
     old = context.groups.get(number)
@@ -69,17 +84,6 @@ def reset(context: BrokerContext, number: GroupId) -> None:
     made.replay_filter.complete_since = context.clock.now
     context.groups[number] = made
     context.groups_changed()
-
-
-def restore(context: BrokerContext, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
-    """Load a snapshot into a group that is new, or was reset. *anew*: all of the state counts as changed."""
-    machine = context.meta if number == META_GROUP else context.groups[number].machine
-    if isinstance(machine, MetaMachine):
-        machine.restore(snapshot)
-    else:
-        restore_group(machine, snapshot)
-    if anew:
-        touch_all(context, number)
 
 
 def touch_all(context: BrokerContext, number: GroupId) -> None:

@@ -31,7 +31,6 @@ from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
-from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto import wire_pb2 as wire
 from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
@@ -81,9 +80,9 @@ class Broker:
         """Open the pool of groups if all of its new groups have leaders; call now and then."""
         self.parts.admin_members.pool.follow()
 
-    def reset(self, number: GroupId) -> None:
-        """Forget a group's state, which is about to be loaded again; this node does not lead the group."""
-        loading.reset(self.context, number)
+    def reset(self, number: GroupId, machine: loading.Machine | None = None) -> None:
+        """Put *machine* in place of a group's state, or an empty one; this node does not lead the group."""
+        loading.reset(self.context, number, machine)
         self.context.stop_serving(number)
 
     def drop(self, number: GroupId) -> None:
@@ -91,10 +90,6 @@ class Broker:
         self.context.groups.pop(number, None)
         self.context.groups_changed()
         self.context.stop_serving(number)
-
-    def restore(self, number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> None:
-        """Load a snapshot into a group that is new, or was reset. *anew*: all of the state counts as changed."""
-        loading.restore(self.context, number, snapshot, anew=anew)
 
     def replay_entry(self, number: GroupId, index: RaftIndex, kind: int, body: bytes) -> None:
         """Apply one entry to the replicated state alone: no request is answered and nothing is delivered."""

@@ -12,9 +12,10 @@ from collections.abc import Sequence as Seq
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from stan.config import Config
+from stan.core.boundary.loading import restored
 from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.log import ServerLog
@@ -305,15 +306,16 @@ class Storage:
             )
 
     async def load_group(self, broker: Broker, number: GroupId, *, replicated: bool) -> Exception | None:
-        """Bring the broker's machine of one group, which must be new, to the state of its log; *replicated* as in `load`.
+        """Give the broker the state of one group, as its log and rows tell it; *replicated* as in `load`.
 
-        That of the metadata is made here: until the new ones are read, the old ones tell which channels and clients there are.
+        It is made off the event loop, and takes the place of the old one in one step: until then the old metadata tell which
+        channels and clients there are.
+
         Returns the error if the program could not replay the log; the broker has then been told that the group failed.
         """
         snapshot, anew = await self._newest_state(number, replicated=replicated)
-        if number == META_GROUP:
-            broker.reset(number)
-        broker.restore(number, snapshot, anew=anew)
+        machine: Any = await self._offload(partial(restored, number, snapshot, anew=anew))
+        broker.reset(number, machine)
         if anew:
             self.rows.mark_stale(number)
         if snapshot.voters_index and number in self.members:  # a server alone has no members
@@ -350,7 +352,8 @@ class Storage:
         anew = bool(why)
         if snapshot.applied_index < newest <= log.last_index:
             try:
-                snapshot, anew = self._of_disk().snapshots.read(number, newest), True
+                found: Any = await self._offload(partial(self._of_disk().snapshots.read, number, newest))
+                snapshot, anew = found, True
             except Damage as error:
                 why += f"{error}; "
         applied = snapshot.applied_index

@@ -56,6 +56,22 @@ async def test_a_worker_thread_reads_the_state_beside_the_flushes(node, tmp_path
     assert on_disk(node) == before, "as of the last flush"
 
 
+async def test_a_worker_thread_makes_the_state_of_a_copy_which_replaces_the_old_one_in_one_step(node, monkeypatch):
+    before, old, calls = node.state(), node.broker.context.groups[ONE].machine, []
+
+    async def offload(call):
+        result = await in_thread(call)
+        calls.append((call.func.__name__, node.broker.context.groups[ONE].machine is old))
+        return result
+
+    monkeypatch.setattr(node.storage, "_offload", offload)
+    await node.storage.load_group(node.broker, ONE, replicated=True)
+
+    assert ("restored", True) in calls
+    assert node.broker.context.groups[ONE].machine is not old
+    assert node.state() == before
+
+
 def test_a_state_is_serialized_in_pieces(node, monkeypatch):
     before, sizes, made = node.state(), [], database._as_snapshot
     monkeypatch.setattr(database, "ROWS_AT_ONCE", 10)
