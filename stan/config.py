@@ -406,10 +406,20 @@ class Config:
             requests=wanted.requests,
             replace_durable=wanted.replace_durable,
             policies=wanted.policies,
-            nats=self.nats if self.nats.urls or wanted.nats.urls else wanted.nats,  # our nats-server is reloaded, too
+            nats=self._reloaded_nats(wanted.nats),
             log=replace(self.log, debug=wanted.log.debug, trace=wanted.log.trace),
             settings=wanted.settings,
         )
+
+    def _reloaded_nats(self, nats: NatsConfig) -> NatsConfig:
+        """How to connect from now on: to an embedded nats-server, which is reloaded too, as *nats* says, but with accounts as
+        our own user still, which no file names."""
+        if self.nats.urls or nats.urls:
+            return self.nats
+        if not self.embedded.accounts:
+            return nats
+        ours = self.nats
+        return replace(nats, user=ours.user, password=ours.password, token=ours.token, own=ours.own)
 
     def validate(self) -> list[str]:
         """Every complaint, one sentence each; an empty list means that the server may start."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -113,6 +114,15 @@ def test_changed_permissions_wait_for_a_restart(tmp_path, conf):
         server.restart()
         with pytest.raises(stan_client.ServerError, match="no permission to publish"):
             run_whole(publish(server, "a.still"))
+
+
+def test_users_are_served_after_a_reload_and_a_restart_of_nats(tmp_path, conf):
+    with StanServer(tmp_path, "-c", conf) as server:
+        server.signal(signal.SIGHUP)
+        until(lambda: "Reloaded server configuration" in server.log(), why=server.log)
+        os.kill(int(re.findall(r"\[(\d+)\].* Starting nats-server", server.log())[-1]), signal.SIGKILL)
+        until(lambda: server.log().count("[INF] Server is ready") == 2, why=server.log)
+        run_whole(publish(server, "a.still"))
 
 
 def test_sessions_survive_a_restart_of_the_server(tmp_path, conf):

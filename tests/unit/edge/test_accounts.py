@@ -50,3 +50,10 @@ def test_embedded_server_knows_our_own_user():
     assert (config.nats.user, config.nats.password) == (BROKER, "ours")
     assert 'password: "ours"' in config.embedded.accounts
     assert "ours" not in repr(config)
+
+
+def test_our_own_user_stays_after_a_reload():
+    config = with_accounts(CONFIG, "ours")
+    reloaded = config.reloaded(CONFIG)  # what the files say
+    assert reloaded.nats == config.nats
+    assert reloaded.embedded == config.embedded
