@@ -47,7 +47,8 @@ def with_accounts(config: Config, password: str) -> Config:
     """*config* of an embedded nats-server that lets in the users of the permissions, and us by *password*."""
     login = f"user: {quoted(BROKER)}, password: {quoted(password)}"
     embedded = replace(config.embedded, accounts=accounts(config, login))
-    return replace(config, embedded=embedded, nats=replace(config.nats, user=BROKER, password=password, token=""))
+    nats = replace(config.nats, user=BROKER, password=password, token="", own=True)
+    return replace(config, embedded=embedded, nats=nats)
 
 
 def _account(user: NatsUser) -> str:

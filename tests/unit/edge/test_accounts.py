@@ -47,7 +47,7 @@ def test_events_are_for_operators():
 
 def test_embedded_server_knows_our_own_user():
     config = with_accounts(CONFIG, "ours")
-    assert (config.nats.user, config.nats.password) == (BROKER, "ours")
+    assert (config.nats.user, config.nats.password, config.nats.own) == (BROKER, "ours", True)
     assert 'password: "ours"' in config.embedded.accounts
     assert "ours" not in repr(config)
 
