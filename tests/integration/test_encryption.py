@@ -78,6 +78,33 @@ def test_another_key_is_refused_and_nothing_is_changed(tmp_path, monkeypatch, fl
         assert WRONG not in server.log()
 
 
+def test_headers_keys_and_replies_are_encrypted_too(tmp_path, monkeypatch):
+    monkeypatch.setenv(ENVIRONMENT, KEY)
+    hidden = [b"hidden-header", b"hidden-value", b"hidden-key", b"hidden-reply", SECRET]
+
+    async def scene(url):
+        async with await stan_client.connect("test-cluster", "writer", servers=url) as client:
+            told = {"headers": {"hidden-header": "hidden-value"}, "key": "hidden-key", "reply": "hidden-reply"}
+            await client.publish("foo", SECRET, **told)
+            message = await anext(aiter(await client.subscribe("foo", start=stan_client.everything())))
+            assert (message.data, message.key, message.reply) == (SECRET, b"hidden-key", "hidden-reply")
+            assert message.headers["hidden-header"] == b"hidden-value"
+
+    with StanServer(tmp_path, "--encrypt") as server:
+        asyncio.run(asyncio.wait_for(scene(server.url), 60))
+        server.terminate()
+    files = on_disk(tmp_path / "store")
+    assert any(b"foo" in data for data in files.values())  # names of channels are in clear
+    assert [(path, one) for path, data in files.items() for one in hidden if one in data] == []
+
+
+def test_the_memory_store_writes_no_message(tmp_path):
+    with StanServer(tmp_path, store="MEMORY") as server:
+        asyncio.run(publish(server.url, 10))
+        server.terminate()
+    assert [path for path, data in on_disk(tmp_path).items() if SECRET in data] == []
+
+
 def test_store_in_clear_is_encrypted_from_now_on(tmp_path, monkeypatch):
     with StanServer(tmp_path) as server:
         asyncio.run(publish(server.url, 10))

@@ -18,12 +18,14 @@ import pytest
 import stan_client
 from nats.errors import Error as NatsError
 
+from stan.config import NatsConfig
 from stan.edge.nats.connection import NatsConnection
 from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.settings import parse
 from tests.integration.test_config_file import FromFile
 from tests.kit.certificates import Authority
 from tests.kit.eavesdropper import Eavesdropper
+from tests.kit.fake_broker import eventually
 from tests.kit.ports import free_port
 from tests.kit.server import COMMAND, ROOT, START_SECONDS_MAX, NatsServer, StanServer, until
 
@@ -252,6 +254,28 @@ def test_tls_that_a_nats_elsewhere_leaves_open_is_spoken_by_who_is_to(tmp_path):
         assert [bool(connection.get("tls_version")) for connection in connections] == [True]
 
 
+def connection_of(text: str) -> tuple[NatsConnection, NatsConfig]:
+    """The server's connection as a file with *text* describes it; it is not open yet."""
+    parsed = parse(["-sc", "stan.conf"], lambda _file: parse_conf(text.encode(), "stan.conf"))
+    assert parsed.complaints == ()
+    ignored: dict = {name: lambda *_: None for name in ("on_data", "on_up", "on_down", "on_drained")}
+    return NatsConnection({}, **ignored), parsed.config.nats
+
+
+async def test_server_says_nothing_in_clear_at_a_reconnection(tmp_path):
+    ours = Authority(tmp_path)
+    pair = ours.sign("nats", host="127.0.0.1")
+    with NatsServer(tmp_path, "--tls", "--tlscert", str(pair.cert), "--tlskey", str(pair.key)) as nats:
+        text = f'ns: "{nats.url}"\nusername: me, password: {HIDDEN}\ntls {{ client_ca: {ours.ca} }}'
+        connection, config = connection_of(text)
+        await connection.open(config, config.urls, "test", lambda _line: None)
+        nats.kill()
+        async with Eavesdropper(nats.port) as plain:
+            await eventually(lambda: plain.connections >= 2)
+            await connection.close()
+            assert plain.clear == b""
+
+
 OPTIONS = {
     "secure": "secure: true",
     "ca": "client_ca: {ca}",
@@ -266,13 +290,9 @@ ALONE_AND_IN_PAIRS = [(), *itertools.combinations(OPTIONS, 1), *itertools.combin
 
 async def connects(url: str, text: str) -> str:
     """How a connection ends that a file with *text* describes: "", or why there is none."""
-    document = parse_conf(f'ns: "{url}"\n{text}'.encode(), "stan.conf")
-    parsed = parse(["-sc", "stan.conf"], lambda _file: document)
-    assert parsed.complaints == ()
-    ignored: dict = {name: lambda *_: None for name in ("on_data", "on_up", "on_down", "on_drained")}
-    connection = NatsConnection({}, **ignored)
+    connection, config = connection_of(f'ns: "{url}"\n{text}')
     try:
-        await connection.open(parsed.config.nats, parsed.config.nats.urls, "test", lambda _line: None)
+        await connection.open(config, config.urls, "test", lambda _line: None)
     except (NatsError, OSError) as error:
         return str(error)
     await connection.close()

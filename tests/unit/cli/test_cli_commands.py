@@ -1,6 +1,7 @@
 """The operator's commands against a fake of the servers: what they show, what they ask before a change, and how they fail."""
 
 import json
+import re
 
 import pytest
 import stan_client
@@ -10,6 +11,7 @@ from typer.testing import CliRunner
 
 from stan import __version__
 from stan.cli.commands import channel_messages
+from stan.cli.commands.consumer_group import groups_table
 from stan.cli.commands.doctor import of_groups, of_places
 from stan.cli.main import ENTRIES, app, loaded, watch_alone
 from stan.cli.support import args, session
@@ -661,6 +663,14 @@ def test_a_compacted_channel_says_so(servers):
     assert stan("policy", "set", "orders", "--compact", "second", "--yes").exit_code == 2
     for wrong in (("--delete",), ("--delete", "--key", "k", "data")):
         assert stan("pub", "orders", *wrong).exit_code == 2
+
+
+def test_durables_and_consumer_groups_are_shown_with_their_user(servers):
+    servers.admin.all_cursors = [durable(user=b"alice")]
+    shown = stan("durable", "show", "orders", "billing").output
+    assert re.search(r"^ *user +alice$", shown, re.MULTILINE), shown
+    (row,) = groups_table([pb.ConsumerGroupStatus(group=b"ledger", user=b"alice", members=1)]).rows
+    assert row[:3] == ("ledger", "alice", "1")
 
 
 def test_policies_are_listed_shown_set_and_removed(servers):

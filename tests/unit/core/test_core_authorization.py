@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from stan import level
 from stan.config import Config
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.policies import PolicyRule
@@ -327,6 +328,45 @@ def test_durable_of_who_is_no_user_any_more_can_be_taken_over(peers, names):
     assert error(peers.subscribe("foo", client_id="c", **names)) == ""
 
 
+@pytest.mark.parametrize("names", [*DURABLES, {"queue": "q"}])
+def test_below_their_level_owners_count_for_nothing(peers, names):
+    for at, refusal in ((level.EPHEMERAL, ANOTHERS), (level.SCALE, "")):
+        peers.broker.context.meta.info.level = at
+        peers.as_user("alice").connect("a")
+        assert error(peers.subscribe("foo", client_id="a", **names)) == ""
+        if "queue" not in names:  # without a queue group, a durable has the name of its client, too
+            peers.close("a")
+        client_id = "b" if "queue" in names else "a"
+        peers.as_user("bob").connect(client_id)
+        assert error(peers.subscribe("foo", client_id=client_id, **names)) == refusal
+        peers.close(client_id)
+        if "queue" in names:
+            peers.as_user("alice").close("a")
+
+
+@pytest.mark.parametrize("names", DURABLES)
+def test_a_restored_durable_belongs_to_the_user_who_made_it(names):
+    operator = rule("ops", admin_read=">", admin_write=">")
+    harness = desk_of(Permissions([*BY_PEERS.rules, operator], (*PEERS, NatsUser(name="ops"))))
+    gone(harness, **names)
+
+    def ask(kind, request, answer=admin.ChangeResponse):
+        found = harness.as_user("ops").ask(f"_STAN.x.test-cluster.admin.{kind}", request, answer)
+        assert error(found) == ""
+        return found
+
+    (kept,) = ask("subscriptions", admin.SubscriptionsRequest(), admin.SubscriptionsResponse).cursors
+    ask("delete_channel", admin.DeleteChannelRequest(version=1, channel=b"foo"))
+    named = {"version": 1, "channel": b"foo", "restore": b"r"}
+    ask("restore_channel", admin.RestoreChannelRequest(**named, first_sequence=1))
+    ask("restore_cursor", admin.RestoreCursorRequest(**named, cursor=kept))
+    ask("restore_end", admin.RestoreEndRequest(**named, last_sequence=3))
+    for user, refusal in (("bob", ANOTHERS), ("alice", "")):
+        harness.as_user(user).connect("c")
+        assert error(harness.subscribe("foo", client_id="c", **names)) == refusal
+        harness.close("c")
+
+
 def test_members_of_another_user_are_not_ended(peers):
     peers.as_user("alice").connect("c")
     made = peers.subscribe("foo", client_id="c", durable="d")
@@ -364,6 +404,30 @@ def test_who_may_not_use_a_channel_is_not_told_of_its_parts(watched):
     for channel in ("orders", "orders.~1"):
         answer = watched.subscribe(channel, client_id="a-1")
         assert error(answer) == f'stan: no permission to read "{channel}"'
+
+
+def test_rights_on_a_part_are_those_on_its_channel():
+    rules = [
+        rule("alice", publish="orders", subscribe="orders"),
+        rule("bob", publish="orders.*", subscribe="orders.*"),
+        rule("ops", admin_write=">"),
+    ]
+    harness = desk_of(Permissions(rules, (*PEERS, NatsUser(name="ops"))))
+    create = admin.CreatePartsRequest(version=1, channel=b"orders", parts=2)
+    asked = harness.as_user("ops").ask("_STAN.x.test-cluster.admin.create_parts", create, admin.ChangeResponse)
+    assert error(asked) == ""
+    for user, no in (("alice", False), ("bob", True)):
+        harness.as_user(user).connect(user)
+        refusal = 'stan: no permission to publish to "orders"'
+        published = [text for part in (0, 1) for text in harness.publish(f"orders.~{part}", b"x", client_id=user)]
+        assert published.count("") == (0 if no else 1)  # the key belongs to one of the parts
+        assert published.count(refusal) == (2 if no else 0)
+        refusal = 'stan: no permission to read "orders.~0"' if no else ""
+        assert error(harness.subscribe("orders.~0", client_id=user)) == refusal
+        asked = harness.ask(
+            "_STAN.x.test-cluster.seq_at_time", ext.SeqAtTimeRequest(channel=b"orders.~0"), ext.SeqAtTimeResponse
+        )
+        assert error(asked) == refusal
 
 
 def test_inboxes_with_wildcards_or_empty_tokens_are_refused(peers):

@@ -11,6 +11,7 @@ from stan.permissions import Right
 from tests.kit.core_harness import CLUSTERED, CoreHarness
 
 PAGE = Path(__file__).parents[3] / "docs" / "admin-api.md"
+SECURITY = PAGE.with_name("security.md")
 PREFIX = "_STAN.x.test-cluster."
 OF_EDGE = {"fetch", "replica.fetch", "admin.nodes", "admin.options", "admin.verify", "admin.explain", "admin.step_down"}
 ANSWERS = {
@@ -70,6 +71,26 @@ def test_a_request_is_what_the_page_says(name):
     assert named
     if right == "admin_read":
         assert Right.ADMIN_WRITE in kind.rights
+
+
+def said_of_security():
+    """Of each right, the requests that its row in the page about permissions names."""
+    for line in SECURITY.read_text(encoding="utf-8").splitlines():
+        row = re.match(r"\| `(\w+)` \| (.*) \|", line)
+        if row is not None and row[1] in RIGHTS:
+            names = [name if name in REQUESTS else f"admin.{name}" for name in re.findall(r"`(\w+)`", row[2])]
+            yield RIGHTS[row[1]], {name for name in names if name in REQUESTS}
+
+
+def test_the_page_about_permissions_says_which_right_a_request_needs():
+    said = dict(said_of_security())
+    assert said.keys() == set(RIGHTS.values())
+    wrong = {(right, name) for right, names in said.items() for name in names if right not in REQUESTS[name].rights}
+    assert not wrong
+    lists = {name for name, kind in REQUESTS.items() if name.startswith("admin.") and name.endswith("s")}
+    for right in (Right.PUBLISH, Right.SUBSCRIBE, Right.ADMIN_READ):
+        needing = {name for name, kind in REQUESTS.items() if kind.rights[0] is right}
+        assert needing - {"replica.fetch", "admin.delayed"} - lists <= said[right]
 
 
 def test_each_request_is_served_once():

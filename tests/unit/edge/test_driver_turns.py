@@ -122,6 +122,7 @@ def test_node_alone_takes_a_whole_turn_whatever_arrives():
 def test_node_alone_goes_on_with_what_waits_in_the_next_turn_and_reads_on_while_there_is_room():
     world = World(clustered=False)
     world.turns.look()
+    assert limits.BACKLOG_BYTES_MAX == 64 << 20  # as docs/security.md says
     world.backlog.add({b"alice": b"x" * limits.BACKLOG_BYTES_MAX})
     world.turn()
     assert (len(world.soon_calls), world.held) == (1, [False])

@@ -10,12 +10,14 @@ from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.core.broker.broker import Broker
 from stan.edge.cluster.links import PeerLinks
 from stan.edge.nats.gateway import Gateway
+from stan.edge.nats.subscriptions import PUB_SID
 from stan.errors import FAULT
 from stan.invariant import InvariantError
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol.kernel import client as client_kernel
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import wire_pb2 as wire
+from stan.protocol.user_subjects import ack_subjects
 from stan.types import SECOND
 from tests.kit.core_harness import Index, Node
 
@@ -244,6 +246,16 @@ def lines_of(made):
 def with_users():
     rule = Rule(rights=dict.fromkeys(Right, ("foo",)))
     return Permissions([rule], [NatsUser(name="u" * 64)])
+
+
+def test_with_users_clients_are_received_under_their_names_only():
+    """An account of NATS that adds no name, as for an earlier version, brings nothing here."""
+    made = open_gateway(with_users())
+    said = [made.subscriptions.subjects[sid] for sid in (PUB_SID, *made.admission.judged)]
+    said.append(ack_subjects(Config(permissions=with_users()), b"nuid"))
+    assert len(said) > 10
+    plain = [subject for subject in said if not subject.startswith("_STAN.from.*._STAN.")]
+    assert plain == ["_STAN.discover.test-cluster"]  # other servers ask there; a client is refused
 
 
 @pytest.mark.parametrize("permissions", [None, with_users()], ids=["without", "with"])
