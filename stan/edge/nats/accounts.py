@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from stan.config import Config
 from stan.edge.nats.nats_process import quoted
-from stan.permissions import NatsUser, Right
+from stan.permissions import NatsUser, Permissions, Right
 from stan.protocol.channels import REPLIES, Subjects
 from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject
 
@@ -22,7 +22,7 @@ def accounts(config: Config, login: str) -> str:
     """A block `accounts` for nats-server. *login*: name and credentials of the broker's own user, in nats-server's syntax."""
     permissions = config.permissions
     users = permissions.users if permissions is not None else ()
-    operators = [user for user in users if permissions and permissions.allows(user.name, b"", Right.ADMIN_READ, b">")]
+    operators = [user for user in users if permissions and _may_watch(permissions, user)]
     watching = ", ".join(quoted(_account(user)) for user in operators)
     events = f"{Subjects.of(config.cluster_id, config.discover_prefix).extension}.events.*"
     broker = [f"users: [{{ {login} }}]"]
@@ -49,6 +49,11 @@ def with_accounts(config: Config, password: str) -> Config:
     embedded = replace(config.embedded, accounts=accounts(config, login))
     nats = replace(config.nats, user=BROKER, password=password, token="", own=True)
     return replace(config, embedded=embedded, nats=nats)
+
+
+def _may_watch(permissions: Permissions, user: NatsUser) -> bool:
+    """True if a user may receive events."""
+    return any(permissions.allows(user.name, b"", right, b">") for right in (Right.ADMIN_READ, Right.ADMIN_WRITE))
 
 
 def _account(user: NatsUser) -> str:

@@ -1,6 +1,7 @@
 """The accounts of NATS: nats-server takes them, and users whose names look odd stay apart."""
 
 import subprocess
+from dataclasses import replace
 
 from stan.config import Config
 from stan.edge.nats.accounts import BROKER, accounts, with_accounts
@@ -39,6 +40,23 @@ def test_each_account_gets_what_is_sent_to_its_user_alone():
         for said in ("_STAN.pub.test-cluster.>", "_STAN.ack.test-cluster.>"):  # without a change of name, which costs
             taken = f'{{ account: "stan-user-{user}", subject: "_STAN.from.{user}.{said}" }}'
             assert f"{{ stream: {taken} }}" in text
+
+
+def test_accounts_change_with_what_the_page_names():
+    """After any of these changes the accounts of a NATS elsewhere are to be printed again; after changes of other rules not."""
+    before = accounts(CONFIG, "")
+    users, rules = CONFIG.permissions.users, CONFIG.permissions.rules
+    operator = Rule(user="alice", rights={Right.ADMIN_WRITE: (">",)})
+    for changed in (
+        replace(CONFIG, permissions=Permissions(rules, users[1:])),
+        replace(CONFIG, permissions=Permissions([*rules, operator], users)),
+        replace(CONFIG, cluster_id="other"),
+        replace(CONFIG, discover_prefix="_STAN.other"),
+        replace(CONFIG, reply_prefixes=("my.inbox.",)),
+    ):
+        assert accounts(changed, "") != before
+    reader = Rule(user="alice", rights={Right.SUBSCRIBE: (">",), Right.ADMIN_READ: ("foo.>",)})
+    assert accounts(replace(CONFIG, permissions=Permissions([*rules, reader], users)), "") == before
 
 
 def test_events_are_for_operators():
