@@ -24,7 +24,7 @@ TOOLS = ("aiohttp", "hypothesis", "mypy", "nats", "pytest", "pytest_asyncio", "r
 INSTALLED_BY = ("pyproject.toml", "setup.py")
 """What says which packages belong into it."""
 
-QUICK = ("tests/unit", "tests/contracts", "tests/scripts", "tests/test_tidy.py")
+QUICK = ("tests/unit", "tests/contracts", "tests/scripts", "tests/test_promises.py", "tests/test_tidy.py")
 SIM_SEEDS = "200"
 
 
@@ -87,5 +87,5 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Links, citations and names in the pages for people."""
-    run(session, ("pytest", "-q", "tests/test_docs.py", *session.posargs))
+    """Links, citations and names in the pages for people, and the promises about security."""
+    run(session, ("pytest", "-q", "tests/test_docs.py", "tests/test_promises.py", *session.posargs))

@@ -66,7 +66,7 @@ LANES = (
                 "tests/sim",
                 "tests/fuzz",
             ),
-            *("tests/test_docs.py", "tests/test_tidy.py"),
+            *("tests/test_docs.py", "tests/test_promises.py", "tests/test_tidy.py"),
         ),
         ("-n", "2", "--dist", "loadgroup", *PATIENT),
         niceness=5,

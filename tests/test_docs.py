@@ -73,7 +73,7 @@ def outline_of(text: str) -> Outline:
     sections: set[str] = set()
     anchors: dict[str, int] = {}
     chapter = section = ""
-    for line in _lines_outside_fences(text):
+    for line in lines_outside_fences(text):
         heading, item = _HEADING.match(line), _ITEM.match(line)
         if heading is not None:
             slug = _slug(heading[2])
@@ -90,7 +90,8 @@ def outline_of(text: str) -> Outline:
     return Outline(frozenset(sections), frozenset(anchors) | repeats)
 
 
-def _lines_outside_fences(text: str) -> Iterator[str]:
+def lines_outside_fences(text: str) -> Iterator[str]:
+    """The lines of a page without blocks of code."""
     inside = False
     for line in text.splitlines():
         if line.lstrip().startswith("```"):
@@ -197,7 +198,7 @@ each_page = pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.r
 def broken_links(page: Path, text: str) -> list[str]:
     """Links of a page that lead to no file, or to no heading of one."""
     wrong = []
-    for line in _lines_outside_fences(text):
+    for line in lines_outside_fences(text):
         for target in _LINK.findall(_SPAN.sub("", line)):
             if re.match(r"\w+:", target):
                 continue
@@ -214,7 +215,7 @@ def missing_files(text: str) -> list[str]:
     """Files that a page names, and that are nowhere; names are those of the root, of `stan` or of `clients`."""
     return [
         name
-        for line in _lines_outside_fences(text)
+        for line in lines_outside_fences(text)
         for name in _SPAN.findall(line)
         if _FILE.fullmatch(name) and not any(list(base.glob(name)) for base in (ROOT, ROOT / "stan", ROOT / "clients"))
     ]
