@@ -121,6 +121,19 @@ async def test_certificate_for_servers_only_needs_another_for_our_connection(tmp
         pass
 
 
+async def test_where_certificates_name_users_our_own_is_that_of_the_certificate_and_has_a_password(tmp_path):
+    ours = Authority(tmp_path)
+    pair, client = ours.sign("server", host="127.0.0.1"), ours.sign("client", server=False)
+    tls = f'cert_file: "{pair.cert}", key_file: "{pair.key}", ca_file: "{ours.ca}", verify_and_map: true'
+    users = f'{{{{ user: "CN=server", password: {HIDDEN} }}}}, {{{{ user: "CN=client" }}}}'
+    text = f"tls {{{{ {tls} }}}}\nauthorization {{{{ users: [ {users} ] }}}}"
+    login = f'streaming {{{{ username: "CN=server", password: {HIDDEN} }}}}'
+    with FromFile(tmp_path, "-c", f'listen: "127.0.0.1:{{port}}"\n{text}\n{login}') as server:
+        context = ssl.create_default_context(cafile=str(ours.ca))
+        context.load_cert_chain(client.cert, client.key)
+        await works(server, tls=context)
+
+
 def test_expired_certificate_is_told(tmp_path):
     pair = Authority(tmp_path).sign("server", days=-1)
     flags = ("-p", str(free_port()), "-a", "127.0.0.1", "--tls", "--tlscert", str(pair.cert), "--tlskey", str(pair.key))

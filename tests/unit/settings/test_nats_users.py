@@ -62,6 +62,7 @@ def test_we_are_added_to_a_list_of_users(user):
             "authorization { users: [ { user: a, password: b } ] }\nstreaming { username: a, password: b }",
             ("a", "b", ""),
         ),
+        ("authorization { users: [ { user: a, password: b } ], auth_callout { issuer: A } }", ("", "", "")),
         ("authorization { users: 3 }", ("", "", "")),
         ("authorization: 3", ("", "", "")),
         ("port: 1", ("", "", "")),
