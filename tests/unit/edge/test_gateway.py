@@ -219,9 +219,11 @@ NATS_LINE_MAX = 4096
 """Of nats-server, as it is delivered: it ends a connection that sends a longer one."""
 
 
-def open_gateway(permissions=None):
+def open_gateway(permissions=None, **more):
     made = Gateway(
-        Broker(Config(permissions=permissions), lambda *_: Index(), b"_INBOX.n."), "_INBOX.x.>", lambda *_note: None
+        Broker(Config(permissions=permissions, **more), lambda *_: Index(), b"_INBOX.n."),
+        "_INBOX.x.>",
+        lambda *_note: None,
     )
     made.read_buffer.wake = lambda: None
     made.connection = Link()
@@ -256,6 +258,25 @@ def test_with_users_clients_are_received_under_their_names_only():
     assert len(said) > 10
     plain = [subject for subject in said if not subject.startswith("_STAN.from.*._STAN.")]
     assert plain == ["_STAN.discover.test-cluster"]  # other servers ask there; a client is refused
+
+
+@pytest.mark.parametrize("users", [False, True], ids=["without", "with"])
+def test_publishes_are_answered_where_clients_are_and_on_configured_prefixes_only(users):
+    for prefixes, answered in (((), ["_INBOX.x", "_STAN.acks.x"]), (("my.",), ["_INBOX.x", "_STAN.acks.x", "my.x"])):
+        made = open_gateway(with_users() if users else None, reply_prefixes=prefixes)
+        said, account = (b"_STAN.from.alice.", "_STAN.to.alice.") if users else (b"", "")
+        payload = wire.PubMsg(client_id=b"nobody", guid=b"g", subject=b"foo", data=b"x").SerializeToString()
+        heard = []
+        for reply in ("_INBOX.x", "_STAN.acks.x", "my.x", "_STAN.sub.test-cluster", "$SYS.x", "foo"):
+            subject = said + b"_STAN.pub.test-cluster.foo"
+            made.read_buffer.on_data(
+                b"MSG %b %d %b %d\r\n%b\r\n" % (subject, PUB_SID, reply.encode(), len(payload), payload)
+            )
+            made.take_in()
+            lines = [line.split()[1].decode() for line in lines_of(made) if line.startswith(b"PUB ")]
+            assert set(lines) <= {account + reply}
+            heard += [reply] if lines else []
+        assert heard == answered
 
 
 @pytest.mark.parametrize("permissions", [None, with_users()], ids=["without", "with"])
