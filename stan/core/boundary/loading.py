@@ -116,3 +116,5 @@ def replay(context: BrokerContext, number: GroupId, index: RaftIndex, kind: int,
             machine.trim(batch.uid, batch.first_sequence)
         for told in changes:
             machine.apply(pb.GroupChange.FromString(told), index)
+    elif number == META_GROUP:  # the first entry of a new leader
+        context.meta.applied = index

@@ -1,7 +1,7 @@
 """What the broker does with each committed entry: the replicated state applies it, then the live view follows."""
 
 from stan.core.broker.parts import BrokerParts
-from stan.core.context import BrokerContext
+from stan.core.context import META_GROUP, BrokerContext
 from stan.core.publishing.timed import TIMED_CHANGES
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
@@ -31,6 +31,9 @@ class CommittedEntries:
             result = self._apply_meta(pb.MetaChange.FromString(body), index)
         elif kind == Kind.CHANGE:
             result = self._apply_change(group, pb.GroupChange.FromString(body), index)
+        elif group == META_GROUP:  # the first entry of a new leader
+            self.context.meta.applied = index
+            self.parts.read_index.applied()
         return result
 
     def _apply_meta(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:

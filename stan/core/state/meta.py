@@ -162,7 +162,7 @@ class MetaMachine:
     by_uid: ChannelsByUid = field(default_factory=ChannelsByUid)
     pins: dict[bytes, GroupId] = field(default_factory=dict)  # as `info` has them: the group of channels by name
     next_uid: int = 1
-    applied: int = 0  # RaftIndex of the newest applied entry
+    applied: int = 0  # RaftIndex of the newest applied entry, of any kind: the same on all nodes, also after a restart
     dirty: DirtyMeta = field(default_factory=DirtyMeta)
     consumer_groups: ConsumerGroups = field(default_factory=ConsumerGroups)
     schemas: Schemas = field(default_factory=Schemas)

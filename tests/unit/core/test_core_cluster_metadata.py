@@ -4,6 +4,7 @@ import pytest
 
 from stan import limits
 from stan.config import Config, StoreLimits
+from stan.core.boundary.loading import restored
 from stan.core.publishing.channels import NO_METADATA
 from stan.errors import TOO_MANY_CHANNELS
 from stan.protocol.entries import Kind
@@ -85,6 +86,26 @@ def test_the_copy_has_to_get_there(node, calls):
     assert calls == []
     node.feed_channel("y")
     assert calls == [("a", True)]
+
+
+def test_a_leader_that_was_restarted_behind_an_entry_without_a_change_is_not_ahead_of_the_others(node, calls):
+    """The first entry of a leader changes nothing; a copy that is read from the disk stands at it all the same."""
+    node.feed(0, Kind.NOOP, b"")
+    restarted = restored(0, pb.Snapshot(applied_index=len(node.logs[0])), anew=False)
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
+    answer(node, *questions(node), restarted.applied)
+    assert calls == [("a", True)]
+
+
+def test_a_copy_gets_there_by_an_entry_without_a_change(node, calls):
+    node.broker.parts.read_index.wait(calls.of("a"), 0)
+    answer(node, *questions(node), len(node.logs[0]) + 1)
+    assert calls == []
+    node.feed(0, Kind.NOOP, b"")
+    assert calls == [("a", True)]
+    other = Node()
+    other.broker.replay_entry(0, 3, Kind.NOOP, b"")
+    assert other.broker.context.meta.applied == 3
 
 
 def test_a_lost_answer_is_asked_for_again(node, calls):
