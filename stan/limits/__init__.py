@@ -23,6 +23,9 @@ invariant(RAFT_ELECTION_TIMEOUT_MAX > RAFT_ELECTION_TIMEOUT_MIN, "elections need
 invariant(
     RAFT_CLOCK_MARGIN < RAFT_ELECTION_TIMEOUT_MIN - 2 * RAFT_HEARTBEAT_INTERVAL, "a lease outlasts two heartbeats"
 )
+invariant(
+    EPHEMERAL_REFUSED_AGE_MAX > RAFT_ELECTION_TIMEOUT_MAX << RAFT_BACKOFF_MAX, "an election is over before that age"
+)
 invariant(RAFT_TAIL_BYTES_MAX >= RAFT_WINDOW_BYTES_MAX, "what is resent after a reset is still at hand")
 invariant(RAFT_APPEND_BYTES_MAX + KiB * RAFT_APPEND_ENTRIES_MAX // 16 < RAFT_MESSAGE_BYTES_MAX, "headers have room")
 invariant(HELLO_ANSWER_MAX < HELLO_LISTEN, "answers are heard in time")

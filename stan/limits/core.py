@@ -11,9 +11,10 @@ WAITING_ANSWERS_BYTES_MAX = 2 * UNCOMMITTED_BYTES_MAX
 would bring another ack; what is above that are refusals, and dropped."""
 EPHEMERAL_BYTES_MAX = 256 * MiB
 """Bytes of the messages of all ephemeral channels that a node leads, above which the oldest ones of the largest channel go."""
-EPHEMERAL_REFUSED_AGE_MAX = 5 * SECOND
+EPHEMERAL_REFUSED_AGE_MAX = 10 * SECOND
 """Publishes to an ephemeral channel that came this long before its group had a new leader are refused by it: nobody may have
-answered them. Those that were answered are refused, too, which their publishers do not hear any more."""
+answered them, as an election may take 8 s on a busy machine. Those that were answered are refused, too, which their publishers do
+not hear any more."""
 CHANNEL_NAME_BYTES_MAX = 4 * KiB
 """Longest channel name."""
 INBOX_BYTES_MAX = 1 * KiB

@@ -37,7 +37,7 @@ RAFT_ELECTION_SPREAD = 200 * MILLISECOND
 RAFT_BACKOFF_MAX = 3
 """Election timeouts, a leader's patience and that of links double with each setback, at most this often ..."""
 RAFT_STEADY = 60 * SECOND
-"""... and are halved again by so much time without one, but not below twice what the latest answer in that time needed."""
+"""... and are halved again by so much time without one, but stay doubled where an answer in that time nearly came too late."""
 RAFT_LATE_MEMORY = 3 * SECOND
 """A node that was late itself this recently, for want of CPU, may be wrong about the silence of others."""
 RAFT_LISTEN = 200 * MILLISECOND

@@ -1,7 +1,7 @@
 """How much longer than usual a node waits for others after slow ones were taken for dead, or nearly. Pure.
 
 factor   1 ── setback ──► 2 ── setback ──► 4 ── setback ──► 8          each RAFT_STEADY halves it
-         └────────────── late ─────────────┘                           as far as an answer needed that was that late
+         └──── late ──────┘
 """
 
 from stan import limits
@@ -28,13 +28,13 @@ class Backoff:
         self._at = self._set_back_at = now
 
     def late(self, silence: int, usual: int, now: Nanos) -> None:
-        """Somebody who is usually waited for *usual* ns spoke after *silence* ns: wait for at least twice as long from now on.
+        """An answer that is usually waited for *usual* ns came after *silence* ns: wait at least twice as long, if that was nearly
+        too late.
 
-        Does nothing after more than RAFT_SILENCE_MAX, which is an outage."""
-        if 2 * silence >= usual and silence <= limits.RAFT_SILENCE_MAX:
-            needed = min((2 * silence // usual).bit_length(), limits.RAFT_BACKOFF_MAX)
-            if needed >= self._left(now):
-                self._level, self._at = needed, now
+        Not longer: then a leader that died would be replaced too late for clients. A silence of more than RAFT_SILENCE_MAX is an
+        outage, and changes nothing."""
+        if 2 * silence >= usual and silence <= limits.RAFT_SILENCE_MAX and self._left(now) <= 1:
+            self._level, self._at = 1, now
 
     def factor(self, now: Nanos) -> int:
         """How many times as long as usual to wait at *now*: 1, 2, 4 or so on."""
