@@ -28,8 +28,8 @@ class Backoff:
         self._at = self._set_back_at = now
 
     def late(self, silence: int, usual: int, now: Nanos) -> None:
-        """An answer that is usually waited for *usual* ns came after *silence* ns: wait at least twice as long, if that was nearly
-        too late.
+        """An answer that is usually waited for *usual* ns came after *silence* ns: wait at least twice as long, if that was
+        nearly too late.
 
         Not longer: then a leader that died would be replaced too late for clients. A silence of more than RAFT_SILENCE_MAX is an
         outage, and changes nothing."""

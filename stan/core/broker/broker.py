@@ -85,6 +85,8 @@ class Broker:
         loading.reset(self.context, number, machine)
         self.context.stop_serving(number)
 
+    restored = staticmethod(loading.restored)
+
     def drop(self, number: GroupId) -> None:
         """Forget a channel group that this node no longer holds; this node does not lead the group."""
         self.context.groups.pop(number, None)

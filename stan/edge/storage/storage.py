@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from stan.config import Config
-from stan.core.boundary.loading import restored
 from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
 from stan.edge.log import ServerLog
@@ -314,7 +313,7 @@ class Storage:
         Returns the error if the program could not replay the log; the broker has then been told that the group failed.
         """
         snapshot, anew = await self._newest_state(number, replicated=replicated)
-        machine: Any = await self._offload(partial(restored, number, snapshot, anew=anew))
+        machine: Any = await self._offload(partial(broker.restored, number, snapshot, anew=anew))
         broker.reset(number, machine)
         if anew:
             self.rows.mark_stale(number)
