@@ -73,19 +73,19 @@ async def test_it_lives_in_the_memory_of_its_leader_and_who_listens_goes_on_with
 async def test_what_it_does_not_have_is_refused_by_name(cluster, direct):
     await direct.admin.set_policy("live.>", pb.DeliveryPolicy(commit=EPHEMERAL))
     async with await connect(cluster, "writer") as writer:
-        await writer.publish("live.a", b"1")
+        first = (await publish_until_taken(writer, "live.a", b"1")).sequence  # leaders move soon after a start
         with pytest.raises(ServerError, match="messages with a time cannot be had"):
             await writer.publish("live.a", b"2", ttl_s=5)
         await writer.publish("other", b"3")
     for asked in (
         direct.admin.create_parts("live.parts", 2),
         direct.stage("app", 1, "t", 0, "live.new", pack_rows(*column([b"x"]), 0, 1), 1),
-        direct.admin.delete_message("live.a", BLOCK + 1),
+        direct.admin.delete_message("live.a", first),
     ):
         with pytest.raises(ServerError, match="is ephemeral"):
             await asked
     assert [*await direct.info(pattern=">")] == ["other"]  # what can be read without a subscription
-    assert (await direct.info(["live.a"]))["live.a"].last == BLOCK + 1
+    assert (await direct.info(["live.a"]))["live.a"].last == first
     with pytest.raises(ServerError, match="from the time on at which it is made"):
         await direct.admin.change_commit("live.a", 0)
     assert (await direct.admin.purge("live.a", keep=0)).changed == 1
