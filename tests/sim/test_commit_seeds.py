@@ -63,7 +63,7 @@ def counts_at_once(monkeypatch):
     monkeypatch.setattr(Election, "is_amnesiac", property(lambda _self: False))
 
 
-@pytest.mark.parametrize(("broken", "seeds"), [(votes_on, (15, 57, 64)), (counts_at_once, range(60))])
+@pytest.mark.parametrize(("broken", "seeds"), [(votes_on, (5, 27)), (counts_at_once, range(60))])
 def test_a_member_that_has_lost_power_and_votes_all_the_same_is_found(broken, seeds, monkeypatch):
     broken(monkeypatch)
     assert any(play("commit-kinds", seed)[2] for seed in seeds)

@@ -59,7 +59,7 @@ def never_shows_it(monkeypatch):
 @pytest.mark.parametrize(
     ("mutate", "kind", "first"),
     [
-        (shows_a_commit_under_way, ClusterTransactions, 61),
+        (shows_a_commit_under_way, ClusterTransactions, 31),
         (begins_a_commit_anew, NodeTransactions, 77),
         (forgets_versions, NodeTransactions, 0),
         (never_shows_it, NodeTransactions, 0),
