@@ -51,8 +51,8 @@ def _policy_of(context: BrokerContext, cursor: Cursor) -> DeliveryPolicy:
     return replace(found, dead_letter="") if channel.is_ephemeral and found.dead_letter else found
 
 
-def restored(number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> Machine:
-    """Make the machine of a group from a snapshot, in any thread. *anew*: all of its state counts as changed."""
+def restored(number: GroupId, snapshot: pb.Snapshot, *, changed: bool) -> Machine:
+    """Make the machine of a group from a snapshot, in any thread. *changed*: all of its state counts as changed."""
     machine: Machine
     if number == META_GROUP:
         machine = meta = MetaMachine()
@@ -60,7 +60,7 @@ def restored(number: GroupId, snapshot: pb.Snapshot, *, anew: bool) -> Machine:
     else:
         machine = GroupMachine(number)
         restore_group(machine, snapshot)
-    if anew:
+    if changed:
         machine.touch_all()
     return machine
 

@@ -313,7 +313,7 @@ class Storage:
         Returns the error if the program could not replay the log; the broker has then been told that the group failed.
         """
         snapshot, anew = await self._newest_state(number, replicated=replicated)
-        machine: Any = await self._offload(partial(broker.restored, number, snapshot, anew=anew))
+        machine: Any = await self._offload(partial(broker.restored, number, snapshot, changed=anew))
         broker.reset(number, machine)
         if anew:
             self.rows.mark_stale(number)

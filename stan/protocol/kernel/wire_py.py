@@ -146,7 +146,7 @@ def read_frame(data: bytes, at: int) -> tuple[int, Frame] | None:
 
 
 def read_frames(data: bytes, start: int) -> Iterator[tuple[int, int, Frame]]:
-    """Yield (place, place behind it, frame) of each whole frame from *start* on.
+    """Yield (begin, end, frame) of each complete frame from *start* on.
 
     Raises:
         ValueError: *start* lies outside, or no NATS frame stands there; what precedes garbage is handed over first.

@@ -91,7 +91,7 @@ def test_the_copy_has_to_get_there(node, calls):
 def test_a_leader_that_was_restarted_behind_an_entry_without_a_change_is_not_ahead_of_the_others(node, calls):
     """The first entry of a leader changes nothing; a copy that is read from the disk stands at it all the same."""
     node.feed(0, Kind.NOOP, b"")
-    restarted = restored(0, pb.Snapshot(applied_index=len(node.logs[0])), anew=False)
+    restarted = restored(0, pb.Snapshot(applied_index=len(node.logs[0])), changed=False)
     node.broker.parts.read_index.wait(calls.of("a"), 0)
     answer(node, *questions(node), restarted.applied)
     assert calls == [("a", True)]

@@ -659,7 +659,7 @@ def miss_doubling(node, client):
     begin_doubling(other, (2, 2, 3, 1))
     end_doubling(other)
     other.broker.context.meta.snapshot(snapshot)
-    node.broker.reset(0, restored(0, snapshot, anew=True))
+    node.broker.reset(0, restored(0, snapshot, changed=True))
     node.broker.roles.was_reset(0)
 
 
@@ -787,7 +787,7 @@ def test_who_led_before_the_metadata_came_as_a_whole_takes_what_comes_to_new_par
     node.lead(2)
     snapshot = pb.Snapshot()
     other.broker.context.meta.snapshot(snapshot)
-    node.broker.reset(0, restored(0, snapshot, anew=True))
+    node.broker.reset(0, restored(0, snapshot, changed=True))
     node.broker.roles.was_reset(0)
     node.turn()
     node.hears(keyed(goes, b"2"))
