@@ -17,7 +17,11 @@ BATCH_WORK = 8 * KiB
 """... what the publishes of one read to one channel, its acks on one inbox, a verdict and a malformed frame count for, which take
 some tens of microseconds each, more if they are refused ..."""
 REQUEST_WORK = 64 * KiB
-"""... and a request, which takes some hundred microseconds."""
+"""... a request, which takes some hundred microseconds ..."""
+COMPRESSED_WORK = 1 * MiB
+"""... and one with a zstd frame, which may become COMPRESSED_ROWS_BYTES_MAX and then takes 7 ms."""
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+"""How a zstd frame begins (RFC 8878, 3.1.1)."""
 BACKLOG_BYTES_MAX = 64 * MiB
 """Bytes that wait for later turns above which reading from NATS pauses."""
 

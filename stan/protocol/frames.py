@@ -165,4 +165,5 @@ class Scan:
     """Publishes and acks that were consumed unread, because the caller did not want their channel or group."""
     work: int = 0
     """What it costs to handle all this, about, in bytes: those consumed, RANGE_WORK for each further range of acks of an inbox,
-    BATCH_WORK for each channel of publishes, ack inbox, malformed frame and verdict, and REQUEST_WORK for each of `others`."""
+    BATCH_WORK for each channel of publishes, ack inbox, malformed frame and verdict, and for each of `others` REQUEST_WORK, or
+    COMPRESSED_WORK if its payload has ZSTD_MAGIC somewhere."""

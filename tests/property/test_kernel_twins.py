@@ -150,8 +150,9 @@ pub_acks = st.builds(
     small,
     st.sampled_from([b"", b"no"]),
 )
+COMPRESSED = frame(b"x", 9, b"", b"", b"rows" + limits.ZSTD_MAGIC)
 others = st.sampled_from(
-    [b"PING\r\n", b"+OK\r\n", b"-ERR 'x'\r\n", b"INFO {}\r\n", frame(b"x", 9, b"", b"", b"PING\r\n")]
+    [b"PING\r\n", b"+OK\r\n", b"-ERR 'x'\r\n", b"INFO {}\r\n", frame(b"x", 9, b"", b"", b"PING\r\n"), COMPRESSED]
 )
 garbage = st.sampled_from(
     [b"\r\n", b"MSG a b c\r\n", b"MSG a 1 999999999\r\n", b"HMSG a 1 9 3\r\n", b"MSG a 1 0\r\n.."]
@@ -354,7 +355,7 @@ def test_scan_twins_agree_about_users(said, choice, rules, byte, place):
 
 @needs_compiled
 @relaxed
-@given(told(), choices, st.integers(0, 4 * limits.REQUEST_WORK), st.integers(0, 255), st.integers(0, 2000))
+@given(told(), choices, st.integers(0, 4 * limits.COMPRESSED_WORK), st.integers(0, 255), st.integers(0, 2000))
 def test_scan_twins_agree_about_how_much_work_is_enough(said, choice, most, byte, place):
     data = bytearray(framed(said))
     for found in (bytes(data), bytes(data[:place] + bytes((byte,)) + data[place + 1 :])):
@@ -365,14 +366,14 @@ def test_scan_twins_agree_about_how_much_work_is_enough(said, choice, most, byte
 
 @both
 @relaxed
-@given(clean, st.integers(1, 4 * limits.REQUEST_WORK))
+@given(clean, st.integers(1, 4 * limits.COMPRESSED_WORK))
 def test_scan_in_pieces_of_so_much_work_says_the_same_as_whole(twin, data, most):
     scans: list[Scan] = []
     at = 0
     while at < len(data):
         scans.append(twin.scan(data, at, PUB, ACK, PREFIX, most=most))
         at += scans[-1].consumed
-        assert scans[-1].work < most + limits.REQUEST_WORK + len(data), "at most a frame more"
+        assert scans[-1].work < most + limits.COMPRESSED_WORK + len(data), "at most a frame more"
     assert meaning(scans) == meaning(drain(twin, [data])[0])
 
 

@@ -35,7 +35,7 @@ cdef enum:
     NO_SLOT = 0xFFFF
     ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
-KERNEL_VERSION = 13
+KERNEL_VERSION = 14
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -47,6 +47,8 @@ cdef Py_ssize_t REASON_MAX = limits.REASON_BYTES_MAX
 cdef Py_ssize_t RANGE_WORK = limits.RANGE_WORK
 cdef Py_ssize_t BATCH_WORK = limits.BATCH_WORK
 cdef Py_ssize_t REQUEST_WORK = limits.REQUEST_WORK
+cdef Py_ssize_t COMPRESSED_WORK = limits.COMPRESSED_WORK
+cdef bytes ZSTD_MAGIC = limits.ZSTD_MAGIC
 cdef object _new = tuple.__new__
 
 
@@ -177,11 +179,13 @@ cdef class _Scanner:
         free(self.lines)
 
     cdef int frame(self, list target, RawFrame* frame) except -1:
-        self.more_work += REQUEST_WORK if target is self.others else BATCH_WORK
+        payload = _text(frame.payload)
+        if target is not self.others:
+            self.more_work += BATCH_WORK
+        else:
+            self.more_work += COMPRESSED_WORK if ZSTD_MAGIC in payload else REQUEST_WORK
         target.append(
-            _new(Frame, (
-                frame.sid, _text(frame.subject), _text(frame.reply), _text(frame.header), _text(frame.payload)
-            ))
+            _new(Frame, (frame.sid, _text(frame.subject), _text(frame.reply), _text(frame.header), payload))
         )
         return 1
 

@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from stan.limits import (
     BATCH_WORK,
+    COMPRESSED_WORK,
     HEADERS_BYTES_MAX,
     KEY_BYTES_MAX,
     PUBLISHERS_PER_BATCH_MAX,
     RANGE_WORK,
     REASON_BYTES_MAX,
     REQUEST_WORK,
+    ZSTD_MAGIC,
 )
 from stan.protocol.channels import publication
 from stan.protocol.frames import (
@@ -52,7 +54,7 @@ from stan.protocol.kernel.wire_py import number as number_field
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 13
+KERNEL_VERSION = 14
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
 SLOTS = 32 * 1024
@@ -246,7 +248,7 @@ class _Scanner:
         after, frame = found
         if frame.sid == 0 or frame.sid not in (self.pub_sid, self.ack_sid):
             self.result.others.append(frame)
-            self.result.work += REQUEST_WORK
+            self.result.work += COMPRESSED_WORK if ZSTD_MAGIC in frame.payload else REQUEST_WORK
         elif self.unwanted(frame):
             self.result.skipped += 1
         elif self.result.others:

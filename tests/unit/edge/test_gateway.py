@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+import zstandard
 
 from stan import limits
 from stan.config import Config
@@ -171,6 +172,18 @@ def test_a_turn_takes_a_bounded_number_of_requests_in_their_order():
     assert asked == [*said, b"last"]
     assert made.connection.written == b"PONG\r\n"
     assert turns == 4
+
+
+def test_a_turn_counts_what_compressed_rows_may_become():
+    made, _ = gateway()
+    asked, frame = asked_by(made)
+    bomb = b"rows: " + zstandard.compress(bytes(limits.COMPRESSED_ROWS_BYTES_MAX))
+    made.read_buffer.on_data(12 * frame(bomb) + b"PI")
+    most = limits.TURN_BYTES_MAX // limits.COMPRESSED_WORK
+    for asked_before in range(0, 12, most):
+        assert len(asked) == asked_before
+        made.take_in()
+    assert asked == 12 * [bomb]
 
 
 def test_who_asks_little_is_heard_in_the_next_turn_however_much_others_have_asked_before():
