@@ -501,23 +501,19 @@ class BrokerContext:
         target = policy.target_of(channel) if policy.delay else b""
         return (channel, target) if target else (channel,)
 
-    def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
-        """The client of a frame, by connection id if the frame has one, else by client id; a closing client counts, too, as it
-        may have sent the frame before it closed."""
-        found = self.meta.known(client_id, conn_id)
-        if found is None and self.access.closing_clients:
-            for client in self.access.closing_clients.values():
-                if client.conn_id == conn_id if conn_id else client.client_id == client_id:
-                    return client
-        return found
+    def known(self, client_id: bytes) -> Client | None:
+        """The client of that id; a closing one counts, too, as it may have sent a frame before it closed."""
+        closing = self.access.closing_clients.values()
+        return self.meta.clients.get(client_id) or next((one for one in closing if one.client_id == client_id), None)
 
     def sender(self, sender: Sender) -> Client | None:
-        """The client that published something; None if it is unknown, or belongs to another user than the sender."""
+        """The client that published something, by connection id if the publish has one, else by client id (STAN-SPEC 2.3); a
+        closing one counts, too. None if it is unknown, or belongs to another user than the sender."""
         user, client_id, conn_id = sender
-        meta, access = self.meta, self.access
-        found = meta.by_conn.get(conn_id) if conn_id else meta.clients.get(client_id)  # as `known`, without a call
-        if found is None and access.closing_clients:
-            found = self.known(client_id, conn_id)
+        access, connection = self.access, (user, conn_id)
+        found = self.meta.by_connection.get(connection) if conn_id else self.known(client_id)
+        if found is None and conn_id and access.closing_clients:
+            found = next((one for one in access.closing_clients.values() if one.connection == connection), None)
         return found if found is None or access.authorizer is None or access.authorizer.is_of(user, found) else None
 
     def user_of(self, reply: bytes) -> bytes:

@@ -158,7 +158,7 @@ class Household:
             "clients": sorted(
                 (one.client_id, one.heartbeat_inbox)
                 for one in await direct.admin.clients()
-                if one.client_id.startswith(b"alice-")
+                if one.heartbeat_inbox.startswith(b"_STAN.to.alice.")
             ),
             "app": (app.error, app.version),
             "named": sorted((channel, one.sequence) for channel, one in named.items()),

@@ -48,6 +48,8 @@ BEFORE = (
 )
 """What may stand before a subject that somebody says, or before one that he names."""
 HUGE = (b"a." * 300, b"a." * 30_000 + b"a", b"x" * 60_000, b"*." * 20_000 + b">")
+MANY_BYTES = 4_000_000
+"""Of a request that is its own parts over and over: lists with a million elements, if these are small."""
 ODD = (b"\0\r\n\t \xff", b"..", b".", b" ", b"\xff")
 
 
@@ -65,12 +67,19 @@ def sayings(fields, inboxes):
     bare = [inbox.removeprefix("_STAN.from.alice.") for inbox in known]
     acked = st.tuples(st.sampled_from([*known, *bare, *guessed]), messages(wire.Ack.DESCRIPTOR, texts))
     before = st.sampled_from(("",) * len(BEFORE) + BEFORE)
+    sizes = st.sampled_from((0,) * 30 + (MANY_BYTES,))
     return st.builds(
-        lambda prefix, said, reply: (prefix + said[0], said[1].SerializeToString(), reply),
+        lambda prefix, said, size, reply: (prefix + said[0], repeated(said[1].SerializeToString(), size), reply),
         before,
         asked | asked | published | acked,
+        sizes,
         replies(inboxes),
     )
+
+
+def repeated(payload, size):
+    """*payload* as often as it fits into *size* bytes, and at least once: its lists get as many times longer."""
+    return payload * max(1, size // max(1, len(payload)))
 
 
 class Texts:

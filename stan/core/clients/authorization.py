@@ -9,7 +9,7 @@ by its own configuration, which has to be the same on all of them.
 from collections.abc import Iterable
 from typing import Final
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from stan import errors
 from stan.core.context import META_GROUP, BrokerContext, text
@@ -100,7 +100,7 @@ class PermissionAuthorizer:
 
     def leave_refusal(self, sub: Subscription, reply: bytes, channel: bytes, *, ends_durable: bool) -> str:
         """Return why the requester with that reply subject may not end a subscription; "" if it may."""
-        client = self.context.known(sub.client_id, b"")
+        client = self.context.known(sub.client_id)
         if client is None or not self.owns(reply, client) or not self.may_ack(user_of(reply).encode(), sub):
             return errors.UNKNOWN_CLIENT
         rights = [Right.DURABLE] if ends_durable else []
@@ -157,15 +157,11 @@ class PermissionAuthorizer:
         Raises:
             DecodeError: if the request cannot be parsed.
         """
-        meta, subjects = self.context.meta, self.context.nats.subjects
+        subjects = self.context.nats.subjects
         if subject == subjects.discover:
             return self._may_connect(frame)
         if subject == subjects.close:
-            client = meta.clients.get(decode(wire.CloseRequest, frame.payload).client_id)
-            return self._is_his(frame, client, wire.CloseResponse(error=errors.UNKNOWN_CLIENT.encode()))
-        if subject == subjects.pings:
-            client = meta.by_conn.get(decode(wire.Ping, frame.payload).conn_id)
-            return self._is_his(frame, client, wire.PingResponse(error=errors.CLIENT_REPLACED.encode()))
+            return self._may_close(frame)
         if subject in (subjects.node_add, subjects.node_remove):
             return self._may_change_nodes(frame)
         return True
@@ -189,10 +185,12 @@ class PermissionAuthorizer:
             self.context.respond(frame.reply, f"-ERR {error}".encode())
         return False
 
-    def _is_his(self, frame: Frame, client: Client | None, refusal: Message) -> bool:
+    def _may_close(self, frame: Frame) -> bool:
+        client = self.context.meta.clients.get(decode(wire.CloseRequest, frame.payload).client_id)
         if client is None or self.owns(frame.reply, client):
             return True
         if self.context.concerns(META_GROUP):
+            refusal = wire.CloseResponse(error=errors.UNKNOWN_CLIENT.encode())
             self.context.respond(frame.reply, refusal.SerializeToString())
         return False
 

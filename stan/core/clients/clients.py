@@ -452,7 +452,7 @@ class Clients:
             return
         if not frame.payload or not self.context.concerns(META_GROUP):
             return
-        client = self.context.meta.by_conn.get(conn_id)
+        client = self.context.meta.by_connection.get((self.context.user_of(frame.reply), conn_id))
         if client is None:
             error = errors.CLIENT_REPLACED.encode()
             self.context.respond(frame.reply, wire.PingResponse(error=error).SerializeToString(), (META_GROUP,))

@@ -297,7 +297,7 @@ class Subscribing:
         member = self._find(channel, request.inbox)
         if member is None:  # the previous leader may have executed a replayed request and died before it answered
             self._refuse(reply, "" if again else errors.INVALID_SUBSCRIPTION)
-        elif member.sub.client_id != request.client_id or not self.context.known(request.client_id, b""):
+        elif member.sub.client_id != request.client_id or not self.context.known(request.client_id):
             self._refuse(reply, errors.UNKNOWN_CLIENT)
         elif error := self._leave_refusal(group, member, reply, request, unsubscribe=unsubscribe):
             self._refuse(reply, error)

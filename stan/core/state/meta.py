@@ -20,6 +20,7 @@ from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
 from stan.policies import EPHEMERAL, LEVEL_TOO_LOW, SYNCED, level_refusal
 from stan.protocol.channels import folded, part_name
 from stan.protocol.proto import entries_pb2 as pb
+from stan.protocol.user_subjects import user_of
 from stan.types import ChannelUid, GroupId, RaftIndex
 
 NODES_CHANGED = "the nodes were changed meanwhile"
@@ -56,6 +57,11 @@ class Client:
     ping_max_out: int
     incarnation: int  # raft index of its connect
     failing: bool = False  # its newest heartbeat was not answered
+
+    @property
+    def connection(self) -> tuple[bytes, bytes]:
+        """Its user, b"" without users, and its connection id: a user may connect with an id of another user's connection."""
+        return user_of(self.heartbeat_inbox).encode(), self.conn_id
 
 
 @dataclass(slots=True)
@@ -157,7 +163,7 @@ class MetaMachine:
 
     info: pb.ClusterInfo | None = None
     clients: dict[bytes, Client] = field(default_factory=dict)
-    by_conn: dict[bytes, Client] = field(default_factory=dict)
+    by_connection: dict[tuple[bytes, bytes], Client] = field(default_factory=dict)  # those with a connection id
     channels: ChannelsByName = field(default_factory=ChannelsByName)
     by_uid: ChannelsByUid = field(default_factory=ChannelsByUid)
     pins: dict[bytes, GroupId] = field(default_factory=dict)  # as `info` has them: the group of channels by name
@@ -166,10 +172,6 @@ class MetaMachine:
     dirty: DirtyMeta = field(default_factory=DirtyMeta)
     consumer_groups: ConsumerGroups = field(default_factory=ConsumerGroups)
     schemas: Schemas = field(default_factory=Schemas)
-
-    def known(self, client_id: bytes, conn_id: bytes) -> Client | None:
-        """The client that a publish belongs to: by connection id if it has one, else by client id (STAN-SPEC 2.3)."""
-        return self.by_conn.get(conn_id) if conn_id else self.clients.get(client_id)
 
     def apply(self, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply one committed META entry."""
@@ -449,8 +451,8 @@ class MetaMachine:
         return MetaResult(beaten=client)
 
     def _forget_conn(self, old: Client) -> None:
-        if self.by_conn.get(old.conn_id) is old:
-            del self.by_conn[old.conn_id]
+        if self.by_connection.get(old.connection) is old:
+            del self.by_connection[old.connection]
 
     def _part(self, kind: str, change: pb.MetaChange, index: RaftIndex) -> MetaResult:
         """Apply a change of channels with parts."""
@@ -562,7 +564,7 @@ class MetaMachine:
         )
         self.clients[client.client_id] = client
         if client.conn_id:
-            self.by_conn[client.conn_id] = client
+            self.by_connection[client.connection] = client
         if dirty:
             self.dirty.clients.add(client.client_id)
         return client

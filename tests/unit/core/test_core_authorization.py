@@ -127,6 +127,28 @@ def test_publish_needs_a_client_of_the_user_who_sends_it(harness):
     assert judged(replace(batch, user=b"alice", channel=b"bar")) == [False, False]
 
 
+def test_a_connection_id_of_another_user_takes_nothing_from_the_client_that_has_it(harness):
+    def ping(user):
+        sent = wire.Ping(conn_id=b"known to all")
+        return error(harness.as_user(user).ask("_STAN.discover.test-cluster.pings", sent, wire.PingResponse))
+
+    harness.as_user("alice").connect("a-1", conn_id="known to all")
+    assert ping("bob") == "client has been replaced or is no longer registered"
+    harness.as_user("bob").connect("b-1", conn_id="known to all")
+    assert (ping("alice"), ping("bob")) == ("", "")
+    assert harness.as_user("alice").publish("foo", b"x", client_id="a-1", conn_id="known to all") == [""]
+    harness.as_user("bob").close("b-1")
+    assert ping("alice") == ""
+    assert harness.as_user("alice").publish("foo", b"x", client_id="a-1", conn_id="known to all") == [""]
+
+
+def test_a_user_without_clients_may_take_an_id_that_is_free():
+    harness = desk_of(Permissions([rule(publish="foo")], (*USERS, NatsUser(name="carol"))))
+    assert error(harness.as_user("carol").connect("a-1")) == ""
+    assert error(harness.as_user("alice").connect("a-2")) == ""
+    assert error(harness.as_user("carol").close("a-2")) == "stan: unknown clientID"
+
+
 def test_what_another_user_sends_is_refused_as_of_an_unknown_client(harness):
     harness.as_user("alice").connect("a-1", conn_id="known to all")
     for user, answer in (("bob", "stan: invalid publish request"), ("alice", "")):
