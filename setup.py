@@ -27,7 +27,7 @@ def kernel(name: str, source: str) -> Extension:
     extension = Extension(
         name,
         [source],
-        depends=["stan/protocol/kernel/wire_c.pxd"],
+        depends=["clients/stan_protocol/kernel/wire_c.pxd"],
         extra_compile_args=["-O3"] if os.name == "posix" else [],
         optional=True,
     )
@@ -38,8 +38,8 @@ def kernel(name: str, source: str) -> Extension:
 setup(
     ext_modules=[
         kernel("_stan_kernel", "stan/protocol/kernel/server.pyx"),
-        kernel("_stan_client_kernel", "stan/protocol/kernel/client.pyx"),
-        kernel("_stan_rows_kernel", "stan/protocol/kernel/rows.pyx"),
+        kernel("_stan_client_kernel", "clients/stan_protocol/kernel/client.pyx"),
+        kernel("_stan_rows_kernel", "clients/stan_protocol/kernel/rows.pyx"),
     ],
     cmdclass={"build_ext": BuildKernels},
 )

@@ -11,15 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
+from stan_protocol.declared_options import option
+from stan_protocol.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
+from stan_protocol.types import SECOND
+from stan_protocol.units import go_duration
+
 from stan import limits as bounds
-from stan.declared_options import option
 from stan.errors import ConfigError, go_quote
 from stan.labels import NO_LABELS, Labels
-from stan.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
 from stan.permissions import Permissions
 from stan.policies import PolicyRule, policy_complaints
-from stan.types import SECOND
-from stan.units import go_duration
 
 __all__ = [
     "ChannelLimits",

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from stan_protocol.patterns import ONE, REST, valid_name
+
 from stan.errors import go_quote
 from stan.limits import PERMISSION_RULES_MAX
-from stan.patterns import ONE, REST, valid_name
 from stan.remembered import Remembered
 
 

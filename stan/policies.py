@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from typing import Any, Final
 
+from stan_protocol.patterns import matches, valid_name, width
+from stan_protocol.units import go_duration
+
 from stan import level
 from stan.errors import go_quote
 from stan.limits import (
@@ -24,8 +27,6 @@ from stan.limits import (
     TIER_STRETCH_MAX,
     TTL_MAX,
 )
-from stan.patterns import matches, valid_name, width
-from stan.units import go_duration
 
 
 class Form(Enum):

@@ -15,8 +15,8 @@ from pathlib import Path
 import psutil
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_protocol.kernel.rows import columns
 
-from stan.protocol.kernel.rows import columns
 from tests.kit.batches import rows_of
 from tests.kit.server import CLUSTER_ID, StanServer
 

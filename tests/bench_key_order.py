@@ -14,9 +14,9 @@ import time
 
 import stan_client
 from stan_client import Direct
+from stan_protocol.proto import admin_pb2 as pb
 
 from stan.cli.bench.bench_broker import own_broker
-from stan.protocol.proto import admin_pb2 as pb
 
 CLUSTER = "bench-key-order"
 ROUNDS = 3

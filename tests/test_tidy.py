@@ -17,28 +17,28 @@ FUNCTION_LINES_MAX = 70
 
 WORDS = {
     "stan",
-    "stan.types",
+    "stan_protocol.types",
     "stan.labels",
     "stan.troubles",
     "stan.level",
     "stan.alias",
-    "stan.declared_options",
-    "stan.units",
+    "stan_protocol.declared_options",
+    "stan_protocol.units",
     "stan.limits",
     "stan.errors",
     "stan.invariant",
     "stan.config",
-    "stan.patterns",
+    "stan_protocol.patterns",
     "stan.permissions",
     "stan.policies",
-    "stan.lazy_import",
+    "stan_protocol.lazy_import",
     "stan.remembered",
 }
 LAYERS: tuple[set[str], ...] = (
     WORDS,
     {"stan.protocol"},
     {"stan.core"},
-    {"stan.nats_client"},
+    {"stan_protocol.nats_client"},
     {"stan.log", "stan.state", "stan.raft"},
     {"stan.edge"},
     {"stan.monitor", "stan.migration"},
@@ -167,7 +167,7 @@ FIELDS_MAX = 12
 
 CLIENTS = {"stan_client", "stan_lake", "pyspark_stan"}
 
-SHARED = {"stan.nats_client"}
+SHARED = {"stan_protocol.nats_client"}
 """What the broker has in common with the clients, beside the words and the protocol."""
 
 IMPURE = {
@@ -179,16 +179,16 @@ IMPURE = {
 """What the broker as a value has no use for: clocks, chance, identity, files, network, processes."""
 
 IMPURE_ALL_THE_SAME = {
-    "stan.lazy_import": {"sys", "importlib", "contextlib"},
+    "stan_protocol.lazy_import": {"sys", "importlib", "contextlib"},
     "stan.config": {"pathlib"},  # names directories, opens none
-    "stan.units": {"datetime"},  # reads dates, asks no clock
-    "stan.protocol.kernel.twins": {
+    "stan_protocol.units": {"datetime"},  # reads dates, asks no clock
+    "stan_protocol.kernel.twins": {
         "os"
     },  # which twin runs is chosen once, at import, and may be asked for by the environment
 }
 
 THIRD_PARTY = {
-    "nats": ("stan.nats_client",),  # which leaves out what takes long to import
+    "nats": ("stan_protocol.nats_client",),  # which leaves out what takes long to import
     "pysyncobj": ("stan.raft.pysyncobj",),
     "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sql.sqlfile"),
@@ -204,14 +204,14 @@ THIRD_PARTY = {
     "deltalake": ("pyspark_stan.tables",),
     "pyiceberg": ("pyspark_stan.tables",),
     "cryptography": ("stan.log", "stan.migration.crypto"),
-    "zstandard": ("stan.protocol.compression",),
+    "zstandard": ("stan_protocol.compression",),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
     "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client", "pyspark_stan.payloads"),
-    "jsonschema_rs": ("stan.protocol.schemas.json_data",),
+    "jsonschema_rs": ("stan_protocol.schemas.json_data",),
     "opentelemetry": ("stan.edge.tracing.export", "stan_client.tracing"),
     "_stan_kernel": ("stan.protocol.kernel.server",),
-    "_stan_client_kernel": ("stan.protocol.kernel.client",),
-    "_stan_rows_kernel": ("stan.protocol.kernel.rows",),
+    "_stan_client_kernel": ("stan_protocol.kernel.client",),
+    "_stan_rows_kernel": ("stan_protocol.kernel.rows",),
 }
 """Who may import a package that is neither ours nor Python's."""
 

@@ -14,11 +14,10 @@ from itertools import takewhile
 from typing import Any, Final, Literal
 
 from stan_client.errors import StanClientError
-
-from stan.declared_options import filled, option
-from stan.patterns import ONE, REST, literal, valid_name
-from stan.protocol.channels import is_channel_name
-from stan.units import spark_seconds
+from stan_protocol.channels import is_channel_name
+from stan_protocol.declared_options import filled, option
+from stan_protocol.patterns import ONE, REST, literal, valid_name
+from stan_protocol.units import spark_seconds
 
 EARLIEST: Final = -2
 LATEST: Final = -1

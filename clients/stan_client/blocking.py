@@ -17,7 +17,7 @@ from stan_client.reading.direct import Direct
 from stan_client.reading.fetching import Fetched
 
 if TYPE_CHECKING:
-    from stan.protocol.proto.admin_pb2 import PartedStatus, SchemaStatus
+    from stan_protocol.proto.admin_pb2 import PartedStatus, SchemaStatus
 
 try:
     from uvloop import new_event_loop

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, cast
 
-from stan.protocol.compaction import DELETE_HEADER
+from stan_protocol.compaction import DELETE_HEADER
+
 from stan_client.errors import (
     BadConnectionError,
     ConnectionClosedError,

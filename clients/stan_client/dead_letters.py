@@ -8,7 +8,8 @@ They are put back by `Admin.redrive`.
 
 from typing import NamedTuple
 
-from stan.protocol import dead_letters as letters
+from stan_protocol import dead_letters as letters
+
 from stan_client.messages.messages import Message
 from stan_client.transport.session import text_of
 

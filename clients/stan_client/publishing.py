@@ -12,10 +12,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final, Literal, NamedTuple, get_args
 
-from stan.protocol.channels import is_channel_name
-from stan.protocol.features import Feature
-from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import decode_puback, encode_more, encode_publish
+from stan_protocol.channels import is_channel_name
+from stan_protocol.features import Feature
+from stan_protocol.frames import Frame
+from stan_protocol.kernel.client import decode_puback, encode_more, encode_publish
+
 from stan_client.errors import (
     BadAckError,
     InvalidNameError,

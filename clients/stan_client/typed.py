@@ -15,8 +15,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from importlib import import_module
 from typing import Any, Generic, TypeVar, cast
 
-from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.schemas.kinds import HEADER
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.schemas.kinds import HEADER
+
 from stan_client.client import Client
 from stan_client.errors import StanClientError
 from stan_client.messages.messages import Message

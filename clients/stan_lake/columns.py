@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from stan.protocol.fetches import messages
-from stan.protocol.kernel.client import decode_message
-from stan.protocol.kernel.rows import Columns, columns
+from stan_protocol.fetches import messages
+from stan_protocol.kernel.client import decode_message
+from stan_protocol.kernel.rows import Columns, columns
 
 if TYPE_CHECKING:
     from stan_client import Fetched

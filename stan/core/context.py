@@ -8,6 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.channels import Subjects, is_inbox, is_subject, publication
+from stan_protocol.frames import Frame, Publishes, Sender
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
+
 from stan import level, limits
 from stan.config import Config
 from stan.core.base.admin_events import AdminEvents, Clock
@@ -38,15 +44,10 @@ from stan.errors import go_quote
 from stan.level import DELIVERY
 from stan.permissions import Right
 from stan.policies import EPHEMERAL, SYNCED
-from stan.protocol.ack_levels import AckLevel
-from stan.protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan.protocol.entries import Kind
-from stan.protocol.frames import Frame, Publishes, Sender
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import ACK_GROUPS, acker, user_of
-from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 META_GROUP = GroupId(0)
 NUMBER_DIGITS_MAX = 19

@@ -6,10 +6,11 @@ No IO: runs on the event loop. A segment may be rewritten between look-up and re
 
 from collections.abc import Sequence as Seq
 
+from stan_protocol.types import Sequence
+
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.log.types import BatchRef, ChannelIndex, GroupLog
-from stan.types import Sequence
 
 LOOKUP_ATTEMPTS = 3
 """Look-ups of one read before it is called failed."""

@@ -14,6 +14,8 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch, Proposal, ReadResult, Ready
 from stan.core.broker.broker import Broker
@@ -26,7 +28,6 @@ from stan.errors import Aborted, Frozen, InDoubt, NotNow, Shortage
 from stan.log.types import Entry, StaleRef
 from stan.protocol.entries import Kind
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, RaftIndex, Term
 
 if TYPE_CHECKING:
     from stan.edge.leadership import Leaderships

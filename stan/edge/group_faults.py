@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVarTuple
 
+from stan_protocol.types import GroupId, Nanos, RaftIndex, Term, WallNanos
+
 from stan import limits
 from stan.core.broker.broker import Broker
 from stan.errors import Aborted, NotNow, Shortage, fault
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, Nanos, RaftIndex, Term, WallNanos
 
 if TYPE_CHECKING:
     from stan.edge.leadership import Leaderships

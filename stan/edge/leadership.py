@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol.types import GroupId, Nanos, RaftIndex, Term
+
 from stan import limits
 from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
@@ -18,7 +20,6 @@ from stan.edge.nats.gateway import Gateway
 from stan.errors import NotNow, Shortage
 from stan.raft.group import RaftGroup
 from stan.raft.scheduler import Scheduler
-from stan.types import GroupId, Nanos, RaftIndex, Term
 
 NEVER = Nanos(2**63)
 """Later than any time."""

@@ -4,6 +4,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
+from stan_protocol.patterns import width
+from stan_protocol.types import SECOND
+from stan_protocol.units import go_duration, size
+
 from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.broker.broker import Broker
@@ -16,9 +20,6 @@ from stan.edge.runtime import AsyncRuntime
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing
 from stan.errors import Frozen, StanError, StartError
-from stan.patterns import width
-from stan.types import SECOND
-from stan.units import go_duration, size
 
 
 class BrokerProcess:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from stan_protocol.types import MILLISECOND, SECOND, Nanos, RaftIndex, WallNanos
+
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.edge.histogram import SYNC_BOUNDS, Histogram
@@ -17,7 +19,6 @@ from stan.errors import Shortage, fault
 from stan.log.types import BatchRef, GroupLog
 from stan.raft.consensus import Consensus
 from stan.raft.scheduler import SchedulerRuntime
-from stan.types import MILLISECOND, SECOND, Nanos, RaftIndex, WallNanos
 
 CLOCK: int = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 """A clock that goes on while the machine sleeps, because promises of other nodes, such as to elect no other leader during a

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from stan.edge.runtime import Runtime
 
 if TYPE_CHECKING:
+    from stan_protocol.types import GroupId
+
     from stan.raft.scheduler import Scheduler
-    from stan.types import GroupId
 
 
 class Turns:

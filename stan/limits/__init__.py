@@ -3,6 +3,8 @@
 Relations between bounds are checked at import, so that a change of one cannot silently break another.
 """
 
+from stan_protocol.types import GiB, KiB
+
 from stan.invariant import invariant
 from stan.limits.cluster import *
 from stan.limits.core import *
@@ -10,7 +12,6 @@ from stan.limits.log import *
 from stan.limits.monitor import *
 from stan.limits.nats import *
 from stan.limits.raft import *
-from stan.types import GiB, KiB
 
 invariant(NATS_RESTART_MIN <= NATS_RESTART_MAX, "a pause may only grow")
 invariant(ENTRY_BYTES_MAX > NATS_PAYLOAD_BYTES_MAX, "the largest message must fit into one entry")

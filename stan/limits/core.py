@@ -1,7 +1,8 @@
 """Bounds of what clients and operators send, and of what the broker keeps of it."""
 
+from stan_protocol.types import MILLISECOND, SECOND, GiB, KiB, MiB
+
 from stan.limits.nats import OUTBOUND_BYTES_HIGH
-from stan.types import MILLISECOND, SECOND, GiB, KiB, MiB
 
 # --- publish -------------------------------------------------------------------------------------------------------
 UNCOMMITTED_BYTES_MAX = 64 * MiB

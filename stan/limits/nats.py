@@ -1,6 +1,6 @@
 """Bounds of what is read from NATS and written to it, and of the nats-server that a broker starts."""
 
-from stan.types import MILLISECOND, SECOND, KiB, MiB
+from stan_protocol.types import MILLISECOND, SECOND, KiB, MiB
 
 # --- NATS connection -----------------------------------------------------------------------------------------------
 NATS_PAYLOAD_BYTES_MAX = 64 * MiB

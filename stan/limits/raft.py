@@ -1,7 +1,8 @@
 """Bounds of replication: entries on the way, elections, leases, and the transfer of a group to a node that lacks it."""
 
+from stan_protocol.types import MILLISECOND, SECOND, KiB, MiB
+
 from stan.limits.log import ENTRY_BYTES_MAX
-from stan.types import MILLISECOND, SECOND, KiB, MiB
 
 # --- replication (RAFT) --------------------------------------------------------------------------------------------
 RAFT_COMMAND_BYTES_MAX = ENTRY_BYTES_MAX

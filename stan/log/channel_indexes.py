@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
+from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.invariant import broken
 from stan.limits import CHANGES_BYTES_MAX
@@ -16,7 +18,6 @@ from stan.log.references import StagedPlace
 from stan.log.types import BatchRef, BatchRow, DecompressedTotals, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import STAGING_UID, Kind, decode_records
-from stan.types import ChannelUid, RaftIndex, Sequence
 
 
 class SpaceAccounting(Protocol):

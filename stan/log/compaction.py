@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from stan_protocol.compaction import keyed
+from stan_protocol.types import ChannelUid, Sequence
+
 from stan.core.base.compaction import Compaction
 from stan.limits import COMPACTION_KEYS_MAX
 from stan.log.types import BatchRow
-from stan.protocol.compaction import keyed
-from stan.types import ChannelUid, Sequence
 
 NOTHING: Final = Sequence(0)
 DIGEST_BYTES: Final = 16

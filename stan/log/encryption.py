@@ -16,11 +16,12 @@ import zlib
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from stan_protocol.types import GroupId, RaftIndex
+
 from stan import limits
 from stan.errors import Damage, StartError, WrongKey
 from stan.log.types import Entry
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CIPHER_MASK, ENCRYPTION_BYTES, Kind
-from stan.types import GroupId, RaftIndex
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305

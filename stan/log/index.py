@@ -11,10 +11,11 @@ from collections.abc import Container
 from itertools import groupby
 from typing import NamedTuple, Self
 
+from stan_protocol.types import ChannelUid, RaftIndex, Sequence, WallNanos
+
 from stan.invariant import broken, invariant
 from stan.log.references import StagedPlace
 from stan.log.types import BatchRef, BatchRow
-from stan.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 GAP = 0xFFFF_FFFF
 """The segment number of a row for sequences that are lost; no segment has this number. A row without records that has another

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Sequence as Seq
 from itertools import islice
 
+from stan_protocol.types import RaftIndex, Term
+
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible
 from stan.log.index import GAP, Removed
@@ -15,7 +17,6 @@ from stan.log.tail import DecompressedBatches
 from stan.log.types import BatchRef, BatchRow, DecompressedTotals, Entry, StaleRef
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import BATCH_HEADER, REFERENCE, Kind, RecordBatch, decode_batches
-from stan.types import RaftIndex, Term
 
 
 class MemoryLog(Visible):

@@ -8,6 +8,8 @@ were the channel's own.
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
+from stan_protocol.types import Sequence
+
 from stan.log.types import BatchRow, Entry
 from stan.protocol.entries import (
     BATCH_HEADER,
@@ -19,7 +21,6 @@ from stan.protocol.entries import (
     encode_batch,
     encode_references,
 )
-from stan.types import Sequence
 
 
 class StagedPlace(NamedTuple):

@@ -9,11 +9,12 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from stan_protocol.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
+
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.core.base.ready import Index
 from stan.errors import NotNow
 from stan.protocol.staged import sealed
-from stan.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
 
 
 class StaleRef(NotNow):

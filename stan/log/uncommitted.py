@@ -8,8 +8,9 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from stan_protocol.types import RaftIndex
+
 from stan.log.types import BatchRow
-from stan.types import RaftIndex
 
 
 class Placed(NamedTuple):

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
+from stan_protocol.kernel.wire_py import number, read_varint, text, varint
+from stan_protocol.types import KiB
+
 from stan.migration.crypto import Opener
 from stan.migration.records import HEADER, SIZE_MAX, VERSION, FileWindow, ProtoFields
 from stan.migration.report import Note
-from stan.protocol.kernel.wire_py import number, read_varint, text, varint
-from stan.types import KiB
 
 BATCH_BYTES_MAX = 256 * KiB
 INDEX_RECORD_BYTES = 32

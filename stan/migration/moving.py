@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from stan_protocol.channels import folded
+from stan_protocol.types import MiB
+
 from stan.errors import StartError
 from stan.migration.crypto import Opener, opener
 from stan.migration.messages import MessageRun, SliceReader, newest_in_index
@@ -17,9 +20,7 @@ from stan.migration.quiet_watch import QuietWatch
 from stan.migration.report import ChannelReport, MigrationReport, PositionReport
 from stan.migration.subscriptions import OldPosition, read_positions
 from stan.migration.target import MigrationTarget, TargetChannel
-from stan.protocol.channels import folded
 from stan.protocol.kernel.server import seal
-from stan.types import MiB
 
 ENCRYPTED = "the payloads look encrypted: set NATS_STREAMING_ENCRYPTION_KEY or give --encryption-key, or --plain if they are not"
 WRONG_KEY = "no payload can be decrypted with this key"

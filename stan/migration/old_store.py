@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from stan_protocol.channels import is_channel_name
+
 from stan.errors import StartError
 from stan.migration.crypto import looks_encrypted
 from stan.migration.messages import sample
 from stan.migration.records import ProtoFields, read_small
 from stan.migration.report import Note
-from stan.protocol.channels import is_channel_name
 
 SERVER, CLIENTS, SUBSCRIPTIONS = "server.dat", "clients.dat", "subs.dat"
 _LOCK = ".rootdir.lck"

@@ -11,10 +11,11 @@ from types import TracebackType
 from typing import NamedTuple, Self
 from zlib import crc32
 
+from stan_protocol.kernel.wire_py import read_fields
+from stan_protocol.types import MiB
+
 from stan.limits import NATS_PAYLOAD_BYTES_MAX
 from stan.migration.report import Note
-from stan.protocol.kernel.wire_py import read_fields
-from stan.types import MiB
 
 HEADER = Struct("<II")
 VERSION = b"\1\0\0\0"

@@ -11,6 +11,8 @@ import secrets
 import shutil
 from pathlib import Path
 
+from stan_protocol.types import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term, WallNanos
+
 from stan import level
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
@@ -28,7 +30,6 @@ from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
-from stan.types import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term, WallNanos
 
 ENTRY_BYTES = 1 * MiB
 """An entry is written once it holds this much."""

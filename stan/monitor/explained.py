@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from typing import Final
 
-from stan.protocol.proto import admin_pb2 as pb
+from stan_protocol.proto import admin_pb2 as pb
 
 CAUSES: Final = {
     "new": "for the first time",

@@ -6,6 +6,8 @@ node takes part in works now; a full disk is not ready either (stan.troubles).
 
 from collections.abc import Iterator
 
+from stan_protocol.types import GroupId
+
 from stan import troubles
 from stan.edge.process import BrokerProcess
 from stan.errors import NO_LEADER, NO_VOTE
@@ -13,7 +15,6 @@ from stan.monitor.view import NodeView
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
 from stan.troubles import Trouble
-from stan.types import GroupId
 
 
 def live(view: NodeView) -> list[str]:

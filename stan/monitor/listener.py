@@ -16,9 +16,9 @@ from collections.abc import Collection
 from typing import Any
 
 from aiohttp import web
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
-from stan.types import MILLISECOND, SECOND
 
 BACKLOG = 128
 """Connections that wait in the system to be accepted."""

@@ -18,6 +18,8 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
+from stan_protocol.types import SECOND, WallNanos
+from stan_protocol.types import Sequence as Number
 
 import stan
 from stan import limits
@@ -32,8 +34,6 @@ from stan.edge.process import BrokerProcess
 from stan.monitor.page_format import shown
 from stan.monitor.view import CooperativeYield, NodeView, cursors_of
 from stan.raft.group import RaftGroup
-from stan.types import SECOND, WallNanos
-from stan.types import Sequence as Number
 
 
 class _One(Collector):

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from stan_protocol.types import WallNanos
+
 import stan
 from stan import limits
 from stan.config import ChannelLimits
@@ -20,7 +22,6 @@ from stan.monitor.page_format import array, extended, flat, moment, pretty, quot
 from stan.monitor.view import CooperativeYield, CursorMember, NodeView, cursors_of, members_of
 from stan.protocol.user_subjects import is_of_user
 from stan.raft.group import RaftGroup
-from stan.types import WallNanos
 
 Query = Mapping[str, str]
 Json = dict[str, object]

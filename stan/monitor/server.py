@@ -14,6 +14,7 @@ from typing import Final, cast
 
 import aiohttp
 from aiohttp import web
+from stan_protocol.types import SECOND, WallNanos
 
 from stan import limits
 from stan.config import MonitorConfig
@@ -27,7 +28,6 @@ from stan.monitor.metrics import metrics
 from stan.monitor.page_format import pretty
 from stan.monitor.pages import Pages, Query, UnknownNameError
 from stan.monitor.view import NodeView
-from stan.types import SECOND, WallNanos
 
 ROOT = "/streaming"
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

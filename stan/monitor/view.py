@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from stan_protocol.types import WallNanos
+
 from stan import limits
 from stan.config import Config
 from stan.core.base.ready import Index
@@ -17,7 +19,6 @@ from stan.core.state.group import Cursor, Subscription, SubscriptionSettings
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 from stan.edge.nats.embedded import EmbeddedNats
-from stan.types import WallNanos
 
 if TYPE_CHECKING:
     from stan.edge.process import BrokerProcess

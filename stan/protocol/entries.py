@@ -5,7 +5,7 @@ A RECORDS body is one or more channel batches, one after the other:
     header  uid u32 | base_sequence u64 | count u32 | timestamp i64 | first_sequence u64 | length u32 | crc u32 | flags u32
     records `count` times: u32 length, MsgProto bytes as subscribers get them
 
-Compressed records are what stan.protocol.compression says; `flags` above its lowest 8 bits are then the bytes of the records that
+Compressed records are what stan_protocol.compression says; `flags` above its lowest 8 bits are then the bytes of the records that
 readers make of them, else 0.
 
 A batch without records (length 0) says that its sequences stay unused: a channel that was restored has such gaps.
@@ -31,8 +31,9 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
+from stan_protocol.types import ChannelUid, Sequence, WallNanos
+
 from stan.errors import Damage
-from stan.types import ChannelUid, Sequence, WallNanos
 
 
 class Kind(IntEnum):

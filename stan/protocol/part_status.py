@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import SECOND
-from stan.units import counted, format_duration
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
+from stan_protocol.units import counted, format_duration
 
 SKEW_TIMES: Final = 3
 """A part has too much if it has this many times what the others have on average ..."""

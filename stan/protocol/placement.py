@@ -6,9 +6,10 @@ to n + 1 moves only 1 / (n + 1) of the names. The result is written into the reg
 
 from hashlib import blake2b
 
+from stan_protocol.channels import whole_and_part
+from stan_protocol.types import GroupId
+
 from stan.invariant import invariant
-from stan.protocol.channels import whole_and_part
-from stan.types import GroupId
 
 _MASK = (1 << 64) - 1
 

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
+from stan_protocol.channels import is_subject
+from stan_protocol.frames import Frame
+from stan_protocol.kernel.wire_py import read_varint
 
 from stan.limits import (
     CHANNEL_NAME_BYTES_MAX,
@@ -18,9 +21,6 @@ from stan.limits import (
     REQUEST_PARTS_MAX,
     RESTORE_PARTS_MAX,
 )
-from stan.protocol.channels import is_subject
-from stan.protocol.frames import Frame
-from stan.protocol.kernel.wire_py import read_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

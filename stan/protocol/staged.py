@@ -7,9 +7,10 @@ as `kernel.seal` has written of published ones.
 
 from struct import Struct
 
+from stan_protocol.kernel.wire_py import number, read_fields, text, varint
+
 from stan.errors import Damage
 from stan.protocol.kernel import server as kernel
-from stan.protocol.kernel.wire_py import number, read_fields, text, varint
 
 _LENGTH = Struct("<I")
 _CHANNEL, _ROWS = 3, 4

@@ -11,12 +11,12 @@ in its own account, where servers speak to each other. The accounts are made by 
 """
 
 from google.protobuf.message import DecodeError
+from stan_protocol.channels import OWN_INBOXES, REPLIES, Subjects, is_inbox
+from stan_protocol.frames import Frame, Rules
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.config import Config
 from stan.permissions import RESERVED
-from stan.protocol.channels import OWN_INBOXES, REPLIES, Subjects, is_inbox
-from stan.protocol.frames import Frame, Rules
-from stan.protocol.proto import wire_pb2 as wire
 
 BROKER = RESERVED
 """Name of the broker's account and of its user; nodes ask each other under it."""

@@ -4,8 +4,9 @@ factor   1 ── setback ──► 2 ── setback ──► 4 ── setback 
          └──── late ──────┘
 """
 
+from stan_protocol.types import Nanos
+
 from stan import limits
-from stan.types import Nanos
 
 _NEVER = Nanos(-limits.RAFT_STEADY)
 

@@ -9,11 +9,12 @@ does not campaign: its voters could be two changes old (as in etcd's raft). Pure
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
+from stan_protocol.types import RaftIndex
+
 from stan import limits
 from stan.errors import Damage
 from stan.log.types import GroupLog
 from stan.protocol.entries import Kind
-from stan.types import RaftIndex
 
 
 def encode(voters: Iterable[str]) -> bytes:

@@ -16,6 +16,8 @@ from functools import partial
 from random import Random
 from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 
+from stan_protocol.types import GroupId, Nanos, RaftIndex, Term
+
 from stan import limits
 from stan.alias import alias
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, StartError, fault
@@ -33,7 +35,6 @@ from stan.raft.replica.durability import Durability
 from stan.raft.replica.handover import Handover
 from stan.raft.replica.proposals import Proposals
 from stan.raft.transport.codec import AppendAnswer, Message, heartbeat
-from stan.types import GroupId, Nanos, RaftIndex, Term
 
 Parts = TypeVarTuple("Parts")
 Result = TypeVar("Result")

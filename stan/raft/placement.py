@@ -15,9 +15,10 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from stan_protocol.types import GroupId
+
 from stan.invariant import invariant
 from stan.labels import NO_LABELS, Labels
-from stan.types import GroupId
 
 Places = Mapping[str, Labels]
 """Labels of nodes by name; a node that is missing has none."""

@@ -7,11 +7,12 @@ for a tick. An owner that has given its groups something to do may `run` them at
 from collections.abc import Callable
 from typing import Protocol
 
+from stan_protocol.types import GroupId, Nanos
+
 from stan import limits
 from stan.invariant import invariant
 from stan.raft.group import RaftGroup
 from stan.raft.transport.mux import Mux
-from stan.types import GroupId, Nanos
 
 
 class SchedulerRuntime(Protocol):

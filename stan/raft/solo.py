@@ -6,9 +6,10 @@ from collections.abc import Sequence as Seq
 from functools import partial
 from typing import Literal
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, fault
 from stan.log.types import Entry, GroupLog
-from stan.types import GroupId, RaftIndex, Term
 
 SOLO_TERM = Term(1)
 _ENTRY: Callable[[tuple[RaftIndex, Term, int, bytes]], Entry] = partial(tuple.__new__, Entry)

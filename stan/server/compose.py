@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
+from stan_protocol.channels import OWN_INBOXES, publication
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND, WallNanos
 
 import stan
 from stan import limits
@@ -36,14 +39,11 @@ from stan.edge.tracing.traced_driver import ServerTracing, driver_of, tracing_of
 from stan.edge.turns import Turns
 from stan.errors import DiskFull, StanError, StartError, go_quote, shortage
 from stan.monitor.view import NodeView
-from stan.protocol.channels import OWN_INBOXES, publication
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import ack_subjects, reply_subject, with_users
 from stan.raft.solo import Solo
 from stan.raft.transport.link import HEADER_BYTES
 from stan.server.node_admin import NodeAdmin
-from stan.types import SECOND, WallNanos
 
 if TYPE_CHECKING:
     from stan.edge.standby.lease import Lease

@@ -1,8 +1,9 @@
 """The help text of `stan-server`, made from the table of flags; pure."""
 
+from stan_protocol.units import go_duration
+
 from stan.settings.flags import GROUPS
 from stan.settings.go_flags import Flag, FlagKind, Value
-from stan.units import go_duration
 
 _COLUMN = 46
 

@@ -14,6 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND, GroupId
+
 import stan
 from stan import level, limits
 from stan.core.context import META_GROUP
@@ -25,11 +28,9 @@ from stan.labels import place_rows, places_of
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import NodeView
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import admin_pb2 as pb
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
 from stan.raft.solo import SOLO_TERM
-from stan.types import SECOND, GroupId
 
 OPTIONS_ROOM: Final = 256
 """Bytes of an answer that are kept free for everything besides its options."""

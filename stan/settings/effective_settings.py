@@ -8,6 +8,8 @@ tokens and keys are masked, also within URLs.
 from collections.abc import Iterator
 from typing import Final
 
+from stan_protocol.units import go_duration
+
 from stan.config import Config, Setting
 from stan.edge.log import REDACTED, redacted
 from stan.settings.file_schema import FILE_ONLY, NATS
@@ -15,7 +17,6 @@ from stan.settings.flags import TABLE
 from stan.settings.go_flags import FlagKind, Value
 from stan.settings.nats_conf import ConfNode, Document
 from stan.settings.settings_reader import SettingsReader
-from stan.units import go_duration
 
 OF_NATS: Final = (
     dict.fromkeys(("host", "net"), "addr")

@@ -17,13 +17,14 @@ from shutil import copytree
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
+from stan_protocol.types import SECOND
+
 from stan import limits
 from stan.config import Config, EmbeddedConfig
 from stan.edge.nats.nats_process import DEFAULT_PORT, NatsProcess
 from stan.errors import StartError
 from stan.settings.nats_conf import ConfNode, Data, Document, parse
 from stan.settings.nats_conf_writer import render
-from stan.types import SECOND
 
 LOOPBACK: Final = "127.0.0.1"
 _ANY_HOST: Final = frozenset({"", "0.0.0.0", "*"})  # noqa: S104 - what is replaced

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
+from stan_protocol.declared_options import filled
+
 from stan import limits
 from stan.config import EmbeddedConfig, NatsConfig, TlsConfig, parse_nats_urls
-from stan.declared_options import filled
 from stan.errors import ConfigError
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import FlagKind

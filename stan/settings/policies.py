@@ -6,12 +6,13 @@ lines; pure.
 
 from typing import Any, Final
 
+from stan_protocol.schemas import json_data
+from stan_protocol.units import go_duration, parse_duration
+
 from stan.config import Setting
 from stan.errors import go_quote
 from stan.policies import POLICY_OPTIONS, VALID, Form, PolicyOption, PolicyRule
-from stan.protocol.schemas import json_data
 from stan.settings.nats_conf import ConfNode, Document
-from stan.units import go_duration, parse_duration
 
 BY_KEY: Final = {option.key: option for option in POLICY_OPTIONS}
 

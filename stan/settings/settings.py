@@ -10,6 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from stan_protocol.declared_options import filled
+from stan_protocol.units import INT64_MAX
+
 from stan.config import (
     ChannelLimits,
     ClusterConfig,
@@ -26,7 +29,6 @@ from stan.config import (
     SyncKind,
     TracingConfig,
 )
-from stan.declared_options import filled
 from stan.errors import go_quote
 from stan.labels import NO_LABELS, parse_labels
 from stan.permissions import Permissions
@@ -36,7 +38,6 @@ from stan.settings.go_flags import FlagError, scan
 from stan.settings.nats_settings import OWN_USER, embedded_settings, message_bytes, nats_settings
 from stan.settings.nats_users import Login
 from stan.settings.settings_reader import SettingsReader, clustered
-from stan.units import INT64_MAX
 
 if TYPE_CHECKING:
     from stan.settings.stream_conf import Reader

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, cast
 
+from stan_protocol.units import parse_size
+
 from stan.config import ChannelOverride, Setting
 from stan.permissions import Permissions
 from stan.policies import PolicyRule
@@ -12,7 +14,6 @@ from stan.settings.file_schema import ENVIRONMENT, FILE_ONLY
 from stan.settings.flags import TABLE
 from stan.settings.go_flags import Value
 from stan.settings.nats_conf import Document
-from stan.units import parse_size
 
 
 class KeyPlace(NamedTuple):

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from stan_protocol.units import go_duration, parse_duration
+
 from stan.config import ChannelOverride, Setting
 from stan.errors import go_quote
 from stan.settings.file_schema import (
@@ -34,7 +36,6 @@ from stan.settings.nats_users import Login, login_of, with_user
 from stan.settings.permissions import read_permissions
 from stan.settings.policies import PoliciesReader
 from stan.settings.settings_reader import FileSettings, KeyPlace, NatsPart
-from stan.units import go_duration, parse_duration
 
 Reader = Callable[[Path], Document]
 

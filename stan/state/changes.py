@@ -1,10 +1,11 @@
 """Changed rows of the state machines, as rows of the database."""
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan.core.state.group import GroupRows
 from stan.core.state.meta import MetaRows
 from stan.core.state.state_codec import cursor_row, subscription_row
 from stan.state.database import Changes
-from stan.types import GroupId, RaftIndex, Term
 
 
 def add_some_rows(changes: Changes, group: GroupId, rows: GroupRows) -> None:

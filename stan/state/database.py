@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import aiosqlite
+from stan_protocol.types import RaftIndex, Term
 
 from stan.errors import Damage, NotNow, StanError, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.ledger import Ledger, Row, checksum
 from stan.state.opening import connect
-from stan.types import RaftIndex, Term
 
 SCHEMA_VERSION = 4
 SCHEMA = """

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
+from stan_protocol.types import RaftIndex
+
 from stan.limits import STATE_HASHES_KEPT
-from stan.types import RaftIndex
 
 Row = tuple[Any, ...]
 

@@ -8,7 +8,8 @@ import math
 import time
 from pathlib import Path
 
-from stan.protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import admin_pb2 as admin
+
 from tests.browser.chromium import Page, browser
 from tests.kit.dashboard import served_aside
 from tests.kit.fake_cluster import SECOND, FakeCluster

@@ -7,10 +7,10 @@ import time
 
 import pytest
 import stan_client
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 from tests.browser.chromium import Page, browser
 from tests.kit.dashboard import served_aside
 from tests.kit.fake_cluster import SECOND, FakeCluster

@@ -6,8 +6,7 @@ import contextlib
 
 import stan_client
 from stan_client.reading.direct import Direct
-
-from stan.protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import admin_pb2 as admin
 
 PATIENCE_S = 120.0
 

@@ -8,9 +8,10 @@ import zlib
 from collections.abc import Iterator
 from itertools import combinations
 
+from stan_protocol.types import GroupId, RaftIndex
+
 from stan.edge.storage.manifest import read_manifest
 from stan.log.files.filelog import FileLog
-from stan.types import GroupId, RaftIndex
 from tests.kit.cluster import StanCluster
 
 READ_BYTES = 8 << 20

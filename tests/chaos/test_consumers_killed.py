@@ -10,8 +10,8 @@ from collections import Counter
 
 import pytest
 from stan_client import Direct
+from stan_protocol.types import SECOND
 
-from stan.types import SECOND
 from tests.chaos.consumers import GROUP, consume
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer

@@ -9,9 +9,9 @@ import time
 import pytest
 import stan_client
 from stan_client import Direct
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import SECOND
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer
 

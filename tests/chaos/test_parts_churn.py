@@ -11,9 +11,9 @@ import random
 import pytest
 import stan_client
 from stan_client.reading.direct import Direct
+from stan_protocol.channels import whole_and_part
+from stan_protocol.proto import admin_pb2 as admin
 
-from stan.protocol.channels import whole_and_part
-from stan.protocol.proto import admin_pb2 as admin
 from tests.chaos.parts import PATIENCE_S, double, part_then
 from tests.chaos.replicas import disagreements
 from tests.chaos.seeds import chaos_dice

@@ -10,8 +10,8 @@ from collections import defaultdict
 import pytest
 import stan_client
 from stan_client.reading.direct import Direct
+from stan_protocol.parted import part_of
 
-from stan.protocol.parted import part_of
 from tests.chaos.parts import PATIENCE_S, double, part_then, status
 from tests.chaos.replicas import disagreements
 from tests.chaos.seeds import chaos_dice

@@ -5,8 +5,8 @@ import json
 
 import pytest
 import stan_client
+from stan_protocol.proto import wire_pb2 as pb
 
-from stan.protocol.proto import wire_pb2 as pb
 from tests.conformance.wire import DISCOVER, FIRST, LAST_RECEIVED, NEW_ONLY, SEQUENCE, TIME_DELTA, speaking, unique
 from tests.kit.server import StanServer
 

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+from stan_protocol.proto import wire_pb2 as pb
 
 from stan.limits import MESSAGE_PAYLOAD_BYTES_MAX
-from stan.protocol.proto import wire_pb2 as pb
 from tests.conformance.wire import PUB, speaking, unique
 from tests.kit.server import StanServer
 

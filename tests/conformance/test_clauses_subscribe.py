@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
+from stan_protocol.proto import wire_pb2 as pb
 
-from stan.protocol.proto import wire_pb2 as pb
 from tests.conformance.wire import (
     FIRST,
     LAST_RECEIVED,

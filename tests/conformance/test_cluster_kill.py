@@ -8,9 +8,9 @@ import asyncio
 
 import pytest
 from stan_client import Direct
+from stan_protocol.proto.admin_pb2 import DeliveryPolicy
 
 from stan.policies import EPHEMERAL
-from stan.protocol.proto.admin_pb2 import DeliveryPolicy
 from tests.conformance.clients import numbered, payloads, sequences
 from tests.kit.server import until
 

@@ -7,8 +7,8 @@ import json
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_protocol.proto import admin_pb2 as pb
 
-from stan.protocol.proto import admin_pb2 as pb
 from tests.bench_compression import event
 from tests.conformance.clients import payloads, sequences
 from tests.kit.batches import rows_of

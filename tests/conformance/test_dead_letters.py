@@ -4,8 +4,8 @@ import asyncio
 
 import stan_client
 from stan_client.dead_letters import dead_letter
+from stan_protocol.proto import admin_pb2 as pb
 
-from stan.protocol.proto import admin_pb2 as pb
 from tests.conformance.clients import payloads
 from tests.kit.server import until
 

@@ -4,8 +4,8 @@ import asyncio
 import time
 
 import nats.errors
+from stan_protocol.proto import admin_pb2 as admin
 
-from stan.protocol.proto import admin_pb2 as admin
 from tests.conformance.clients import payloads
 from tests.conformance.wire import speaking, unique
 

@@ -4,9 +4,9 @@ import asyncio
 import time
 
 from stan_client import Direct
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import SECOND
 from tests.conformance.clients import numbered, payloads, sequences
 from tests.kit.server import CLUSTER_ID
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 import nats
 from nats.aio.client import Client as Nats
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.running import settled
 
 ANSWER_SECONDS_MAX = 30.0

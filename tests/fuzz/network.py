@@ -5,21 +5,22 @@ from collections.abc import Iterator
 from functools import partial
 
 from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame
+from stan_protocol.kernel import client_py, rows_py, wire_py
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan.core.boundary.fetches import FetchRequest, locate
 from stan.edge.cluster.membership import Membership
 from stan.edge.storage.transfer_codec import Header, Offer, OfferedSegment, decode, encode
 from stan.errors import Damage
 from stan.log.types import Entry
-from stan.protocol.frames import Frame
-from stan.protocol.kernel import client_py, rows_py, server_py, wire_py
-from stan.protocol.proto import extension_pb2 as ext
+from stan.protocol.kernel import server_py
 from stan.protocol.proto import node_pb2
-from stan.protocol.proto import wire_pb2 as wire
 from stan.raft.transport import codec
 from stan.raft.transport.codec import FrameError
 from stan.raft.transport.link import Link
-from stan.types import SECOND
 from tests.fuzz.engine import Parser
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import CoreHarness, Node, pub_frame

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import typer
 from pyspark_stan.reading.offsets import Offset, from_json
+from stan_protocol import units
+from stan_protocol.patterns import valid_name
+from stan_protocol.types import SECOND
 
-from stan import units
 from stan.cli.commands.pubsub import parse_start
 from stan.config import Config, parse_nats_urls
 from stan.errors import ConfigError
 from stan.monitor.pages import Pages, UnknownNameError
 from stan.monitor.view import NodeView
-from stan.patterns import valid_name
 from stan.settings import go_flags
 from stan.settings.go_flags import FlagError
 from stan.settings.nats_conf import ConfError, Document, parse
 from stan.settings.settings import parse as parse_flags
 from stan.settings.stream_conf import read_files
-from stan.types import SECOND
 from tests.fuzz.engine import Parser
 
 CONFIGURATION = b"""

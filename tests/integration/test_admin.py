@@ -6,8 +6,8 @@ import contextlib
 import pytest
 import stan_client
 from stan_client.reading.direct import Direct
+from stan_protocol.proto import admin_pb2 as pb
 
-from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.ports import free_port
 from tests.kit.server import StanServer
 

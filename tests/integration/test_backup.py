@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_protocol.proto import admin_pb2 as pb
 from typer.testing import CliRunner
 
 from stan.cli.commands.archive import read_index
 from stan.cli.main import app
-from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.batches import full_messages, rows_of, rows_of_messages
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer

@@ -5,9 +5,9 @@ import threading
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_protocol.kernel.rows import ID_BYTES
 
 from stan import errors
-from stan.protocol.kernel.rows import ID_BYTES
 from tests.kit.batches import rows_of
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer

@@ -7,10 +7,10 @@ import stan_client
 from stan_client import PullConsumer
 from stan_client.blocking import BlockingClient
 from stan_client.reading.direct import Direct
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 
 from stan import errors
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import SECOND
 from tests.kit.batches import rows_of
 from tests.kit.server import StanServer
 

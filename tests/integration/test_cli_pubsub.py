@@ -8,12 +8,12 @@ import sys
 
 import pytest
 import typer
+from stan_protocol.features import Feature
 from typer.testing import CliRunner
 
 from stan import errors
 from stan.cli.commands.pubsub import parse_headers, parse_start
 from stan.cli.main import app
-from stan.protocol.features import Feature
 from tests.kit.fake_broker import eventually, free_port
 
 

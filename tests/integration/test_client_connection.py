@@ -12,8 +12,8 @@ import uvloop
 from nats.aio.client import Client as NatsClient
 from nats.aio.client import Srv
 from stan_client.transport.connection import BorrowedLink, ClientConnection, for_nats
+from stan_protocol.frames import Frame
 
-from stan.protocol.frames import Frame
 from tests.kit.fake_broker import eventually, nats_server
 from tests.kit.running import settled
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import Message, NewMessage
+from stan_protocol.features import Feature
 
 from stan import errors
-from stan.protocol.features import Feature
 from tests.kit.fake_broker import FakeBroker, eventually
 
 HEADERS = {"trace": "a1", "raw": b"\xff"}

@@ -6,9 +6,9 @@ import logging
 import pytest
 import stan_client
 from stan_client import Message
+from stan_protocol.features import Feature
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.features import Feature
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.fake_broker import eventually
 
 EVERYTHING = stan_client.everything()

@@ -10,8 +10,8 @@ import pytest
 import stan_client
 from stan_client import Direct
 from stan_client.blocking import BlockingClient
+from stan_protocol.kernel.rows import columns
 
-from stan.protocol.kernel.rows import columns
 from tests.bench_compression import event
 from tests.kit.batches import rows_of
 from tests.kit.ports import free_port

@@ -5,10 +5,10 @@ import time
 import pytest
 import stan_client
 from stan_client import Direct
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import MILLISECOND
 
 from stan.cli.bench.bench_broker import own_broker
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import MILLISECOND
 
 EVERYTHING = stan_client.everything()
 ANSWER_S = 10

@@ -27,6 +27,7 @@ import pytest
 import stan_client
 import typer.main
 from pyspark_stan.pipeline.config import parse_pipeline
+from stan_protocol.types import GroupId, RaftIndex, Term
 
 from stan.cli.main import app
 from stan.edge.nats.nats_process import find_binary
@@ -38,7 +39,6 @@ from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as entries
 from stan.settings.config_check import examine
 from stan.settings.settings import parse
-from stan.types import GroupId, RaftIndex, Term
 from tests.kit.certificates import Authority
 from tests.kit.documents import PAGES, ROOT, Block, blocks, blocks_of, inline_commands
 from tests.kit.old_store import PLAIN

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import EmbeddedConfig, LogConfig
@@ -26,7 +27,6 @@ from stan.edge.nats.nats_process import NatsProcess, find_binary, version
 from stan.errors import StartError
 from stan.settings.nats_conf import load
 from stan.settings.settings import parse
-from stan.types import SECOND
 from tests.kit.ports import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import ServerError
+from stan_protocol.kernel.rows import pack_rows
+from stan_protocol.proto import admin_pb2 as pb
 
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.policies import EPHEMERAL
-from stan.protocol.kernel.rows import pack_rows
-from stan.protocol.proto import admin_pb2 as pb
 from tests.integration.test_cli_pubsub import stan
 from tests.kit.fake_broker import eventually
 from tests.spark.filling import column

@@ -5,11 +5,11 @@ import json
 
 import pytest
 from stan_client.blocking import BlockingClient
+from stan_protocol.fetches import messages
+from stan_protocol.proto import wire_pb2 as wire
 from typer.testing import CliRunner
 
 from stan.cli.main import app
-from stan.protocol.fetches import messages
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import full_messages, rows_of, rows_of_messages
 from tests.kit.server import StanServer
 

@@ -1,8 +1,8 @@
 """One user floods a server alone: another one is served before what the first has sent is done."""
 
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.rogue import CLUSTER, Rogue
 from tests.kit.running import settled
 from tests.kit.server import StanServer

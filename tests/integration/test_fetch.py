@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 import nats
 import pytest
 import stan_client
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import errors
 from stan.core.base.payload_limit import MESSAGE_ROOM
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.server import StanServer
 
 MESSAGES = [b"%d" % number for number in range(1, 1001)]

@@ -10,8 +10,8 @@ import duckdb
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_protocol.kernel.rows import pack_rows
 
-from stan.protocol.kernel.rows import pack_rows
 from tests.kit.server import StanServer, until
 
 PATIENCE_S = 60

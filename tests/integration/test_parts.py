@@ -6,8 +6,8 @@ from collections import defaultdict
 import pytest
 import stan_client
 from stan_client.reading.direct import Direct
+from stan_protocol.parted import part_of
 
-from stan.protocol.parted import part_of
 from tests.integration.test_cli_pubsub import stan
 
 PARTS, KEYS, MESSAGES = 4, 17, 400

@@ -7,11 +7,11 @@ import signal
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_protocol.kernel.rows import pack_rows
+from stan_protocol.types import MiB
 
 from stan import errors
 from stan.limits import EMBEDDED_PAYLOAD_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
-from stan.protocol.kernel.rows import pack_rows
-from stan.types import MiB
 from tests.kit.server import NatsServer, StanServer, until
 from tests.spark.filling import column
 

@@ -15,8 +15,8 @@ import pytest
 import stan_client
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
+from stan_protocol.proto import extension_pb2 as ext
 
-from stan.protocol.proto import extension_pb2 as ext
 from tests.kit.attacks import sayings
 from tests.kit.batches import rows_of
 from tests.kit.rogue import CLUSTER, Rogue, url

@@ -13,10 +13,10 @@ import nats
 import nats.errors
 import pytest
 import stan_client
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.fake_broker import eventually
 from tests.kit.ports import free_port
 from tests.kit.rogue import CLUSTER, Rogue, url, with_nats_of_somebody_else

@@ -5,10 +5,10 @@ import signal
 import pytest
 import stan_client
 from stan_client import Direct
+from stan_protocol.proto import admin_pb2 as pb
 
 from stan.core.base.delivery_policy import DEFAULT
 from stan.core.state.policies import shown_policy
-from stan.protocol.proto import admin_pb2 as pb
 from tests.integration.test_config_file import FromFile
 from tests.kit.server import until
 

@@ -7,8 +7,8 @@ import nats as nats_py
 import pytest
 import stan_client
 from nats.errors import NoRespondersError
+from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
-from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from tests.kit.cluster import StanCluster
 from tests.kit.running import settled
 from tests.kit.server import NatsServer, StanServer

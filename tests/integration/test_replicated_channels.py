@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import stan_client
 from stan_client import ServerError
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.proto import admin_pb2 as pb
 
 from stan.edge.storage.manifest import read_manifest, write_manifest
-from stan.protocol.ack_levels import AckLevel
-from stan.protocol.proto import admin_pb2 as pb
 from tests.integration.test_cli_pubsub import stan
 
 PATIENCE_S = 120

@@ -11,10 +11,10 @@ import sys
 import pytest
 import stan_client
 from stan_client.tracing import Tracing
+from stan_protocol.compaction import DELETE_HEADER
+from stan_protocol.proto import admin_pb2 as admin
 
 from stan import level
-from stan.protocol.compaction import DELETE_HEADER
-from stan.protocol.proto import admin_pb2 as admin
 from tests.bench_compression import event
 from tests.integration.test_compaction_server import SMALL
 from tests.integration.test_rolling_upgrade import (

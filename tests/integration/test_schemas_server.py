@@ -6,9 +6,9 @@ from itertools import accumulate
 
 import pytest
 import stan_client
+from stan_protocol.kernel.rows import pack_rows
+from stan_protocol.proto import admin_pb2 as pb
 
-from stan.protocol.kernel.rows import pack_rows
-from stan.protocol.proto import admin_pb2 as pb
 from tests.conformance.clients import Client, javascript
 from tests.integration.test_permissions_clients import as_user
 from tests.kit.cluster import StanCluster

@@ -4,8 +4,8 @@ import asyncio
 
 import stan_client
 from stan_client.reading.direct import Direct
+from stan_protocol.proto import admin_pb2 as pb
 
-from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.server import StanServer
 
 CHANNEL = "orders"

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import stan_client
+from stan_protocol.types import GroupId
 
 from stan.config import ClusterConfig, Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
@@ -15,7 +16,6 @@ from stan.edge.log import ServerLog
 from stan.edge.storage.manifest import Manifest, boot_id, open_manifest, recorded_node_id, write_manifest
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StartError
-from stan.types import GroupId
 from tests.kit.server import StanServer, until
 
 MESSAGES = 300

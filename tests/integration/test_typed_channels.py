@@ -9,9 +9,9 @@ import pydantic
 import pytest
 import stan_client
 from stan_client.typed import NotRegisteredError, TypedChannel, WrongClassError
+from stan_protocol.proto import admin_pb2 as pb
 
 from stan.cli.bench.bench_broker import own_broker
-from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_broker import eventually
 
 

@@ -6,10 +6,10 @@ Fields hold what is known of a victim, what is nobody's, and what is huge, tiny 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import CoreHarness
 from tests.kit.server import CLUSTER_ID

@@ -1,6 +1,6 @@
 """A clock that a test sets."""
 
-from stan.types import SECOND
+from stan_protocol.types import SECOND
 
 
 class Clock:

@@ -9,22 +9,23 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
+from stan_protocol.compression import in_clear
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.proto.admin_pb2 import Event
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
 from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.level import KNOWN
-from stan.protocol.compression import in_clear
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
-from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.proto.admin_pb2 import Event
 from stan.protocol.staged import sealed
 from stan.protocol.user_subjects import published, rules
-from stan.types import MILLISECOND, SECOND
 from tests.kit.guids import mixed
 
 START = 1_700_000_000 * SECOND

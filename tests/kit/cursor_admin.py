@@ -1,11 +1,12 @@
 """ClusterClient a harness to change cursors as operators do, and comparing what its nodes would know."""
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import GroupId
+
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.entries import Kind
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId
 
 PREFIX = "_STAN.x.test-cluster.admin."
 KINDS = {

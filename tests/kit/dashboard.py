@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 from aiohttp import web
+from stan_protocol.types import WallNanos
 
 from stan.config import Config
 from stan.monitor.dashboard.api import Api
@@ -14,7 +15,6 @@ from stan.monitor.dashboard.cluster_snapshot import ClusterHealth, ClusterSnapsh
 from stan.monitor.dashboard.routes import Dashboard
 from stan.monitor.guard import Guard
 from stan.monitor.view import NodeView
-from stan.types import WallNanos
 from tests.kit.fake_cluster import FakeCluster
 
 METRICS = """# HELP stan_clients Registered clients, as every node knows them

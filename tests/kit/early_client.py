@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import nats
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.server import CLUSTER_ID, START_SECONDS_MAX
 
 CLIENT_SECONDS = 2.0

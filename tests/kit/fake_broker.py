@@ -22,10 +22,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError, NoServersError
 from nats.errors import TimeoutError as NatsTimeoutError
+from stan_protocol.features import Feature
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import errors
-from stan.protocol.features import Feature
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.ports import free_port
 from tests.kit.running import settled
 

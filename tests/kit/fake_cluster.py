@@ -9,14 +9,15 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stan_protocol.channels import is_channel_name, part_name
+from stan_protocol.frames import Frame
+from stan_protocol.patterns import matches
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.proto import wire_pb2 as wire
+
 from stan.config import Config, MonitorConfig, StoreConfig
 from stan.edge.nats.cluster_client import ClusterClient
-from stan.patterns import matches
-from stan.protocol.channels import is_channel_name, part_name
-from stan.protocol.frames import Frame
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 
 SECOND = 1_000_000_000
 

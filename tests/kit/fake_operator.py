@@ -5,9 +5,8 @@ from typing import Any
 
 import stan_client
 from stan_client.requests.admin import Explanation, Nodes, PolicyList
-
-from stan.patterns import matches
-from stan.protocol.proto import admin_pb2 as pb
+from stan_protocol.patterns import matches
+from stan_protocol.proto import admin_pb2 as pb
 
 
 class FakeAdmin:

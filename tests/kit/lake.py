@@ -4,9 +4,8 @@ from stan_client import ChannelInfo, Cursor, Fetched
 from stan_lake.manifest import TableManifest
 from stan_lake.reading import read_file
 from stan_lake.table import LakeTable
-
-from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.protocol.proto.wire_pb2 import MsgProto
+from stan_protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.proto.wire_pb2 import MsgProto
 
 SECOND = 1_000_000_000
 UID = 7

@@ -4,7 +4,7 @@ import zlib
 from pathlib import Path
 from struct import Struct
 
-from stan.protocol.kernel.wire_py import number, text, varint
+from stan_protocol.kernel.wire_py import number, text, varint
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PLAIN, ENCRYPTED = FIXTURES / "stan-filestore", FIXTURES / "stan-filestore-aes"

@@ -8,9 +8,9 @@ import sys
 
 import nats
 import nats.errors
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.running import settled
 from tests.kit.server import CLUSTER_ID, ROOT, NatsServer, StanServer
 

@@ -1,5 +1,7 @@
 """A cluster node's storage on a simulated disk, and a broker whose groups are filled by hand."""
 
+from stan_protocol.types import GroupId
+
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.core.state.state_codec import snapshot_group
@@ -8,7 +10,6 @@ from stan.edge.storage.storage import Storage
 from stan.errors import StanError
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles
 from tests.sim.database import SimDatabase

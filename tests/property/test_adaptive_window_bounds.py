@@ -4,10 +4,10 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.types import SECOND
 
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.adaptive_window import AdaptiveWindow
-from stan.types import SECOND
 
 STEPS = st.lists(
     st.one_of(

@@ -5,11 +5,11 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.edge.cluster.balance import Balance, leaders
 from stan.raft.placement import place
-from stan.types import SECOND
 
 NODES = "abcde"
 ROUND = SECOND // 2

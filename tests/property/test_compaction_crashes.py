@@ -6,14 +6,14 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from stan_protocol.compaction import DELETE_HEADER, is_tombstone
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.core.base.compaction import Compaction
 from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
-from stan.protocol.compaction import DELETE_HEADER, is_tombstone
 from stan.protocol.entries import encode_batch
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import change, compressed, entry, rows_of_messages
 from tests.kit.files import CrashingFiles, PowerCut
 

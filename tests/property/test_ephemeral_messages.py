@@ -2,6 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.types import ChannelUid
 
 from stan import limits
 from stan.core.leader.ephemeral_messages import COMPACT_BATCHES_MIN, EphemeralStores
@@ -11,7 +12,6 @@ from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry
 from stan.protocol.entries import Kind, encode_batch
 from stan.protocol.kernel import server as kernel
-from stan.types import ChannelUid
 
 UID = ChannelUid(7)
 EPOCH = Epoch(2, (1 << BLOCK_BITS) + 1, 1)

@@ -2,13 +2,13 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND, ChannelUid, RaftIndex
 
 from stan.core.base.runs import pairs
 from stan.core.publishing.expiry_rows import expiring_change, restamped, runs_of, stamped, times_of
 from stan.core.state.expiries import Expiries
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND, ChannelUid, RaftIndex
 
 UID = ChannelUid(7)
 steps = st.lists(

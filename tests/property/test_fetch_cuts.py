@@ -5,6 +5,10 @@ from functools import partial
 import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
+from stan_protocol import fetches
+from stan_protocol.compression import kept
+from stan_protocol.kernel.client import decode_message
+from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
 from stan.core.base.runs import Run, Runs
 from stan.core.boundary.fetches import answer, goes_as_kept, locate
@@ -12,11 +16,7 @@ from stan.edge.serving.fetching import refs_of
 from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
 from stan.log.types import BatchRow
-from stan.protocol import fetches
-from stan.protocol.compression import kept
 from stan.protocol.kernel import server as kernel
-from stan.protocol.kernel.client import decode_message
-from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
 PAYLOAD_MAX = 400
 

@@ -5,14 +5,14 @@ from functools import cache
 
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan.config import HeartbeatConfig, StoreConfig, StoreLimits
-from stan.patterns import ChannelLimits
 from stan.policies import PolicyRule
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import CLUSTERED, pub_frame
 from tests.kit.everywhere import Everywhere

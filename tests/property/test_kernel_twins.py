@@ -12,11 +12,12 @@ import pytest
 from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stan_protocol.frames import ANYBODY, Frame, Publishes, Rules, Scan
+from stan_protocol.kernel import client_py
+from stan_protocol.proto import wire_pb2
 
 from stan import limits
-from stan.protocol.frames import ANYBODY, Frame, Publishes, Rules, Scan
-from stan.protocol.kernel import client_py, server_py
-from stan.protocol.proto import wire_pb2
+from stan.protocol.kernel import server_py
 
 try:
     import _stan_client_kernel

@@ -8,12 +8,12 @@ from struct import pack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.frames import Publishes
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.core.base.batch_split import OWNER, last_of, owner_of
 from stan.core.leader.publish_replay import ReplayFilter, encode
-from stan.protocol.frames import Publishes
-from stan.types import SECOND
 from tests.kit.core_harness import pub_frame
 from tests.kit.guids import SHAPES, guids, mixed
 

@@ -7,9 +7,10 @@ from types import ModuleType
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stan_protocol.kernel import rows, rows_py
+from stan_protocol.proto import wire_pb2
 
-from stan.protocol.kernel import rows, rows_py, server_py
-from stan.protocol.proto import wire_pb2
+from stan.protocol.kernel import server_py
 
 try:
     import _stan_rows_kernel

@@ -5,12 +5,12 @@ import random
 from contextlib import asynccontextmanager
 
 import pytest
+from stan_protocol.types import GroupId
 
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
 from stan.protocol.entries import Kind, decode_batches
 from stan.state.database import Changes, Database
-from stan.types import GroupId
 from tests.kit.batches import batch, change, entry
 from tests.kit.files import CrashingFiles
 from tests.kit.power_loss import PowerLoss

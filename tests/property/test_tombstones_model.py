@@ -2,11 +2,11 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.types import ChannelUid, GroupId
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.tombstones import Tombstones, behind, below_newest, deleted_from
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId
 
 UID = ChannelUid(7)
 LAST = 40

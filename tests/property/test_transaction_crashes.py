@@ -3,8 +3,8 @@
 from contextlib import nullcontext
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
-from stan.types import MILLISECOND, SECOND
 from tests.kit.files import PowerCut
 from tests.sim.history import complaints
 from tests.sim.transaction_worlds import NodeTransactions

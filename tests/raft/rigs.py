@@ -8,13 +8,13 @@ import pysyncobj.syncobj as library
 from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
+from stan_protocol.types import MILLISECOND, SECOND, GroupId, RaftIndex
 
 from stan import limits
 from stan.log.files.filelog import FileLog
 from stan.raft.group import GroupPorts, RaftGroup
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.transport import codec
-from stan.types import MILLISECOND, SECOND, GroupId, RaftIndex
 from tests.kit.files import CrashingFiles
 
 REGULAR_NOTHING = b"\x01"

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pysyncobj.syncobj as library
 import pytest
 from pysyncobj.syncobj import SyncObj
+from stan_protocol.types import SECOND
 
 from stan.log.memorylog import MemoryLog
 from stan.protocol.entries import Kind
@@ -12,7 +13,6 @@ from stan.raft.pysyncobj import compat
 from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.pysyncobj.journal import Command, GroupJournal
 from stan.raft.pysyncobj.library import Library, LibraryClock
-from stan.types import SECOND
 from tests.kit.files import CrashingFiles
 
 

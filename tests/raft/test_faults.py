@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from stan_protocol.types import SECOND, GroupId
 
 from stan import limits
 from stan.errors import FAULT, Aborted, Frozen, InDoubt
@@ -13,7 +14,6 @@ from stan.raft.solo import Solo
 from stan.raft.transport import codec
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, VoteRequest
 from stan.raft.transport.mux import Mux
-from stan.types import SECOND, GroupId
 from tests.raft.rigs import Safe
 
 

@@ -3,11 +3,11 @@
 import random
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.raft.transport.codec import AppendEntries
 from stan.raft.transport.mux import Mux
-from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 from tests.raft.test_scheduler import Runtime, Scheduler, Wire
 

@@ -1,10 +1,10 @@
 """A leader's lease: nobody else leads before it ends, whoever restarts, campaigns or is handed the leadership."""
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.raft.transport.codec import AppendAnswer, TimeoutNow, VoteRequest
-from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 
 

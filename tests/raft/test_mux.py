@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stan_protocol.types import MILLISECOND
 
 from stan import limits
 from stan.errors import ConfigError
@@ -14,7 +15,6 @@ from stan.raft.transport.codec import AppendAnswer, AppendEntries, FrameError, R
 from stan.raft.transport.link import HEADER_BYTES, Link
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import JOINED_BYTES_MAX, NatsWire
-from stan.types import MILLISECOND
 
 
 class Group:

@@ -6,6 +6,7 @@ import random
 import re
 
 import pytest
+from stan_protocol.types import GroupId, RaftIndex
 
 from stan.edge.runtime import AsyncRuntime
 from stan.log.files.disk import OsFiles
@@ -16,7 +17,6 @@ from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.scheduler import Scheduler
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import NatsWire
-from stan.types import GroupId, RaftIndex
 from tests.kit.fake_broker import eventually, nats_server
 
 NAMES = ["a", "b", "c"]

@@ -3,12 +3,12 @@
 import random
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.raft.backoff import Backoff
 from stan.raft.transport.codec import AppendEntries, TimeoutNow, VoteRequest
 from stan.raft.transport.mux import Mux
-from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 
 

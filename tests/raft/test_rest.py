@@ -1,11 +1,11 @@
 """Groups at rest cost next to nothing: no turns, no writes; and whatever is new is looked at all the same."""
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.protocol.entries import Kind
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, VoteRequest
-from stan.types import MILLISECOND, SECOND
 from tests.raft.rigs import Safe
 
 

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.errors import ConfigError
@@ -10,7 +11,6 @@ from stan.raft.scheduler import Scheduler
 from stan.raft.transport.codec import AppendEntries
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import NatsWire
-from stan.types import SECOND
 from tests.raft.rigs import Safe
 
 

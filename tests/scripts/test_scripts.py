@@ -17,11 +17,11 @@ import os
 from pathlib import Path
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan.config import ChannelLimits, Config, StoreLimits
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
 SCRIPTS = sorted(Path(__file__).parent.glob("*.txt"))

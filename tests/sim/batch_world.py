@@ -1,10 +1,11 @@
 """Worlds in which some clients send batches of rows: with ids, again and again until they are answered, as the same request or
 with rows of the one before; or without, once. Each row is stored once, whatever happens meanwhile."""
 
-from stan.protocol.kernel.rows import ID_BYTES
-from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
-from stan.types import MILLISECOND
+from stan_protocol.kernel.rows import ID_BYTES
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.proto.extension_pb2 import BatchRequest, BatchResponse
+from stan_protocol.types import MILLISECOND
+
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Publish

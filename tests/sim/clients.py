@@ -6,9 +6,10 @@ send after a reconnect what they wanted to send before. All they see goes into t
 
 from random import Random
 
-from stan.protocol.compaction import DELETE_HEADER
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
+from stan_protocol.compaction import DELETE_HEADER
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
+
 from tests.kit.guids import guids
 from tests.sim.history import Acked, Delivered, Ended, Publish, Sub
 from tests.sim.nats import ClientPort

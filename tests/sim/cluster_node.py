@@ -6,6 +6,10 @@ import re
 import struct
 from pathlib import Path
 
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND
+
 from stan.config import ClusterConfig, Config, HeartbeatConfig, StoreConfig, StoreLimits
 from stan.edge.cluster.host import Environment
 from stan.edge.cluster.join import remembered
@@ -17,11 +21,8 @@ from stan.edge.storage.manifest import recorded_pool
 from stan.edge.storage.storage import Storage
 from stan.errors import Frozen, StanError
 from stan.labels import NO_LABELS
-from stan.patterns import ChannelLimits
 from stan.protocol.entries import Kind, decode_batches
-from stan.protocol.proto import wire_pb2 as wire
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
-from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.files import PowerCut
 from tests.kit.storage import state_of
 from tests.sim.clients import value_of

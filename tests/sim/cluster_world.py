@@ -11,16 +11,17 @@ import errno
 from functools import partial
 from hashlib import blake2b
 
+from stan_protocol.compression import in_clear
+from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND, GroupId
+
 from stan import limits
 from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.labels import NO_LABELS
 from stan.policies import EPHEMERAL
-from stan.protocol.compression import in_clear
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.placement import channel_group
 from stan.protocol.staged import sealed
-from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId
 from tests.sim.cluster_node import HANDED_OVER_IN_VAIN, HANDS_OVER, LEADS, LEADS_NO_MORE, SimulatedNode, values_of
 from tests.sim.history import Reset, complaints
 from tests.sim.scene import CHANNELS, Scene

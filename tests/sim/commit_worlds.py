@@ -8,9 +8,10 @@ acked just before may be gone, and others get their sequences; `check_replicated
 import re
 from copy import copy
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.core.context import nobody_waits
 from stan.policies import REPLICATED, PolicyRule
-from stan.types import MILLISECOND, SECOND
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import ON_THE_WAY, REACH, Acked, Joined, complaints
 from tests.sim.parted_worlds import WHOLE, ClusterParted, Parted

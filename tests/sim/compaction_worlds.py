@@ -7,17 +7,18 @@ A message may be gone from the first entry on that says so, and as long as it is
 from unittest import mock
 from zlib import crc32
 
+from stan_protocol.compaction import DELETE_HEADER, is_tombstone
+from stan_protocol.compression import in_clear
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND
+
 from stan import limits
 from stan.core.base.delivery_policy import KEEP_LAST
 from stan.core.state.compactions import Compactions
 from stan.log.files.compactor import Compactor
 from stan.policies import PolicyRule
-from stan.protocol.compaction import DELETE_HEADER, is_tombstone
-from stan.protocol.compression import in_clear
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND
 from tests.kit.storage import state_of
 from tests.sim.clients import Publisher, Subscriber, value_of
 from tests.sim.cluster_world import ClusterWorld, _hash

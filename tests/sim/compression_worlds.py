@@ -4,9 +4,10 @@ of messages holds for those that come out of compressed batches, after crashes, 
 from dataclasses import replace
 from unittest import mock
 
+from stan_protocol import compression
+from stan_protocol.compression import Compressor
+
 from stan.policies import PolicyRule
-from stan.protocol import compression
-from stan.protocol.compression import Compressor
 from stan.protocol.entries import Kind, decode_batches
 from tests.sim.batch_world import BatchClusterWorld, Batcher, BatchWorld
 from tests.sim.compaction_worlds import ClusterCompaction, NodeCompaction

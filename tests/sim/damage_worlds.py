@@ -3,8 +3,9 @@ the damaged node says what it has lost; a node alone does not go on as if nothin
 
 import re
 
+from stan_protocol.types import MILLISECOND, SECOND, GroupId
+
 from stan.errors import StanError
-from stan.types import MILLISECOND, SECOND, GroupId
 from tests.kit.damage import KINDS, damage
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.world import World

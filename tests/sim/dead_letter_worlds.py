@@ -9,12 +9,13 @@ from dataclasses import replace
 from unittest import mock
 from zlib import crc32
 
+from stan_protocol import dead_letters as letters
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.core.base.delivery_policy import DEFAULT
 from stan.core.boundary import loading
-from stan.protocol import dead_letters as letters
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import SimClient, Subscriber
 from tests.sim.cluster_node import values_of
 from tests.sim.scene import CHANNELS

@@ -7,13 +7,14 @@ published, whatever fails. That none goes early is looked at where they are move
 
 from unittest import mock
 
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND
+
 from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.delaying import Delaying
 from stan.core.state.deferred import Deferred
 from stan.policies import PolicyRule
 from stan.protocol.entries import DEFERRED_UID
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND
 from tests.sim.clients import Publisher
 from tests.sim.clocks import HOUR, ClockSet
 from tests.sim.cluster_world import ClusterWorld

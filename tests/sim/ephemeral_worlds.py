@@ -6,11 +6,12 @@ One writer publishes a message at a time and never the same one twice; listeners
 
 from itertools import pairwise
 
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.policies import EPHEMERAL, PolicyRule
 from stan.protocol.placement import channel_group
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
 from tests.kit.guids import guids
 from tests.sim.clients import REQUEST_TIMEOUT, SimClient
 from tests.sim.cluster_world import ClusterWorld

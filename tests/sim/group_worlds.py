@@ -3,10 +3,11 @@
 from unittest import mock
 from zlib import crc32
 
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, Nanos
+
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.boundary import loading
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, Nanos
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Failed

@@ -2,9 +2,10 @@
 
 from functools import partial
 
+from stan_protocol.types import MILLISECOND
+
 from stan.core.context import nobody_waits
 from stan.protocol.placement import channel_group
-from stan.types import MILLISECOND
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.member_world import MemberWorld
 from tests.sim.move_world import Moved

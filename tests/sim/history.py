@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.core.admin.message_account import Account
 from stan.core.base.runs import pairs
-from stan.types import MILLISECOND, SECOND
 from tests.sim.nats import DELAY_MAX
 
 CROSSING = 25 * MILLISECOND

@@ -3,9 +3,10 @@
 import heapq
 import random
 
+from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND
+
 from stan.core.base.ready import ReadResult
 from stan.errors import StanError
-from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.files import CrashingFiles
 
 WALL_START = 1_700_000_000 * SECOND

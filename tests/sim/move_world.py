@@ -3,9 +3,10 @@
 import re
 from functools import partial
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.core.context import GroupId
 from stan.protocol.placement import channel_group
-from stan.types import MILLISECOND, SECOND
 from tests.sim.cluster_node import values_of
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Reset

@@ -8,8 +8,9 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import MILLISECOND, SECOND
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import MILLISECOND, SECOND
+
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Acked, Delivered

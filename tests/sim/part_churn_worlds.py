@@ -8,10 +8,11 @@ of a key holds over the doubling, too: the new part of a key gives nothing of it
 from collections import defaultdict, deque
 from itertools import chain
 
+from stan_protocol.channels import part_name
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.policies import PolicyRule
-from stan.protocol.channels import part_name
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import MILLISECOND, SECOND
 from tests.sim.group_worlds import UnsteadySubscriber
 from tests.sim.history import Acked, Delivered, contents
 from tests.sim.parted_worlds import WHOLE, ClusterDoubled, PartedPublisher

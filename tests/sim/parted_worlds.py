@@ -6,12 +6,13 @@ from functools import partial
 from random import Random
 from zlib import crc32
 
+from stan_protocol.channels import part_name
+from stan_protocol.parted import part_of
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan import limits
 from stan.core.context import nobody_waits
-from stan.protocol.channels import part_name
-from stan.protocol.parted import part_of
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.world import World

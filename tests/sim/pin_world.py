@@ -2,10 +2,11 @@
 
 from functools import partial
 
+from stan_protocol.types import MILLISECOND
+
 from stan.core.context import nobody_waits
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import MILLISECOND
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.scene import CHANNELS
 

@@ -8,10 +8,11 @@ goes on with a new object in place of the old one. Crashes are aimed at the mome
 
 import sys
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.errors import Frozen, NotNow
 from stan.protocol.entries import Kind
 from stan.raft import configuration
-from stan.types import MILLISECOND, SECOND
 from tests.sim.raft_history import CHANGE
 from tests.sim.raft_world import FAULTS, Node, RaftWorld, main
 

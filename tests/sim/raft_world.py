@@ -13,6 +13,8 @@ import sys
 import time
 from pathlib import Path
 
+from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
+
 from stan.errors import FAULT, Frozen, NotNow
 from stan.log.files.filelog import FileLog
 from stan.protocol.entries import Kind
@@ -22,7 +24,6 @@ from stan.raft.scheduler import Scheduler
 from stan.raft.transport.codec import AppendAnswer, VoteAnswer, VoteRequest
 from stan.raft.transport.link import HEADER_BYTES
 from stan.raft.transport.mux import Mux
-from stan.types import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.sim.loop import Loop, NodeRuntime
 from tests.sim.pauses import Gone, Pauses

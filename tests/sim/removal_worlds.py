@@ -1,10 +1,11 @@
 """Worlds in which an operator purges channels, deletes messages and restores channels while everybody works: what is gone stays
 gone, for everybody, and nothing else goes; what is restored is there once, in its places."""
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.placement import channel_group
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import MILLISECOND, SECOND
 from tests.kit.batches import rows_of
 from tests.sim.clients import SimClient, Subscriber
 from tests.sim.cluster_node import values_of

@@ -7,6 +7,8 @@ to, or stored by, a node that came back; whoever comes back is refused."""
 import json
 from dataclasses import replace
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.edge.cluster import rescue
 from stan.edge.cluster.rescue_plan import RescuePlan, SurvivorFindings, plan
 from stan.edge.storage.data_directory import Disk
@@ -14,7 +16,6 @@ from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import read_manifest
 from stan.edge.storage.storage import Storage
 from stan.errors import StanError
-from stan.types import MILLISECOND, SECOND
 from tests.kit.files import PowerCut
 from tests.sim.clients import Publisher
 from tests.sim.cluster_node import SEGMENT_BYTES, SimulatedNode, values_of

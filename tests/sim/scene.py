@@ -3,10 +3,11 @@
 import hashlib
 import re
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as entries
 from stan.protocol.user_subjects import ACK_GROUPS
-from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.history import History
 from tests.sim.loop import WALL_START, Loop

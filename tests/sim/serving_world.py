@@ -2,9 +2,10 @@
 
 import re
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan import limits
 from stan.core.state.serving import ANY
-from stan.types import MILLISECOND, SECOND
 from tests.sim.cluster_node import SimulatedNode
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.scene import CHANNELS

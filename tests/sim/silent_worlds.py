@@ -1,8 +1,9 @@
 """Worlds whose publishers want no ack of every second message: of these a fault may take some, and nothing else; what is stored
 keeps the order in which it was published, with acks and without."""
 
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
+
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import places

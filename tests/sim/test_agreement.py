@@ -1,10 +1,10 @@
 """Nodes whose states differ are found out, at rest and while entries never stop."""
 
 import pytest
+from stan_protocol.types import GroupId
 
 from stan import limits
 from stan.monitor.health import trouble
-from stan.types import GroupId
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.test_cluster_faults import new_clients
 

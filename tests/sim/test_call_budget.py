@@ -11,12 +11,12 @@ import sys
 from collections import Counter
 
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan.core.base.ready import Delivery
 from stan.edge.tracing.message_traces import MessageTraces
 from stan.edge.tracing.traced_driver import TracedDriver
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.sim import loop
 from tests.sim.clients import START, SimClient
 from tests.sim.cluster_node import SimulatedNode

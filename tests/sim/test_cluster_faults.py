@@ -1,10 +1,10 @@
 """Single faults at chosen moments, in otherwise peaceful clusters: what simulated runs have found once stays found."""
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.edge.nats.subscriptions import ACK_SID
-from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
 from tests.sim.cluster_node import SimulatedNode
 from tests.sim.cluster_world import ClusterWorld

@@ -4,12 +4,12 @@ import os
 from collections import defaultdict
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan.edge.cluster import copies
 from stan.raft.group import RaftGroup
 from stan.raft.pysyncobj.election import Election
 from stan.raft.pysyncobj.hard_state import HardState
-from stan.types import SECOND
 from tests.sim.commit_worlds import FAST, SAFE, CommitWorld, PartedCommit, PowerWorld, check_replicated
 from tests.sim.history import Acked, Delivered, History, Publish, Sub
 from tests.sim.worlds import play

@@ -3,8 +3,8 @@
 import os
 
 import pytest
+from stan_protocol import compression
 
-from stan.protocol import compression
 from tests.sim.compression_worlds import NodeCompression
 from tests.sim.worlds import found_out, make
 

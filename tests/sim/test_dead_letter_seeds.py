@@ -4,11 +4,11 @@ import os
 from collections import Counter
 
 import pytest
+from stan_protocol import dead_letters as letters
 
 from stan.core.admin.redriving import Redriving
 from stan.core.publishing.dead_letters import DeadLetters
 from stan.core.state.group import GroupMachine
-from stan.protocol import dead_letters as letters
 from stan.protocol.proto import entries_pb2 as pb
 from tests.sim.dead_letter_worlds import ClusterDeadLetters, ClusterRedrives, NodeDeadLetters
 from tests.sim.worlds import found_out

@@ -5,14 +5,14 @@ from array import array
 from dataclasses import replace
 
 import pytest
+from stan_protocol.frames import Times
+from stan_protocol.types import SECOND
 
 from stan.core.publishing import delaying, publishing
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.deferring import Deferring
 from stan.core.state.deferred import Deferred
-from stan.protocol.frames import Times
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND
 from tests.sim.delay_worlds import ClusterDeferred, ClusterDelays, NodeDeferred, NodeDelays
 from tests.sim.worlds import found_out
 

@@ -4,13 +4,13 @@ nothing that was acknowledged is lost."""
 from dataclasses import replace
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.types import SECOND
 
 from stan.core.base.ready import Delivery
 from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.invariant import InvariantError
-from stan.protocol.frames import Frame
-from stan.types import SECOND
 from tests.sim.test_cluster_faults import group_with_messages, peaceful
 
 

@@ -3,11 +3,11 @@
 from functools import partial
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan.core.base.causes import Cause
 from stan.core.state.group import Cursor, CursorKind
 from stan.protocol.proto import entries_pb2 as entries
-from stan.types import MILLISECOND, SECOND
 from tests.sim import history as checks
 from tests.sim.history import KEPT_AFTER, Acked, Delivered, Ended, Failed, History, Publish, Reset, Sub, Working
 

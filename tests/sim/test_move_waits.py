@@ -7,12 +7,12 @@ sum.
 from functools import partial
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND, GroupId
 
 from stan.core.context import META_GROUP
 from stan.protocol.entries import Kind
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import MILLISECOND, SECOND, GroupId
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.move_world import Moved

@@ -1,8 +1,8 @@
 """The simulated NATS keeps the promises of the real one, and no more."""
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
-from stan.types import MILLISECOND, SECOND
 from tests.sim.loop import Loop
 from tests.sim.nats import ClientPort, NodePort, SimNats
 

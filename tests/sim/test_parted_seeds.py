@@ -4,11 +4,11 @@ and changes of leaders."""
 import os
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.publishing.part_doubling import PartDoubling
 from stan.core.publishing.part_routing import PartRouting
-from stan.types import MILLISECOND, SECOND
 from tests.sim.parted_worlds import ClusterDoubled, ClusterMade, ClusterParted, NodeDoubled, NodeParted
 
 SEEDS = int(os.environ.get("STAN_PARTED_SEEDS", "3"))

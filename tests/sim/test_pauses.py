@@ -3,10 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.protocol.kernel import server as kernel
-from stan.types import SECOND
 from tests.sim.loop import Loop
 from tests.sim.pauses import Pauses
 from tests.sim.test_cluster_faults import group_with_messages, peaceful

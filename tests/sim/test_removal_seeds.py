@@ -3,10 +3,10 @@
 import os
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan.core.leader.dispatch import Dispatch
 from stan.core.state.tombstones import Tombstones
-from stan.types import SECOND
 from tests.sim.removal_worlds import ClusterRemovals, NodeRemovals
 from tests.sim.worlds import make
 

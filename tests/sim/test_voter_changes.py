@@ -1,9 +1,9 @@
 """While the voters of a group change in peace, its leadership goes from one to the next: nobody waits for an election."""
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
-from stan.types import MILLISECOND, SECOND
 from tests.sim.member_world import MemberWorld
 from tests.sim.test_cluster_faults import sending_group
 

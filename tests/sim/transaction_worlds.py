@@ -1,7 +1,8 @@
 """Worlds in which apps stage rows and commit them: one of a node alone, one of a cluster."""
 
+from stan_protocol.types import MICROSECOND
+
 from stan.protocol.entries import Kind, decode_batches
-from stan.types import MICROSECOND
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.transactor import Transacting
 from tests.sim.world import World

@@ -7,12 +7,13 @@ the app has died and come back. Rows count as published once their commit was as
 
 from contextlib import contextmanager, nullcontext
 
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.types import MILLISECOND
+
 from stan import limits
 from stan.core.publishing import publishing
 from stan.core.publishing.committing import Committing
 from stan.protocol.entries import STAGING_UID
-from stan.protocol.proto import extension_pb2 as ext
-from stan.types import MILLISECOND
 from tests.kit.batches import rows_of
 from tests.sim.clients import SimClient
 from tests.sim.history import Publish

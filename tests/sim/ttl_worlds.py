@@ -7,15 +7,16 @@ force there, or removes it before, is looked at where that is done.
 
 from unittest import mock
 
+from stan_protocol.fetches import LENGTH_PREFIX
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.core.base.ready import Delivery
 from stan.core.broker.broker import Broker
 from stan.core.context import BrokerContext
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
 from stan.policies import PolicyRule
-from stan.protocol.fetches import LENGTH_PREFIX
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
 from tests.sim.clients import Publisher
 from tests.sim.clocks import HOUR, ClockSet
 from tests.sim.removal_worlds import ClusterRemovals, NodeRemovals, is_published

@@ -6,10 +6,11 @@ Which messages are poison is the same for every client, so that each position gi
 from unittest import mock
 from zlib import crc32
 
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND
+
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.boundary import loading
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND
 from tests.sim.clients import Subscriber
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.history import Acked, Failed, Working

@@ -8,6 +8,8 @@ import errno
 from pathlib import Path
 from types import SimpleNamespace
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan.config import Config, HeartbeatConfig, StoreConfig
 from stan.core.broker.broker import Broker
 from stan.core.state.state_codec import snapshot_group
@@ -20,7 +22,6 @@ from stan.edge.turns import Turns
 from stan.errors import StanError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import Solo
-from stan.types import MILLISECOND, SECOND
 from tests.sim.database import SimDatabase
 from tests.sim.history import NO_NATS, Reset, complaints
 from tests.sim.loop import SimRuntime, disk, run_now

@@ -20,8 +20,8 @@ from pathlib import Path
 from pyspark_stan.java import ensure_java
 from pyspark_stan.writing.sink_options import DELIVERIES
 from stan_client.blocking import BlockingClient
+from stan_protocol.kernel.rows import columns, pack_rows
 
-from stan.protocol.kernel.rows import columns, pack_rows
 from stan.protocol.placement import channel_group
 from tests.kit.cluster import GROUPS, StanCluster
 from tests.kit.server import ROOT, StanServer, until

@@ -8,12 +8,12 @@ from concurrent.futures import Future
 
 from stan_client.errors import ServerError
 from stan_client.requests.requests import BatchAck, Committed
+from stan_protocol.kernel.rows import ID_BYTES, check_rows
+from stan_protocol.parted import part_of
+from stan_protocol.proto.admin_pb2 import PartedStatus
+from stan_protocol.proto.wire_pb2 import MsgProto
 
 from stan.errors import ANOTHER_WRITER, HAS_PARTS
-from stan.protocol.kernel.rows import ID_BYTES, check_rows
-from stan.protocol.parted import part_of
-from stan.protocol.proto.admin_pb2 import PartedStatus
-from stan.protocol.proto.wire_pb2 import MsgProto
 
 
 def messages_of(rows, count):

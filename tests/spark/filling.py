@@ -3,7 +3,7 @@
 from itertools import accumulate
 from struct import Struct
 
-from stan.protocol.kernel.rows import pack_rows
+from stan_protocol.kernel.rows import pack_rows
 
 ROWS = 5000
 """In one request."""

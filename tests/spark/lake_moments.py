@@ -24,8 +24,8 @@ from pathlib import Path
 from pyspark_stan.java import ensure_java
 from stan_client import StanClientError
 from stan_client.blocking import BlockingClient
+from stan_protocol.kernel.rows import pack_rows
 
-from stan.protocol.kernel.rows import pack_rows
 from tests.kit.server import ROOT, StanServer, until
 from tests.spark.conftest import slim_home
 from tests.spark.filling import column

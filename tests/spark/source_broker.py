@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 from stan_client import ChannelInfo, ChannelReplacedError, Fetched, ServerError
+from stan_protocol.patterns import matches
+from stan_protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.proto.wire_pb2 import MsgProto
 
 from stan.errors import UNKNOWN_CHANNEL
-from stan.patterns import matches
-from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.protocol.proto.wire_pb2 import MsgProto
 
 
 class Channel:

@@ -5,8 +5,8 @@ import json
 import pytest
 from google.protobuf import descriptor_pb2 as d
 from stan_client.blocking import BlockingClient
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import rows_of_messages
 from tests.kit.documents import blocks
 from tests.spark.filling import fill

@@ -12,9 +12,8 @@ from pyspark_stan.payloads.json_schema import json_columns
 from pyspark_stan.payloads.schema import PayloadSchema
 from pyspark_stan.payloads.types import ddl, merged, parse_type
 from pyspark_stan.payloads.values import UnfitError, fitting, fitting_fields
-
-from stan.protocol.schemas.kinds import SchemaError
-from stan.protocol.schemas.protobuf import parse
+from stan_protocol.schemas.kinds import SchemaError
+from stan_protocol.schemas.protobuf import parse
 
 F = d.FieldDescriptorProto
 

@@ -19,8 +19,8 @@ from pyspark_stan.writing.routing import RowError
 from pyspark_stan.writing.sink import batch_writer, stream_writer
 from pyspark_stan.writing.sink_options import sink_options
 from stan_client.errors import RequestTimeoutError, ServerError
+from stan_protocol.parted import part_of
 
-from stan.protocol.parted import part_of
 from tests.spark.fake_client import FakeClient
 from tests.spark.filling import column
 

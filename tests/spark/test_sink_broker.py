@@ -14,8 +14,8 @@ from stan_client import everything
 from stan_client.blocking import BlockingClient
 from stan_client.errors import ServerError
 from stan_client.reading.direct import Direct
+from stan_protocol.parted import part_of
 
-from stan.protocol.parted import part_of
 from tests.kit.server import StanServer
 from tests.spark.crash_kit import packed, read
 

@@ -12,9 +12,9 @@ from pyspark_stan.options import OptionsError
 from stan_client import everything
 from stan_client.blocking import BlockingClient
 from stan_client.reading.direct import Direct
+from stan_protocol.parted import part_of
+from stan_protocol.proto.wire_pb2 import MsgProto
 
-from stan.protocol.parted import part_of
-from stan.protocol.proto.wire_pb2 import MsgProto
 from tests.spark.crash_kit import packed, read
 
 pytestmark = pytest.mark.timeout(300)

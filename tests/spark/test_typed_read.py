@@ -21,9 +21,9 @@ from pyspark_stan.reading import typed_decode
 from pyspark_stan.reading.registry import registered_for, typed_schema
 from pyspark_stan.reading.source import columns_read
 from pyspark_stan.reading.typed_decode import MalformedError, TypedDecoder
+from stan_protocol.proto.admin_pb2 import SchemaStatus
+from stan_protocol.schemas.kinds import SchemaKind
 
-from stan.protocol.proto.admin_pb2 import SchemaStatus
-from stan.protocol.schemas.kinds import SchemaKind
 from tests.spark.source_broker import SourceBroker, use
 
 V1 = {"type": "object", "properties": {"id": {"type": "integer"}, "total": {"type": "integer"}}}

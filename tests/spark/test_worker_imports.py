@@ -10,7 +10,7 @@ from tests.kit.server import ROOT
 SPARK = "import sys\nimport pyarrow, pyspark.sql.datasource\nbefore = set(sys.modules)\n"
 NEEDLESS = (
     *("aiohttp", "nats.js.api", "importlib.metadata", "pandas", "typer", "pyspark_stan.pipeline"),
-    *("stan.protocol.kernel.server", "stan.protocol.proto.admin_pb2", "stan.core", "stan.edge", "stan.log"),
+    *("stan.protocol.kernel.server", "stan_protocol.proto.admin_pb2", "stan.core", "stan.edge", "stan.log"),
     *(
         "stan_client.client",
         "stan_client.publishing",
@@ -53,8 +53,8 @@ def test_a_worker_imports_what_its_task_needs(modules, most):
 
 READ = """
 from stan_client.reading.fetching import Fetched
-from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.protocol.proto.wire_pb2 import MsgProto
+from stan_protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.proto.wire_pb2 import MsgProto
 from pyspark.sql.types import LongType, StringType, StructType
 from pyspark_stan.schema import full_schema
 

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
+from stan_protocol.schemas.kinds import SchemaError
+from stan_protocol.schemas.protobuf import parse
 
 from pyspark_stan.payloads.types import ColumnType, struct
-from stan.protocol.schemas.kinds import SchemaError
-from stan.protocol.schemas.protobuf import parse
 
 _F: Final[Any] = FieldDescriptor
 _SIMPLE: Final = {

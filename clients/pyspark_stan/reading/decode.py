@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
-
-from stan.protocol.channels import whole_and_part
-from stan.protocol.kernel.rows import Columns, columns
+from stan_protocol.channels import whole_and_part
+from stan_protocol.kernel.rows import Columns, columns
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

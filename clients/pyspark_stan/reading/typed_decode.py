@@ -14,6 +14,8 @@ import pyarrow.json
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 from stan_client.errors import StanClientError
+from stan_protocol.compaction import DELETE_HEADER
+from stan_protocol.schemas.kinds import HEADER
 
 from pyspark_stan.options import SourceOptions
 from pyspark_stan.payloads.schema import MALFORMED
@@ -23,8 +25,6 @@ from pyspark_stan.reading.decode import Decoder, numbers, text_array
 from pyspark_stan.reading.registry import ABOUT, Registered, for_channel, registered_of
 from pyspark_stan.schema import COLUMNS, NULLABLE
 from pyspark_stan.transport import PASSING, patiently
-from stan.protocol.compaction import DELETE_HEADER
-from stan.protocol.schemas.kinds import HEADER
 
 if TYPE_CHECKING:
     from stan_client import Fetched

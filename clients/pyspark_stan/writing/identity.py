@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from pyspark import TaskContext
 from stan_client.errors import StanClientError
+from stan_protocol.kernel.rows import ID_BYTES, Buffer, IdSet, digests
 
 from pyspark_stan.writing.sink_options import SinkOptions
-from stan.protocol.kernel.rows import ID_BYTES, Buffer, IdSet, digests
 
 QUERY_ID: Final = "sql.streaming.queryId"
 BATCH_ID: Final = "streaming.sql.batchId"

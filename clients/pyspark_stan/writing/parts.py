@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from stan_client.errors import ServerError
+from stan_protocol.channels import part_name
+from stan_protocol.kernel.rows import pick_ids, pick_rows
+from stan_protocol.parted import key_in, key_path, part_of
+from stan_protocol.proto.wire_pb2 import MsgProto
 
 from pyspark_stan import transport
 from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.writing.routing import Request
-from stan.protocol.channels import part_name
 from stan.protocol.kernel import server as kernel
-from stan.protocol.kernel.rows import pick_ids, pick_rows
-from stan.protocol.parted import key_in, key_path, part_of
-from stan.protocol.proto.wire_pb2 import MsgProto
 
 if TYPE_CHECKING:
     from stan_client.blocking import BlockingClient

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from stan_client.errors import ConnectionClosedError, RequestTimeoutError, ServerError
+from stan_protocol.types import MiB
 
 from pyspark_stan import transport
 from pyspark_stan.options import ConnectionOptions
-from stan.types import MiB
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

@@ -16,11 +16,11 @@ from pyspark.sql.types import (
     StringType,
     StructType,
 )
+from stan_protocol.channels import is_channel_name
+from stan_protocol.declared_options import filled, option
+from stan_protocol.types import KiB, MiB
 
 from pyspark_stan.options import ConnectionOptions, OptionReader
-from stan.declared_options import filled, option
-from stan.protocol.channels import is_channel_name
-from stan.types import KiB, MiB
 
 Delivery = Literal["transactional", "idempotent", "at-least-once"]
 OnError = Literal["fail", "skip", "deadLetter"]

@@ -16,15 +16,15 @@ from functools import cached_property
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from stan_protocol import fetches
+from stan_protocol.channels import extension_subject, fetch_subjects
+from stan_protocol.compaction import deletes
+from stan_protocol.frames import Frame
+from stan_protocol.kernel.client import decode_message
+from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position, Run
+from stan_protocol.retries import RETRY_MAX_S
+from stan_protocol.types import MiB
 
-from stan.protocol import fetches
-from stan.protocol.channels import extension_subject, fetch_subjects
-from stan.protocol.compaction import deletes
-from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import decode_message
-from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position, Run
-from stan.protocol.retries import RETRY_MAX_S
-from stan.types import MiB
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, NotSupportedError, ServerError
 from stan_client.messages.messages import Message
 from stan_client.messages.new_message import bytes_of

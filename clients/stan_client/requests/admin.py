@@ -5,7 +5,7 @@ for channel in await admin.channels("orders.>"):
     print(channel.name, channel.messages)
 await admin.purge("orders.old", keep=100)
 
-Answers come as the messages of stan.protocol.proto.admin_pb2. Lists are whole and in order: the pages of all leaders are put
+Answers come as the messages of stan_protocol.proto.admin_pb2. Lists are whole and in order: the pages of all leaders are put
 together. Errors of all: ServerError: refused. RequestTimeoutError: no answer in time. ConnectionClosedError: the client is
 closed.
 """
@@ -16,8 +16,8 @@ from contextlib import aclosing, contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError, Message
+from stan_protocol.proto import admin_pb2 as pb
 
-from stan.protocol.proto import admin_pb2 as pb
 from stan_client.errors import RequestTimeoutError, ServerError
 from stan_client.requests.requester import Requester
 from stan_client.requests.requests import part_names, raw

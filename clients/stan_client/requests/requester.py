@@ -14,10 +14,10 @@ from operator import attrgetter
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
+from stan_protocol.channels import extension_subject
+from stan_protocol.frames import Frame
+from stan_protocol.retries import A, Attempts, L, Response, missing
 
-from stan.protocol.channels import extension_subject
-from stan.protocol.frames import Frame
-from stan.protocol.retries import A, Attempts, L, Response, missing
 from stan_client.errors import MessageTooLargeError, OutcomeUnknownError, RequestTimeoutError, ServerError
 from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import text_of

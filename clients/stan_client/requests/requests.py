@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
+from stan_protocol.channels import part_name
+from stan_protocol.compression import Compressor
+from stan_protocol.proto import extension_pb2 as pb
+
 from stan.errors import INVALID_ROWS
 from stan.limits import COMMIT_CHANNELS_MAX, COMPRESSED_ROWS_BYTES_MAX
-from stan.protocol.channels import part_name
-from stan.protocol.compression import Compressor
-from stan.protocol.proto import extension_pb2 as pb
 from stan_client.errors import ServerError
 from stan_client.requests.requester import Requester, covered, together
 from stan_client.transport.session import text_of

@@ -15,7 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from stan.protocol.proto import admin_pb2 as pb
+from stan_protocol.proto import admin_pb2 as pb
+
 from stan_client.errors import BadSubscriptionError, NoMessageError, ServerError, StanClientError
 from stan_client.messages.messages import Callback, Message, SubscriptionOptions
 from stan_client.positions import Start, everything

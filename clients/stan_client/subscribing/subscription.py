@@ -15,10 +15,11 @@ from collections.abc import AsyncIterator, Awaitable
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from stan.protocol.channels import publication
-from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import decode_message
-from stan.protocol.proto import wire_pb2 as wire
+from stan_protocol.channels import publication
+from stan_protocol.frames import Frame
+from stan_protocol.kernel.client import decode_message
+from stan_protocol.proto import wire_pb2 as wire
+
 from stan_client.errors import (
     BadSubscriptionError,
     ConnectionClosedError,

@@ -8,11 +8,12 @@ would take them for acks.
 
 import asyncio
 
-from stan.protocol.channels import publication
-from stan.protocol.features import Feature
-from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import encode_acks, encode_cumulative_ack, encode_verdict
-from stan.protocol.proto import wire_pb2 as wire
+from stan_protocol.channels import publication
+from stan_protocol.features import Feature
+from stan_protocol.frames import Frame
+from stan_protocol.kernel.client import encode_acks, encode_cumulative_ack, encode_verdict
+from stan_protocol.proto import wire_pb2 as wire
+
 from stan_client.errors import MessageTooLargeError, NotSupportedError
 from stan_client.transport.connection import Handler
 from stan_client.transport.session import Session, fresh_id

@@ -9,7 +9,8 @@ import traceback
 from collections.abc import Callable
 from typing import Final
 
-from stan.protocol.proto import wire_pb2 as wire
+from stan_protocol.proto import wire_pb2 as wire
+
 from stan_client.errors import NotSupportedError
 from stan_client.messages.messages import GONE, NOTED, Message, OnError, Said
 from stan_client.subscribing.subscription_path import SubscriptionPath

@@ -18,13 +18,14 @@ from operator import itemgetter
 from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
-from stan.nats_client import Client, Msg, NoServersError, RepairedClient, TcpTransport, Transport
-from stan.nats_client import ConnectionClosedError as NatsClosedError
-from stan.nats_client import Error as NatsError
-from stan.nats_client import Subscription as NatsSubscription
-from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import split
-from stan.protocol.secure import told, without_secrets
+from stan_protocol.frames import Frame
+from stan_protocol.kernel.client import split
+from stan_protocol.nats_client import Client, Msg, NoServersError, RepairedClient, TcpTransport, Transport
+from stan_protocol.nats_client import ConnectionClosedError as NatsClosedError
+from stan_protocol.nats_client import Error as NatsError
+from stan_protocol.nats_client import Subscription as NatsSubscription
+from stan_protocol.secure import told, without_secrets
+
 from stan_client.errors import CannotConnectError, InvalidUrlError
 from stan_client.transport.pieces import Pieces
 

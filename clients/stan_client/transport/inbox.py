@@ -9,8 +9,9 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from stan.protocol.channels import OWN_INBOXES, is_channel_name, publication
-from stan.protocol.frames import Frame
+from stan_protocol.channels import OWN_INBOXES, is_channel_name, publication
+from stan_protocol.frames import Frame
+
 from stan_client.errors import NotARequestError, StanClientError
 from stan_client.transport.connection import NatsLink
 

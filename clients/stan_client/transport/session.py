@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from stan_protocol.channels import publication
+from stan_protocol.frames import Frame
+from stan_protocol.nats_client import NUID
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.nats_client import NUID
-from stan.protocol.channels import publication
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
 from stan_client.errors import (
     BadConnectionError,
     CloseRequestTimeoutError,

@@ -17,11 +17,11 @@ from stan_client.errors import ServerError, StanClientError, SubscribeRequestTim
 from stan_client.positions import everything, new_only
 from stan_client.transport.connection import ClientConnection
 from stan_client.transport.session import Session, SessionOptions, fresh_id, text_of
+from stan_protocol.frames import Frame
+from stan_protocol.kernel.client import absorb, count_raw, load_publishes, raw_publishes
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.cli.bench.bench_report import Latencies, Measurement, add_latency
-from stan.protocol.frames import Frame
-from stan.protocol.kernel.client import absorb, count_raw, load_publishes, raw_publishes
-from stan.protocol.proto import wire_pb2 as wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,9 +22,7 @@ from struct import Struct
 from typing import Any, Final, get_origin
 
 from stan_client.transport.session import text_of
-
-from stan.policies import PolicyRule, options_of, set_options
-from stan.protocol.proto.admin_pb2 import (
+from stan_protocol.proto.admin_pb2 import (
     CursorStatus,
     DelayedMessage,
     DeliveryPolicy,
@@ -35,9 +33,11 @@ from stan.protocol.proto.admin_pb2 import (
     SchemaStatus,
     SubscriptionsResponse,
 )
-from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.protocol.proto.wire_pb2 import MsgProto
-from stan.types import SECOND, MiB
+from stan_protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.proto.wire_pb2 import MsgProto
+from stan_protocol.types import SECOND, MiB
+
+from stan.policies import PolicyRule, options_of, set_options
 
 FORMAT: Final = 4
 FORMATS: Final = (1, 2, 3, FORMAT)

@@ -20,6 +20,13 @@ from typing import Annotated, Any, Final, NamedTuple
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.kernel.rows import columns, pack_rows
+from stan_protocol.patterns import matches, overlap, valid_name
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.proto.admin_pb2 import ReadDelayedResponse
+from stan_protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.types import SECOND
+from stan_protocol.units import counted
 
 import stan
 from stan.cli.commands.archive import (
@@ -44,14 +51,7 @@ from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import session
 from stan.errors import UNKNOWN_CHANNEL
-from stan.patterns import matches, overlap, valid_name
 from stan.policies import EPHEMERAL
-from stan.protocol.kernel.rows import columns, pack_rows
-from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.proto.admin_pb2 import ReadDelayedResponse
-from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.types import SECOND
-from stan.units import counted
 
 PATIENCE_S: Final = 60.0
 """How long one request may take: a leader may be replaced meanwhile."""

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Final
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol import units
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted, format_duration, format_size, format_time
 
-from stan import units
 from stan.cli.commands.channel_commit import commit, commit_words
 from stan.cli.commands.channel_messages import get
 from stan.cli.commands.channel_parts import (
@@ -27,8 +29,6 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done, show
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, no_channel, on_cluster
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted, format_duration, format_size, format_time
 
 SORTS: Final = {
     "name": lambda one: one.name,

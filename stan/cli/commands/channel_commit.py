@@ -6,6 +6,8 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.proto import admin_pb2 as pb
 
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
@@ -13,8 +15,6 @@ from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import no_channel, on_cluster
 from stan.policies import COMMITS, EPHEMERAL, GROUP_COMMITS, SYNCED
-from stan.protocol.ack_levels import AckLevel
-from stan.protocol.proto import admin_pb2 as pb
 
 PAUSE_S: Final = 0.25
 """The pause between two looks whether the channel has come to a group of the kind."""

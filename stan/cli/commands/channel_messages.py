@@ -8,15 +8,15 @@ from typing import Annotated, Final, NamedTuple
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol import units
+from stan_protocol.units import counted, format_time
 
-from stan import units
 from stan.cli.support.args import Channel, at_time, checked_channel, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run
 from stan.cli.support.options import injected
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.session import is_unknown, no_channel, session
 from stan.cli.support.terminal import STDOUT, clean, indented, json_text, out, write, write_json
-from stan.units import counted, format_time
 
 SHAPES: Final = ("text", "json", "base64", "hex", "raw")
 

@@ -7,6 +7,10 @@ from typing import Annotated, Any, Final
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.parted import key_path
+from stan_protocol.patterns import valid_name
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import NEVER, counted, format_age, format_size
 
 from stan.cli.commands.cursors import KINDS, full_name, lag, worst_state
 from stan.cli.support.args import Channel, checked_channel
@@ -17,11 +21,7 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.limits import PARTS_MAX
-from stan.patterns import valid_name
 from stan.protocol.part_status import summed_channels, summed_positions
-from stan.protocol.parted import key_path
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import NEVER, counted, format_age, format_size
 
 GROUPS_SHOWN: Final = 8
 """Groups of parts that are listed one by one."""

@@ -15,8 +15,11 @@ import stan_client
 import typer
 from stan_client.requests.admin import Nodes
 from stan_client.transport.session import text_of
+from stan_protocol import units
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
+from stan_protocol.units import counted, format_duration
 
-from stan import units
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import checked_pattern, parsed
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, run
@@ -35,10 +38,7 @@ from stan.cli.support.groups import (
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
-from stan.protocol.proto import admin_pb2 as pb
 from stan.troubles import Severity
-from stan.types import SECOND
-from stan.units import counted, format_duration
 
 WORDS: Final = ("OK", "WARNING", "CRITICAL", "UNKNOWN")
 OK, WARNING, CRITICAL, UNKNOWN = range(4)

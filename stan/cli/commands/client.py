@@ -6,6 +6,8 @@ from typing import Annotated
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted
 
 from stan.cli.commands.cursor_tables import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
@@ -14,8 +16,6 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted
 
 
 def _named(client: str) -> str:

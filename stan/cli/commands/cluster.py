@@ -15,6 +15,7 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
+from stan_protocol.secure import without_secrets
 
 from stan.cli.commands.growth import grow, spread
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands, run
@@ -29,7 +30,6 @@ from stan.edge.storage.groupfiles import groups_on_disk
 from stan.edge.storage.manifest import read_manifest
 from stan.edge.storage.storage import Storage
 from stan.errors import Damage, StanError
-from stan.protocol.secure import without_secrets
 from stan.state.database import Database
 
 ASK_S: Final = 2.0

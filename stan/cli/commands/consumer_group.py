@@ -5,15 +5,15 @@ from typing import Annotated
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import MILLISECOND
+from stan_protocol.units import counted, format_duration
 
 from stan.cli.support.common import Target, group_of_commands
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import MILLISECOND
-from stan.units import counted, format_duration
 
 app = group_of_commands("Consumer groups: members that pull, each from its share of the channels: list, show.")
 

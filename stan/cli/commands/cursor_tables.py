@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import NEVER, counted, format_age, format_duration
 
 from stan.cli.commands.channel_parts import parts_words
 from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window, window_now, worst_state
@@ -11,8 +13,6 @@ from stan.cli.commands.policies import format_in_force
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.protocol.part_status import summed_positions
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import NEVER, counted, format_age, format_duration
 
 RUNS_SHOWN: Final = 12
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted, format_age, format_duration
 
 from stan.protocol.part_status import unacked_for
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted, format_age, format_duration
 
 DURABLES: Final[frozenset[int]] = frozenset({pb.DURABLE})
 QUEUES: Final[frozenset[int]] = frozenset({pb.QUEUE, pb.DURABLE_QUEUE})

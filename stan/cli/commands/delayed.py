@@ -4,14 +4,14 @@ from typing import Annotated
 
 import stan_client
 import typer
+from stan_protocol import units
+from stan_protocol.units import counted, format_time
 
-from stan import units
 from stan.cli.support.args import Channel, checked_channel, parsed
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, on_cluster
-from stan.units import counted, format_time
 
 app = group_of_commands("Messages that wait for their time: list, cancel.")
 

@@ -10,8 +10,10 @@ import stan_client
 import typer
 from stan_client.dead_letters import DeadLetter, dead_letter
 from stan_client.transport.session import text_of
+from stan_protocol import units
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted, format_age, format_time
 
-from stan import units
 from stan.cli.commands.channel import status_of
 from stan.cli.support.args import Channel, checked_channel, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
@@ -20,8 +22,6 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.session import look, on_cluster
 from stan.limits import REDRIVE_MESSAGES_MAX, REDRIVES_MAX
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted, format_age, format_time
 
 LOOKED_AT: Final = 10_000
 """Newest messages of a channel that are looked at to tell where they come from."""

@@ -10,6 +10,10 @@ from typing import Final, NamedTuple
 import stan_client
 from stan_client.requests.admin import Nodes
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.secure import without_secrets
+from stan_protocol.types import SECOND, MiB
+from stan_protocol.units import counted, format_age, format_duration, format_size
 
 from stan.cli.commands.channel import compression_ratio, holder_of
 from stan.cli.commands.cursors import KINDS, OFFLINE, PAUSED, QUEUES, full_name, given_up_by, in_vain, lag, state_of
@@ -37,11 +41,7 @@ from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.level import SCALE
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels
-from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.secure import without_secrets
 from stan.troubles import Severity
-from stan.types import SECOND, MiB
-from stan.units import counted, format_age, format_duration, format_size
 
 DISK_LOW: Final = 10
 """Percent of a disk that should be free."""

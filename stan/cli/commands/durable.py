@@ -12,8 +12,11 @@ import stan_client
 import typer
 from stan_client.requests.admin import which
 from stan_client.transport.session import text_of
+from stan_protocol import units
+from stan_protocol.patterns import valid_name
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted
 
-from stan import units
 from stan.cli.commands import cursors
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_of_parts_table, why_table
 from stan.cli.commands.cursors import full_name, lag, name_of
@@ -22,9 +25,6 @@ from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_comma
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, near, no_channel, on_cluster
-from stan.patterns import valid_name
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted
 
 SORTS: Final = {
     "name": lambda one: (one.channel, full_name(one)),

@@ -6,14 +6,14 @@ from typing import Annotated
 
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import format_time
 
 from stan.cli.support.common import CliError, Target, run, stop_on_signals
 from stan.cli.support.options import injected
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import session
 from stan.cli.support.terminal import clean, json_text, out, write
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import format_time
 
 
 @injected

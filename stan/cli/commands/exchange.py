@@ -22,6 +22,8 @@ from typing import Annotated, Any, BinaryIO, Final, NamedTuple
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
+from stan_protocol.units import counted
 
 from stan import limits
 from stan.cli.support.args import Channel, checked_channel
@@ -31,8 +33,6 @@ from stan.cli.support.progress import bar
 from stan.cli.support.proto_json import tell_bytes, told_headers
 from stan.cli.support.session import is_unknown, no_channel, session
 from stan.cli.support.terminal import STDOUT, CleanStdout, err
-from stan.protocol.kernel.rows import ID_BYTES, Headers, columns, pack_rows
-from stan.units import counted
 
 SHAPES: Final = ("jsonl", "lines")
 PATIENCE_S: Final = 60.0

@@ -6,6 +6,8 @@ import stan_client
 import typer
 from stan_client.requests.admin import Explanation, which
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import format_time
 
 from stan import limits
 from stan.cli.commands.cursors import DURABLES, QUEUES, full_name
@@ -17,8 +19,6 @@ from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look
 from stan.monitor.explained import BEGINS_LATE, GOES_ON, STATES, moment_of, sentence_of
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import format_time
 
 POSITIONS: Final = Family("durable", "durable or queue group", DURABLES | QUEUES)
 

@@ -5,8 +5,9 @@ from typing import Annotated
 import stan_client
 import typer
 from stan_client.requests.admin import Nodes
+from stan_protocol import units
+from stan_protocol.units import counted
 
-from stan import units
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.groups import (
@@ -26,7 +27,6 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.policies import COMMITS, SYNCED
-from stan.units import counted
 
 app = group_of_commands(
     "Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata."

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 import stan_client
 import typer
+from stan_protocol.units import counted
 
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
 from stan.cli.support.groups import growth_waits_for, pool_of
@@ -14,7 +15,6 @@ from stan.cli.support.output import done
 from stan.cli.support.session import on_cluster
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS, SYNCED
-from stan.units import counted
 
 GROWTH_PAUSE_S: Final = 0.25
 """The pause between two questions whether new groups have leaders."""

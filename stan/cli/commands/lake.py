@@ -9,16 +9,16 @@ from typing import Annotated, Any, Final, TypeVar
 import stan_client
 import stan_lake
 import typer
+from stan_protocol import units
+from stan_protocol.types import SECOND, MiB
+from stan_protocol.units import counted, format_size, format_time
 
-from stan import units
 from stan.cli.support.args import Channel, checked_channel, checked_pattern, parsed, sequence_runs
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, group_of_commands, run, stop_on_signals
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done, show
 from stan.cli.support.session import session
 from stan.cli.support.terminal import clean, err
-from stan.types import SECOND, MiB
-from stan.units import counted, format_size, format_time
 
 app = group_of_commands("A lake beside the broker: run the tierer, list, files, delete.")
 

@@ -6,6 +6,9 @@ from typing import Annotated
 import stan_client
 import typer
 from stan_client.requests.admin import Nodes
+from stan_protocol.ack_levels import TOLD
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import NEVER, format_age, format_size, format_time
 
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.groups import name_of
@@ -16,9 +19,6 @@ from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
 from stan.labels import Labels, places_of
 from stan.level import OLDEST, too_old
-from stan.protocol.ack_levels import TOLD
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import NEVER, format_age, format_size, format_time
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 

@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import go_duration
+
 from stan.policies import POLICY_OPTIONS, REPLICATED, Form, PolicyOption, options_of
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import go_duration
 
 
 def format_policy(policy: pb.DeliveryPolicy) -> str:

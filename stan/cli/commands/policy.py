@@ -7,6 +7,10 @@ import typer
 from stan_client.requests.admin import PolicyList
 from stan_client.requests.requests import raw
 from stan_client.transport.session import text_of
+from stan_protocol.channels import whole_of
+from stan_protocol.patterns import matches
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted
 
 from stan.cli.commands.policies import format_option, format_policy, without_effect
 from stan.cli.commands.policy_options import NOTHING, GivenPolicy, of_flag
@@ -16,11 +20,7 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
-from stan.patterns import matches
 from stan.policies import POLICY_OPTIONS, PolicyRule, options_of
-from stan.protocol.channels import whole_of
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted
 
 Durable = Annotated[
     str,

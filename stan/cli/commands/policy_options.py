@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import typer
+from stan_protocol import units
+from stan_protocol.proto import admin_pb2 as pb
 
-from stan import units
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError
 from stan.cli.support.options import builds
 from stan.policies import POLICY_OPTIONS, Form, PolicyRule, set_options
-from stan.protocol.proto import admin_pb2 as pb
 
 BY_FLAG: Final = {f"--{option.key.replace('_', '-')}": option for option in POLICY_OPTIONS}
 NOTHING: Final = f"Nothing is set: give one or more of {', '.join(BY_FLAG)}. To remove a policy: stan policy unset"

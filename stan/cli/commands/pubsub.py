@@ -18,6 +18,9 @@ from typing import Annotated, Any, Final
 import stan_client
 import typer
 from rich.markup import escape
+from stan_protocol.compaction import DELETE_HEADER
+from stan_protocol.types import SECOND
+from stan_protocol.units import duration_ns, number
 
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_FAILED, ClientId, Target, run, stop_on_signals
@@ -25,9 +28,6 @@ from stan.cli.support.options import injected
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.terminal import INDENT, STDOUT, err, indented, out, write_json
 from stan.errors import HAS_PARTS
-from stan.protocol.compaction import DELETE_HEADER
-from stan.types import SECOND
-from stan.units import duration_ns, number
 
 PUBLISHES_PER_TURN_MAX: Final = 256
 """Messages encoded before the event loop gets its turn."""

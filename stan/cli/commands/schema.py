@@ -9,6 +9,12 @@ from typing import Annotated, Final
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.schemas import protobuf
+from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
+from stan_protocol.schemas.rules import SchemaText, compared
+from stan_protocol.types import SECOND
+from stan_protocol.units import counted, format_size
 
 from stan.cli.support.args import Pattern, checked_pattern
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
@@ -18,12 +24,6 @@ from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.cli.support.terminal import write
 from stan.limits import SCHEMA_BYTES_MAX
-from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.schemas import protobuf
-from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
-from stan.protocol.schemas.rules import SchemaText, compared
-from stan.types import SECOND
-from stan.units import counted, format_size
 
 KINDS: Final = {word(kind): kind for kind in SchemaKind}
 PROMISES: Final = {word(promise): promise for promise in Compatibility}

@@ -6,8 +6,10 @@ from typing import Annotated
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol import units
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted
 
-from stan import units
 from stan.cli.commands.cursor_tables import cursor_document
 from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
@@ -15,8 +17,6 @@ from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, no_channel, on_cluster
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted
 
 app = group_of_commands("Subscriptions that are online, of all kinds.")
 

@@ -4,6 +4,7 @@ import time
 
 import stan_client
 from stan_client.transport.session import text_of
+from stan_protocol.units import counted, format_age
 
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import Target
@@ -12,7 +13,6 @@ from stan.cli.support.output import Table
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.session import is_unknown, look, no_channel
 from stan.cli.support.terminal import clean
-from stan.units import counted, format_age
 
 DATA_CHARS = 60
 """Of the payload in a line; all of it is in --json."""

@@ -7,6 +7,8 @@ from typing import Annotated, Final, NamedTuple
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted, format_age, format_rate, format_size, format_time
 
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import Pattern, checked_pattern
@@ -15,8 +17,6 @@ from stan.cli.support.options import injected
 from stan.cli.support.output import Table, text_lines
 from stan.cli.support.session import session
 from stan.cli.support.terminal import err, out, write, write_json
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted, format_age, format_rate, format_size, format_time
 
 SORTS: Final = ("rate", "lag", "redelivered", "messages", "name")
 HEIGHT: Final = 24

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Final
 import stan_client
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.units import counted, format_size
 
 from stan import limits
 from stan.cli.support.args import checked_channel
@@ -25,8 +27,6 @@ from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import no_channel, session
 from stan.policies import EPHEMERAL
-from stan.protocol.proto import admin_pb2 as pb
-from stan.units import counted, format_size
 
 ATTEMPTS: Final = 3
 """Readings of a channel that retention shortens meanwhile."""

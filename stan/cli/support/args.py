@@ -9,13 +9,13 @@ from typing import Annotated, Any, Final, TypeVar
 
 import typer
 from stan_client.transport.session import text_of
+from stan_protocol import units
+from stan_protocol.patterns import valid_name
 
-from stan import units
 from stan.cli.support import contexts
 from stan.cli.support.common import EXIT_USAGE, CliError, run_fast
 from stan.cli.support.options import resolved
 from stan.cli.support.session import open_direct
-from stan.patterns import valid_name
 
 COMPLETION_S: Final = 1.5
 """A shell waits no longer for names than this."""

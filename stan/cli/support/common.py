@@ -15,9 +15,9 @@ from typing import Annotated, Any, Final, NoReturn, TypeVar
 import stan_client
 import typer
 from stan_client.transport.session import fresh_id
+from stan_protocol.secure import without_secrets
 
 from stan.cli.support.terminal import err
-from stan.protocol.secure import without_secrets
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from stan.protocol.secure import HIDDEN, without_secrets
+from stan_protocol.secure import HIDDEN, without_secrets
 
 FIELDS: Final = (
     *("server", "cluster_id", "creds", "nkey", "user", "password", "token"),

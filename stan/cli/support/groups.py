@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from stan_client.requests.admin import Nodes
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import WallNanos
+from stan_protocol.units import counted
 
 from stan.errors import NO_LEADER, NO_VOTE
-from stan.protocol.proto import admin_pb2 as pb
 from stan.troubles import LEADERLESS, VOTELESS, Trouble, kind_of
-from stan.types import WallNanos
-from stan.units import counted
 
 
 def name_of(node: pb.NodeStatus) -> str:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import stan_client
+from stan_protocol.units import format_time
 
 from stan.cli.support.common import stop_on_signals
 from stan.cli.support.options import View
 from stan.cli.support.terminal import TextConsole, clean, err, out, write, write_json
-from stan.units import format_time
 
 GAP: Final = "  "
 CELL_MIN: Final = 16

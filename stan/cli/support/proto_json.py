@@ -1,4 +1,4 @@
-"""Answers of the servers as JSON documents: every field under its name in stan/protocol/proto/admin.proto, bytes as text.
+"""Answers of the servers as JSON documents: every field under its name in clients/stan_protocol/proto/admin.proto, bytes as text.
 
 So the names stay as long as the protocol's do. Optional fields that are not set are null; enum values are words in lower case.
 """

@@ -14,6 +14,11 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.patterns import ChannelLimits, valid_name
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import ChannelUid, GroupId, Nanos
+
 from stan import limits
 from stan.core.base.ready import Index
 from stan.core.base.runs import Run, Runs, counted_of, size_of
@@ -29,10 +34,6 @@ from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 from stan.errors import INVALID_ADMIN
-from stan.patterns import ChannelLimits, valid_name
-from stan.protocol.ack_levels import AckLevel
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import ChannelUid, GroupId, Nanos
 
 Compacted = Callable[[GroupId, ChannelUid], tuple[int, int, int, int, int] | None]
 """Of a channel, a CompactionState: up to where there is one message of each key, the newest tombstone up to there, passes, bytes

@@ -10,6 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from stan_protocol.channels import is_channel_name
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import ChannelUid, GroupId
+
 from stan import limits
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel, LiveChannels
@@ -22,10 +26,7 @@ from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import below_newest, deleted_from
 from stan.errors import A_PART, CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE, go_quote
-from stan.protocol.channels import is_channel_name
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId
 
 LIMIT_END = 1 << 63
 """Values of limits are below this."""

@@ -10,6 +10,8 @@ whose group does not know for certain that it is its own.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos
+
 from stan import limits
 from stan.core.admin.move_source import MoveSource, context_change
 from stan.core.admin.move_target import MoveTarget
@@ -26,7 +28,6 @@ from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.moves import MoveStage, Stage
 from stan.errors import BUSY, go_quote
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND, ChannelUid, GroupId, Nanos
 
 NOBODY = 1 << 63
 """No subscription has this id."""

@@ -12,6 +12,10 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from stan_protocol.patterns import valid_name
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.types import MILLISECOND, GroupId, WallNanos
+
 from stan import limits
 from stan.core.admin.long_poll import LongPoll
 from stan.core.base.shares import of_user, of_whom
@@ -31,11 +35,8 @@ from stan.errors import (
     UNKNOWN_CHANNEL,
 )
 from stan.level import SCALE
-from stan.patterns import valid_name
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.proto import extension_pb2 as pb
-from stan.types import MILLISECOND, GroupId, WallNanos
 
 
 class ChannelQueries:

@@ -6,6 +6,8 @@ is held for the move (`MoveSource`). What stands in the way is told all at once.
 """
 
 from google.protobuf.message import DecodeError
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import GroupId
 
 from stan import errors
 from stan.core.admin.channel_moves import ChannelMoves
@@ -17,9 +19,7 @@ from stan.core.state.meta import MOVES_NEED_LEVEL, ChannelInfo
 from stan.errors import ALONE, UNKNOWN_CHANNEL, go_quote
 from stan.level import SCALE
 from stan.policies import EPHEMERAL, GROUP_COMMITS
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
-from stan.types import GroupId
 
 UNKNOWN_COMMIT = f"stan: commit is one of {', '.join(GROUP_COMMITS)}"
 FROM_THE_BEGINNING = (

@@ -10,6 +10,12 @@ run.
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from stan_protocol.patterns import literal, valid_name
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.types import MILLISECOND, ChannelUid, Nanos
+from stan_protocol.units import go_duration
+
 from stan import errors, limits
 from stan.core.admin.live_consumer_group import LiveConsumerGroup, MemberPoll
 from stan.core.base.shares import of_user, of_whom, share_left
@@ -20,12 +26,7 @@ from stan.core.requests.router import Handler
 from stan.core.state.consumer_groups import ConsumerGroup
 from stan.core.state.meta import SCALE_NEEDED, MetaResult
 from stan.level import SCALE
-from stan.patterns import literal, valid_name
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.proto import extension_pb2 as pb
-from stan.types import MILLISECOND, ChannelUid, Nanos
-from stan.units import go_duration
 
 EMPTY = ConsumerGroup()
 """What the metadata know of a group without members. It never changes."""

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import GroupId, WallNanos
+
 from stan import errors
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels
@@ -19,9 +22,7 @@ from stan.core.requests.router import Handler
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import Cursor, CursorKind, GroupResult, kind_and_name
 from stan.core.state.meta import ChannelInfo
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId, WallNanos
 
 Change = dict[str, Any]
 """One change of GroupChange, by its name."""

@@ -7,6 +7,9 @@ answer tells the end of the channel at the moment of what it lists: each message
 from functools import partial
 from itertools import islice
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import runs_of
@@ -22,9 +25,7 @@ from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.errors import CHANNEL_RESTORING, INVALID_ADMIN, TOO_MANY_DELAYED, UNREADABLE
 from stan.protocol.entries import DEFERRED_UID
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 
 _HEAD_BYTES = 256
 """Of an answer, beside its messages."""

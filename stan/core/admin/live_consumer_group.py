@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.types import ChannelUid
+
 from stan import limits
 from stan.core.base.assignor import assign
 from stan.core.requests.channel_lookup import matcher
@@ -14,8 +17,6 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.state.consumer_groups import ChannelOwner, ConsumerGroup
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.proto import extension_pb2 as pb
-from stan.types import ChannelUid
 
 IsFor = Callable[[bytes], bool]
 """Tells if a member with a pattern may be given a channel, should the pattern match."""

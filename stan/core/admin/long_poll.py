@@ -7,11 +7,12 @@ channel may be watched before it exists.
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
+from stan_protocol.types import ChannelUid, GroupId, Nanos
+
 from stan import limits
 from stan.core.base.shares import Shares
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.state.meta import ChannelInfo
-from stan.types import ChannelUid, GroupId, Nanos
 
 
 class _Watch:

@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from itertools import zip_longest
 from typing import Final, NamedTuple
 
+from stan_protocol.proto import admin_pb2 as admin
+
 from stan.core.base.causes import Cause
 from stan.core.base.runs import pairs
 from stan.core.leader.cursors import LiveCursor
 from stan.core.state.group import Cursor, CursorKind, kind_and_name, removed_runs
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 
 MICROSECOND: Final = 1000

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
+from stan_protocol.fetches import LENGTH_PREFIX
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import ChannelUid, GroupId, KiB
+
 from stan import limits
 from stan.core.base.ready import ReadResult, Replay
 from stan.core.context import BrokerContext, text
@@ -21,10 +25,7 @@ from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
 from stan.errors import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED, go_quote
 from stan.policies import COMMITS
-from stan.protocol.fetches import LENGTH_PREFIX
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import ChannelUid, GroupId, KiB
 
 ROOM = 4 * KiB
 """Bytes of an answer besides messages, fingerprints and rows, and of the protocol around it."""

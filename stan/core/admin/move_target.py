@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from stan_protocol.types import SECOND, ChannelUid, GroupId, KiB, Nanos
 
 from stan import limits
 from stan.core.admin.move_source import context_change
@@ -23,7 +24,6 @@ from stan.core.state.moves import Stage
 from stan.errors import go_quote
 from stan.protocol.entries import Kind, encode_batch, encode_fingerprints
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND, ChannelUid, GroupId, KiB, Nanos
 
 TAIL_BYTES: Final = 256 * KiB
 """What is left of the messages when the source is asked to hold the channels."""

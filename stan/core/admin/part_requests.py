@@ -1,5 +1,8 @@
 """Requests about channels with parts, answered by the leader of the metadata: make one, delete one, list them."""
 
+from stan_protocol.channels import part_name
+from stan_protocol.proto import admin_pb2 as pb
+
 from stan import errors, limits
 from stan.core.context import BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
@@ -17,8 +20,6 @@ from stan.core.state.parted import (
 )
 from stan.errors import go_quote
 from stan.policies import EPHEMERAL
-from stan.protocol.channels import part_name
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 
 PASSING = (errors.CHANNEL_DELETING, DOUBLED_ALREADY, PART_MOVES)

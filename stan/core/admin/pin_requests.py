@@ -1,6 +1,10 @@
 """Requests about pins, answered by the leader of the metadata: pin a channel's name to a group, let it go, list the pins. A
 channel that is in another group already is moved."""
 
+from stan_protocol.patterns import valid_name
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import GroupId
+
 from stan import errors, limits
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.context import META_GROUP, BrokerContext, text
@@ -10,11 +14,8 @@ from stan.core.requests.router import Handler
 from stan.core.state.meta import PIN_LEVEL_TOO_LOW, ChannelInfo
 from stan.errors import ALONE, go_quote
 from stan.level import SCALE
-from stan.patterns import valid_name
 from stan.policies import COMMITS, EPHEMERAL
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
-from stan.types import GroupId
 
 NO_GROUP = "stan: there is no group {}: groups of channels are 1 to {}"
 OTHER_COMMIT = (

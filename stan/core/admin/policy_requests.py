@@ -1,5 +1,9 @@
 """Requests about policies of delivery, answered by the leader of the metadata: set one, list them, tell what is in force."""
 
+from stan_protocol.patterns import valid_name
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.schemas import json_data
+
 from stan import errors, limits
 from stan.core.context import BrokerContext, raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
@@ -7,10 +11,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.policies import row_of, shown_policy
 from stan.errors import go_quote
-from stan.patterns import valid_name
 from stan.policies import COMMITS, VALID, PolicyRule, level_refusal, options_of
-from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.schemas import json_data
 
 OTHER_COMMIT = (
     "commit: channel {} is there and {}: a policy is for channels that are made later, and one that is empty is changed by "

@@ -1,5 +1,7 @@
 """The pool of groups grows on request: the metadata's leader decides how, and opens the new groups once they have leaders."""
 
+from stan_protocol.types import SECOND, Nanos
+
 from stan.core.clients.nodes import NodeRequests
 from stan.core.context import BrokerContext
 from stan.core.requests.request import AcceptedRequest
@@ -10,7 +12,6 @@ from stan.errors import ALONE, INVALID_ADMIN
 from stan.level import SCALE
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS
-from stan.types import SECOND, Nanos
 
 TOO_MANY_GROUPS = f"stan: there are at most {RAFT_GROUPS_MAX} groups"
 GROWTH_TOLD = 5 * SECOND

@@ -11,6 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
+from stan_protocol import dead_letters as letters
+from stan_protocol.channels import is_channel_name
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import ChannelUid
+
 from stan import errors, limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
@@ -26,12 +32,7 @@ from stan.core.requests.router import Handler
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.meta import ChannelInfo
 from stan.permissions import Right
-from stan.protocol import dead_letters as letters
-from stan.protocol.channels import is_channel_name
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import ChannelUid
 
 
 @dataclass(slots=True)

@@ -12,6 +12,10 @@ repeated, also after a change of leaders.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TYPE_CHECKING
+
+from stan_protocol.channels import is_channel_name
+from stan_protocol.types import ChannelUid, GroupId, Sequence, WallNanos
 
 from stan import errors, limits
 from stan.core.admin.channel_changes import edit_of
@@ -28,12 +32,12 @@ from stan.core.requests.router import Handler
 from stan.core.state.group import CursorKind, GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.level import DELIVERY
-from stan.protocol.channels import is_channel_name
 from stan.protocol.entries import encode_batch
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId, Sequence, WallNanos
+
+if TYPE_CHECKING:
+    from stan_protocol.proto import admin_pb2 as admin
 
 
 @dataclass(slots=True)

@@ -2,12 +2,13 @@
 
 from typing import Final
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import ChannelUid
+
 from stan.core.base.runs import Run, Runs, counted_of, counted_runs, pairs
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.group import CursorKind, kind_and_name
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid
 
 SEQUENCE_END: Final = 1 << 62
 """Sequences of a backup are below this: the rest is more than will ever be published, and fits into the integers of SQLite."""

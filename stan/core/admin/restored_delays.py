@@ -11,6 +11,9 @@ from functools import partial
 from itertools import pairwise
 from struct import Struct
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND, Sequence, WallNanos
+
 from stan import errors, level, limits
 from stan.core.admin.restored_rows import LATEST
 from stan.core.context import BrokerContext
@@ -22,9 +25,7 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult, refusal
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.deferred import Deferred
 from stan.protocol.entries import DEFERRED_UID, encode_batch
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND, Sequence, WallNanos
 
 _LENGTH = Struct("<I")
 

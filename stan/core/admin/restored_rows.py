@@ -8,6 +8,9 @@ from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND, ChannelUid
+
 from stan import errors, level, limits
 from stan.core.admin.restored_cursors import SEQUENCE_END
 from stan.core.base.runs import pairs
@@ -16,8 +19,6 @@ from stan.core.publishing.row_batch import refusal, sealed_size
 from stan.core.state.cursor_override import well_formed
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupMachine
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND, ChannelUid
 
 _LENGTH = Struct("<I")
 LATEST: Final = ((1 << 63) - 1) // SECOND

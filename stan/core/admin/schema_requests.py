@@ -10,6 +10,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
 
+from stan_protocol.patterns import valid_name
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.schemas import json_data
+from stan_protocol.schemas.checks import checker
+from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
+from stan_protocol.schemas.rules import NumberedText, SchemaText, fault, incompatible
+from stan_protocol.types import Nanos
+
 from stan import errors, limits
 from stan.core.context import META_GROUP, BrokerContext, raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
@@ -19,14 +27,7 @@ from stan.core.state.meta import MetaResult
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW
 from stan.errors import go_quote
 from stan.level import SCALE
-from stan.patterns import valid_name
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.schemas import json_data
-from stan.protocol.schemas.checks import checker
-from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
-from stan.protocol.schemas.rules import NumberedText, SchemaText, fault, incompatible
-from stan.types import Nanos
 
 Then = Callable[[entries.SchemaChange, int], None]
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 
+from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos
+
 from stan import limits
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.context import META_GROUP, BrokerContext, text
@@ -19,7 +21,6 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.errors import ALONE, go_quote
-from stan.types import SECOND, ChannelUid, GroupId, Nanos
 
 
 @dataclass(slots=True)

@@ -6,10 +6,11 @@ counted, and the count is published. Nothing waits for an event, and nothing on 
 
 from dataclasses import dataclass
 
+from stan_protocol.channels import publication
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND, Nanos, WallNanos
+
 from stan import limits
-from stan.protocol.channels import publication
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import SECOND, Nanos, WallNanos
 
 
 @dataclass(slots=True)

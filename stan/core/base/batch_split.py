@@ -4,7 +4,8 @@ from collections.abc import Sequence as Seq
 from dataclasses import replace
 from struct import Struct
 
-from stan.protocol.frames import Publishes
+from stan_protocol.frames import Publishes
+
 from stan.protocol.kernel import server as kernel
 
 OWNER = Struct("<H")

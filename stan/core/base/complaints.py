@@ -5,8 +5,9 @@ A client that can cause one line can cause a million of them. Pure.
 
 from collections.abc import Callable
 
+from stan_protocol.types import SECOND
+
 from stan import limits
-from stan.types import SECOND
 
 
 class Complaints:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from stan_protocol.types import SECOND, Nanos
+
 from stan.policies import OFF
-from stan.types import SECOND, Nanos
 
 NONE: Final = Nanos(0)
 KEEP_LAST, KEEP_FIRST = 1, 2

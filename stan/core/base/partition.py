@@ -5,9 +5,10 @@ The others' channels belong to ELSEWHERE, a group that nobody leads here: reques
 
 from collections.abc import Iterable
 
-from stan.patterns import ONE, REST, matches
+from stan_protocol.patterns import ONE, REST, matches
+from stan_protocol.types import GroupId
+
 from stan.remembered import Remembered
-from stan.types import GroupId
 
 ELSEWHERE = GroupId(-1)
 """The group of the channels of other servers."""

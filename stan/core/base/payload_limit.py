@@ -8,9 +8,10 @@ looked at while a read holds less than one payload may.
 import struct
 from collections.abc import Iterator
 
+from stan_protocol.frames import Publishes
+
 from stan.core.base.batch_split import split
 from stan.core.base.ready import Delivery
-from stan.protocol.frames import Publishes
 
 MESSAGE_ROOM = 36
 """Bytes a MsgProto has besides its channel, reply and data: sequence, timestamp, flag and count of a redelivery, lengths."""

@@ -7,8 +7,9 @@ before visible" is a matter of where the code stands (model: etcd-io/raft's Read
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
+from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+
 from stan import limits
-from stan.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 
 class Proposal(NamedTuple):

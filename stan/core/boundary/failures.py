@@ -3,10 +3,11 @@
 Both are bounded, as whoever publishes such messages, or rejects them, can go on with it.
 """
 
+from stan_protocol.types import GroupId
+
 from stan.core.base.runs import Run
 from stan.core.context import BrokerContext, shown, shown_position
 from stan.core.state.group import Cursor
-from stan.types import GroupId
 
 
 def tell_failure(context: BrokerContext, number: GroupId, kind: str, cursor: Cursor, run: Run, reason: bytes) -> None:

@@ -10,6 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple
 
+from stan_protocol import fetches
+from stan_protocol.fetches import FetchedBatch
+from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
+from stan_protocol.types import ChannelUid, GroupId, Sequence, WallNanos
+
 from stan.core.base.ready import Index
 from stan.core.base.runs import Runs
 from stan.core.boundary.view import BrokerView
@@ -18,10 +23,6 @@ from stan.core.requests.table import Scope
 from stan.core.state.tombstones import behind, below_newest
 from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
 from stan.limits import FETCH_ANSWER_BYTES, KEY_BYTES_MAX
-from stan.protocol import fetches
-from stan.protocol.fetches import FetchedBatch
-from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
-from stan.types import ChannelUid, GroupId, Sequence, WallNanos
 
 NO_END = (1 << 64) - 1
 

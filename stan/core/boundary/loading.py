@@ -7,6 +7,9 @@ No request is answered and nothing is delivered here: a group is loaded before t
 from dataclasses import replace
 from functools import partial
 
+from stan_protocol.channels import Subjects
+from stan_protocol.types import GroupId, RaftIndex
+
 from stan.config import Config
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
 from stan.core.base.partition import Partition
@@ -20,10 +23,8 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor, GroupMachine, GroupRows
 from stan.core.state.meta import MetaMachine, MetaRows
 from stan.core.state.state_codec import restore_group
-from stan.protocol.channels import Subjects
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId, RaftIndex
 
 SomeRows = GroupRows
 Machine = MetaMachine | GroupMachine

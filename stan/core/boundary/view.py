@@ -7,6 +7,10 @@ copied: callers must not change what the view returns.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from stan_protocol.ack_levels import TOLD, AckLevel
+from stan_protocol.channels import Subjects
+from stan_protocol.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
+
 from stan.config import Config
 from stan.core.base.compaction import Compaction
 from stan.core.base.partition import Partition
@@ -19,9 +23,6 @@ from stan.core.publishing.publishing import Publishing
 from stan.core.state.compactions import Compactions
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
-from stan.protocol.ack_levels import TOLD, AckLevel
-from stan.protocol.channels import Subjects
-from stan.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
 
 
 class GroupView(Protocol):

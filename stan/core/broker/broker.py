@@ -11,6 +11,9 @@ from functools import partial
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from stan_protocol.frames import Acks, Frame, Publishes, Verdicts
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
 from stan import level, limits
 from stan.config import Config
@@ -30,9 +33,6 @@ from stan.core.requests.request import Send
 from stan.core.requests.router import Handler, RequestRouter
 from stan.core.requests.table import REQUESTS
 from stan.protocol.entries import STAGING_UID
-from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
 Numbers = Iterable[GroupId] | None
 NOTHING: Final[frozenset[GroupId]] = frozenset()

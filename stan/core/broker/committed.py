@@ -1,5 +1,7 @@
 """What the broker does with each committed entry: the replicated state applies it, then the live view follows."""
 
+from stan_protocol.types import ChannelUid, GroupId, RaftIndex
+
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.publishing.timed import TIMED_CHANGES
@@ -8,7 +10,6 @@ from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.transactions import Ended
 from stan.protocol.entries import STAGING_UID, Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId, RaftIndex
 
 
 class CommittedEntries:

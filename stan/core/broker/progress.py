@@ -6,12 +6,13 @@ The next leader begins behind what they report, and flags deliveries that it may
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
+from stan_protocol.types import GroupId, Nanos
+
 from stan import limits
 from stan.core.base.ready import Proposal, Ready
 from stan.core.context import BrokerContext, nobody_waits
 from stan.core.leader.local_group import ChannelGroup
 from stan.protocol.entries import Kind
-from stan.types import GroupId, Nanos
 
 if TYPE_CHECKING:
     from stan.protocol.proto import entries_pb2 as pb

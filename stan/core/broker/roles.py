@@ -1,10 +1,11 @@
 """How this node begins and ends to lead a group: the live view is made from the replicated state, and forgotten."""
 
+from stan_protocol.channels import whole_of
+from stan_protocol.types import GroupId
+
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
-from stan.protocol.channels import whole_of
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId
 
 
 class GroupRoles:

@@ -6,11 +6,11 @@ The edge serves the others, which read files or are about a single node.
 from collections.abc import Callable, Mapping
 
 from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits
 from stan.core.requests.router import Handler
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
 
 

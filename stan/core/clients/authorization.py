@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame, Publishes, Sender
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import errors
 from stan.core.context import META_GROUP, BrokerContext, text
@@ -18,8 +20,6 @@ from stan.core.state.group import Subscription
 from stan.core.state.meta import Client
 from stan.errors import go_quote
 from stan.permissions import EVERYTHING, Permissions, Right
-from stan.protocol.frames import Frame, Publishes, Sender
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
 from stan.protocol.user_subjects import BROKER, FROM, ack_subject, said_by, unwrap, user_of
 

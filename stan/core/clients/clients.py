@@ -8,6 +8,10 @@ from functools import partial
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
+from stan_protocol.features import features_at
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, GroupId, Nanos
 
 from stan import errors, limits
 from stan.config import HeartbeatConfig
@@ -15,13 +19,9 @@ from stan.core.context import META_GROUP, BrokerContext, Done, nobody_waits, sho
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.meta import Client, MetaResult
 from stan.errors import go_quote
-from stan.protocol.features import features_at
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import because, decode
 from stan.protocol.user_subjects import said_by
-from stan.types import MILLISECOND, GroupId, Nanos
 
 Key = TypeVar("Key", bytes, tuple[bytes, bytes])
 CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")

@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol.frames import Frame
+from stan_protocol.types import GroupId, Nanos
+
 from stan import level
 from stan.config import is_node_id
 from stan.core.context import META_GROUP, BrokerContext
@@ -15,9 +18,7 @@ from stan.core.state.meta import MetaResult
 from stan.errors import go_quote
 from stan.labels import Labels, place_rows, places_of
 from stan.limits import LABELS_SETTLE
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId, Nanos
 
 OK = b"+OK"
 INVALID = "invalid node ID"

@@ -2,12 +2,13 @@
 
 from typing import NamedTuple
 
+from stan_protocol.types import GroupId
+
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving_leader import ServingLeader
 from stan.core.clients.serving_node import ServingNode
 from stan.core.context import BrokerContext
 from stan.core.state.group import Cursor
-from stan.types import GroupId
 
 
 class Serving(NamedTuple):

@@ -14,6 +14,9 @@ from functools import partial
 from zlib import crc32
 
 from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
@@ -25,11 +28,8 @@ from stan.core.state.group import Cursor, CursorKind, Subscription, kind_and_nam
 from stan.core.state.serving import ANY, willing
 from stan.level import SCALE
 from stan.protocol.entries import Kind
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
-from stan.types import GroupId, Nanos
 
 
 @dataclass(slots=True)

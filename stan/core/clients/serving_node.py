@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 
 from google.protobuf.message import DecodeError
+from stan_protocol.types import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.ready import Ready
@@ -20,7 +21,6 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
-from stan.types import GroupId, Nanos
 
 
 class ServingNode:

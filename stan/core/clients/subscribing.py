@@ -5,6 +5,10 @@ from collections.abc import Iterable
 from functools import partial
 
 from google.protobuf.message import DecodeError
+from stan_protocol.channels import is_channel_name
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import GroupId, WallNanos
 
 from stan import errors, limits
 from stan.core.clients.clients import Clients
@@ -19,12 +23,8 @@ from stan.core.requests.request_order import ArrivalOrder
 from stan.core.state.group import GroupResult, Subscription
 from stan.core.state.tombstones import below_newest
 from stan.errors import go_quote
-from stan.protocol.channels import is_channel_name
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import TooLong, because, decode
-from stan.types import GroupId, WallNanos
 
 NEW_ONLY, LAST_RECEIVED, TIME_DELTA, SEQUENCE, FIRST = range(5)
 

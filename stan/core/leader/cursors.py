@@ -8,6 +8,8 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from stan_protocol.types import SECOND, ChannelUid
+
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.base.ready import ReadResult, ReportMoment
@@ -19,7 +21,6 @@ from stan.core.leader.retries import Moves, Retries
 from stan.core.state.group import Cursor, CursorPast, Subscription
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND, ChannelUid
 
 
 @dataclass(slots=True)

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol.types import Nanos
+
 from stan.core.base.ready import ReportMoment
 from stan.core.base.runs import Run, Runs, flat_of, pairs
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import Nanos
 
 MICROSECOND = 1000
 CLIENT_ID_BYTES_MAX = 128

@@ -12,6 +12,9 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
 
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import ChannelUid, Nanos, WallNanos
+
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy
@@ -27,8 +30,6 @@ from stan.core.leader.progress import ProgressReports
 from stan.core.leader.retries import Moves, is_last
 from stan.core.state.group import Cursor, CursorPast, GroupMachine, GroupResult, Subscription, removed_runs
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import ChannelUid, Nanos, WallNanos
 
 ACKED_TOGETHER = 16
 """Ranges acked in one read above which they are sorted and taken out of the window in one go: each by itself costs a pass over

@@ -11,11 +11,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from stan_protocol.types import ChannelUid, GroupId, Sequence, WallNanos
+
 from stan import limits
 from stan.core.base.ready import Index, Indexes, ReadResult
 from stan.core.state.ephemeral import Epoch
 from stan.invariant import invariant
-from stan.types import ChannelUid, GroupId, Sequence, WallNanos
 
 LENGTH_PREFIX: Final = 4
 """Bytes in front of each message of a batch, which are not accounted (as in a log in memory)."""

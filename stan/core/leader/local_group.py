@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 
+from stan_protocol.types import Nanos
+
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.dispatch import Dispatch
 from stan.core.leader.leadership import Leadership
 from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.state.group import GroupMachine
-from stan.types import Nanos
 
 
 @dataclass(slots=True)

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
 from typing import Final
 
+from stan_protocol.types import Nanos
+
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.ready import ReadResult
@@ -21,7 +23,6 @@ from stan.core.leader.deliveries import sending_of
 from stan.core.leader.key_order import KeyedBatch, KeyOrder
 from stan.core.leader.retries import is_last
 from stan.protocol.kernel.server import HoldLimits, OpenWindows, assign, assign_again, joined
-from stan.types import Nanos
 
 NEVER_SENT: Final = -1
 """Count of redeliveries of a message that is held back: its first delivery is number 0."""

@@ -4,13 +4,14 @@ A *progress entry* records what the leader has sent and who holds it, so that th
 knows what to flag as redelivered.
 """
 
+from stan_protocol.types import ChannelUid, Nanos
+
 from stan import limits
 from stan.core.base.ready import ReportMoment
 from stan.core.base.runs import pairs
 from stan.core.leader.cursors import LiveCursor, LiveCursors
 from stan.core.leader.deliveries import Sending, recalled, recorded
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, Nanos
 
 
 class ProgressReports:

@@ -14,13 +14,14 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, NamedTuple
 
+from stan_protocol.frames import KEY_BYTES, LATER, Publishes
+from stan_protocol.kernel.rows import ID_BYTES, IdSet
+from stan_protocol.types import Nanos
+
 from stan import limits
 from stan.core.base.batch_split import OWNER, last_of, owner_of, split
 from stan.invariant import invariant
-from stan.protocol.frames import KEY_BYTES, LATER, Publishes
-from stan.protocol.kernel.rows import ID_BYTES, IdSet
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import Nanos
 
 EVER: Final = -(1 << 60)
 """Nanos: earlier than anything that a node has heard, also one whose machine, and so its clock, was started a moment ago."""

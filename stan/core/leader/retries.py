@@ -8,11 +8,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from zlib import crc32
 
+from stan_protocol.types import SECOND, Nanos
+
 from stan import limits
 from stan.core.base.causes import Cause
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.base.runs import Run, Runs
-from stan.types import SECOND, Nanos
 
 MINUTE = 60 * SECOND
 

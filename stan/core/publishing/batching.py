@@ -13,6 +13,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol.channels import publication
+from stan_protocol.compression import rows_of
+from stan_protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
+from stan_protocol.proto.extension_pb2 import BatchResponse
+
 from stan import limits
 from stan.core.base.shares import Shares, of_user
 from stan.core.context import BrokerContext
@@ -23,11 +28,7 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.dedup import Name, ProducerDedup, both
 from stan.errors import BUSY, INVALID_BATCH, INVALID_FRAME, PARTS_DOUBLING, TOO_MANY_IDS, VERSION_PAST
-from stan.protocol.channels import publication
-from stan.protocol.compression import rows_of
-from stan.protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto.extension_pb2 import BatchResponse
 
 
 class _Batch(NamedTuple):

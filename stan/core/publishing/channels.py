@@ -6,6 +6,10 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+from stan_protocol.channels import folded, whole_of
+from stan_protocol.frames import Publishes
+from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+
 from stan import level, limits
 from stan.config import ChannelLimits
 from stan.core.base.ready import Index
@@ -33,10 +37,7 @@ from stan.errors import (
     go_quote,
 )
 from stan.policies import EPHEMERAL, OFF
-from stan.protocol.channels import folded, whole_of
-from stan.protocol.frames import Publishes
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 NO_METADATA = "stan: the metadata of the cluster has no leader"
 NOT_HERE = "stan: the channel is none of this server's"

@@ -7,16 +7,17 @@ is decided when it is the first one in all of them: so of two requests with chan
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stan_protocol.channels import is_channel_name
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.types import ChannelUid, GroupId
+
 from stan import errors, limits
 from stan.core.publishing.channels import LiveChannel
 from stan.core.publishing.staging import is_app
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.transactions import Transactions
 from stan.level import SCALE
-from stan.protocol.channels import is_channel_name
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as ext
-from stan.types import ChannelUid, GroupId
 
 
 @dataclass(slots=True, eq=False)

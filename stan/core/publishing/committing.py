@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 
+from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+
 from stan import errors, limits
 from stan.core.base.ready import Fetch, ReadResult, Ready
 from stan.core.context import BrokerContext, nobody_waits, shown
@@ -36,7 +38,6 @@ from stan.level import SCALE
 from stan.protocol.entries import REFERENCE, STAGING_UID, Reference, encode_references
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.staged import rows_of, sealed_size
-from stan.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 
 @dataclass(slots=True)

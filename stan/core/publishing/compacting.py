@@ -10,6 +10,8 @@ delay is not compacted, nor what a tier has not passed.
 
 from collections.abc import Iterator, Mapping
 
+from stan_protocol.types import ChannelUid, GroupId, Nanos, WallNanos
+
 from stan import limits
 from stan.core.base.compaction import Compaction, CompactionState
 from stan.core.base.delivery_policy import KEEP_FIRST
@@ -18,7 +20,6 @@ from stan.core.context import BrokerContext, nobody_waits
 from stan.core.publishing.channels import LiveChannels
 from stan.core.state.compactions import Compactions
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId, Nanos, WallNanos
 
 
 class Compacting:

@@ -12,15 +12,16 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import groupby
 
+from stan_protocol.compression import Compressor, in_clear, kept
+from stan_protocol.frames import Publishes
+from stan_protocol.types import ChannelUid, GroupId
+
 from stan import level
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.state.meta import ChannelInfo
-from stan.protocol.compression import Compressor, in_clear, kept
 from stan.protocol.entries import RecordBatch
-from stan.protocol.frames import Publishes
-from stan.types import ChannelUid, GroupId
 
 Batch = Publishes | RowBatch
 

@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol import dead_letters as letters
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import GroupId, Nanos
+from stan_protocol.units import counted
+
 from stan import limits
 from stan.core.base.payload_limit import FLAG_ROOM, MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
@@ -28,11 +33,7 @@ from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
 from stan.core.state.meta import ChannelInfo
-from stan.protocol import dead_letters as letters
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import GroupId, Nanos
-from stan.units import counted
 
 MESSAGES_MAX = 10_000
 """Messages in one move."""

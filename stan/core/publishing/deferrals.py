@@ -4,15 +4,16 @@ import heapq
 from array import array
 from dataclasses import dataclass, field
 
+from stan_protocol.frames import Publishes
+from stan_protocol.types import ChannelUid, GroupId, Sequence
+
 from stan.config import ChannelLimits
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.state.deferred import Deferred
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
-from stan.protocol.frames import Publishes
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId, Sequence
 
 DEFERRED_NAME = b"_STAN.deferred"
 """Channel name in the messages of the hidden channels; no client can request it."""

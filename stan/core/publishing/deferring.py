@@ -11,6 +11,9 @@ import heapq
 from collections import defaultdict
 from functools import partial
 
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, ChannelUid, GroupId, Nanos
+
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT
 from stan.core.base.ready import ReadResult
@@ -27,8 +30,6 @@ from stan.core.state.deferred import Deferred
 from stan.core.state.meta import ChannelInfo
 from stan.protocol.entries import DEFERRED_UID
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, ChannelUid, GroupId, Nanos
 
 Due = tuple[int, int, int]
 """When a message is due (Unix ns), its sequence in the hidden channel, the first sequence of its batch."""

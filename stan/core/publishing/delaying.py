@@ -11,6 +11,9 @@ oldest first, in bounded batches, each stored before the next is read, so that w
 from dataclasses import dataclass, field
 from functools import partial
 
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, ChannelUid, GroupId, WallNanos
+
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.context import META_GROUP, BrokerContext, shown
@@ -21,8 +24,6 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
 from stan.errors import CHANNEL_MOVING
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, ChannelUid, GroupId, WallNanos
 
 
 @dataclass(slots=True)

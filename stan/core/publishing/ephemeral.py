@@ -13,6 +13,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.frames import Publishes
+from stan_protocol.types import ChannelUid, Nanos, Sequence, WallNanos
+
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.context import BrokerContext, text
@@ -22,11 +26,8 @@ from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.core.state.group import GroupResult
 from stan.errors import go_quote
-from stan.protocol.ack_levels import AckLevel
-from stan.protocol.frames import Publishes
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, Nanos, Sequence, WallNanos
 
 BODIES_OF, COUNT_OF = attrgetter("bodies"), attrgetter("count")
 MORE_BEFORE: Final = 1 << BLOCK_BITS - 1

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from stan_protocol.types import MILLISECOND, SECOND, ChannelUid, GroupId, Nanos
+
 from stan import limits
 from stan.core.base.runs import flat_of, pairs, size_of
 from stan.core.context import META_GROUP, BrokerContext
@@ -23,7 +25,6 @@ from stan.core.publishing.channels import LiveChannels
 from stan.core.state.expiries import Expiries
 from stan.core.state.group import GroupResult
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import MILLISECOND, SECOND, ChannelUid, GroupId, Nanos
 
 NEVER: Final = 1 << 63
 NO_END: Final = (1 << 64) - 1

@@ -3,12 +3,13 @@
 from array import array
 from struct import Struct
 
+from stan_protocol.fetches import LENGTH_PREFIX
+from stan_protocol.kernel.wire_py import varint
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND, ChannelUid
+
 from stan import limits
-from stan.protocol.fetches import LENGTH_PREFIX
-from stan.protocol.kernel.wire_py import varint
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND, ChannelUid
 
 TAG = b"\x90\x01"
 """Of MsgProto.expires_at (18), a varint."""

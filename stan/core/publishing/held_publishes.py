@@ -9,8 +9,8 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from stan.protocol.frames import Publishes, Sender
-from stan.types import GroupId
+from stan_protocol.frames import Publishes, Sender
+from stan_protocol.types import GroupId
 
 
 class HeldBatch(NamedTuple):

@@ -1,10 +1,11 @@
 """Delayed messages that are later than their policy allows (`max_late`): what is told of them, what their dead letters say."""
 
+from stan_protocol import dead_letters as letters
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import GroupId
+
 from stan.core.context import BrokerContext, shown
 from stan.core.state.meta import ChannelInfo
-from stan.protocol import dead_letters as letters
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import GroupId
 
 
 def letters_of(context: BrokerContext, name: bytes, group: GroupId) -> bytes:

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol.types import MILLISECOND, GroupId, KiB, Nanos
+
 from stan import limits
 from stan.core.base.ready import Replay
 from stan.core.context import BrokerContext, text
@@ -27,7 +29,6 @@ from stan.core.state.part_closings import PartClosings
 from stan.core.state.parted import Parted
 from stan.errors import MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED, go_quote
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import MILLISECOND, GroupId, KiB, Nanos
 
 ROOM = 4 * KiB
 """Bytes of what a closed part tells besides fingerprints, and of the protocol around it."""

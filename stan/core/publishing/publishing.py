@@ -12,6 +12,10 @@ from collections.abc import Collection
 from functools import partial
 
 from google.protobuf.message import DecodeError
+from stan_protocol.channels import is_channel_name, publication, whole_of
+from stan_protocol.frames import NO_TIMES, Frame, Publishes
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
 from stan import errors, level, limits
 from stan.core.base import payload_limit as oversize
@@ -39,7 +43,6 @@ from stan.core.publishing.schema_checks import SchemaChecks
 from stan.core.state.deferred import Deferred
 from stan.core.state.expiries import Expiries
 from stan.permissions import Right
-from stan.protocol.channels import is_channel_name, publication, whole_of
 from stan.protocol.entries import (
     DEFERRED_UID,
     STAGING_UID,
@@ -49,11 +52,8 @@ from stan.protocol.entries import (
     encode_change,
     encode_fingerprints,
 )
-from stan.protocol.frames import NO_TIMES, Frame, Publishes
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import can_be_answered
-from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
 PASSING = (errors.TOO_MANY_DELAYED, errors.TOO_MANY_EXPIRING)
 """Why rows are refused for now."""

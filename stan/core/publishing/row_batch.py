@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
+from stan_protocol.channels import is_channel_name
+from stan_protocol.frames import Publishes
+from stan_protocol.kernel import rows as kernel
+from stan_protocol.proto import wire_pb2 as wire
+
 from stan import errors, level, limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
-from stan.protocol.channels import is_channel_name
-from stan.protocol.frames import Publishes
-from stan.protocol.kernel import rows as kernel
-from stan.protocol.proto import wire_pb2 as wire
 
 _LENGTH = Struct("<I")
 _OF_ITS_PLACE = ("sequence", "subject", "timestamp", "redelivered", "redelivery_count", "crc32")

@@ -9,6 +9,13 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from functools import partial
 
+from stan_protocol.frames import Publishes
+from stan_protocol.kernel.rows import columns
+from stan_protocol.schemas.checks import Check, checker
+from stan_protocol.schemas.kinds import HEADER, SchemaError, SchemaKind
+from stan_protocol.schemas.rules import SchemaText
+from stan_protocol.types import ChannelUid
+
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split
 from stan.core.context import BrokerContext, text
@@ -17,15 +24,9 @@ from stan.core.requests.read_index import ReadIndex
 from stan.errors import BUSY, CHANNEL_DELETING, go_quote
 from stan.limits import SCHEMA_REFUSAL_BYTES_MAX
 from stan.policies import KNOWN
-from stan.protocol.frames import Publishes
 from stan.protocol.kernel import server as kernel
-from stan.protocol.kernel.rows import columns
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.schemas.checks import Check, checker
-from stan.protocol.schemas.kinds import HEADER, SchemaError, SchemaKind
-from stan.protocol.schemas.rules import SchemaText
 from stan.remembered import Remembered
-from stan.types import ChannelUid
 
 NO_SCHEMA = "stan: no schema is registered for channel {}"
 NAMES_NONE = "stan: the message does not say by which version of the schema it is written (header stan-schema)"

@@ -9,6 +9,9 @@ not stored again.
 from dataclasses import dataclass, field
 from functools import partial
 
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.types import GroupId, WallNanos
+
 from stan import errors, limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
@@ -26,9 +29,7 @@ from stan.core.state.transactions import TransactionRefused, Transactions, is_sa
 from stan.level import SCALE
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as ext
 from stan.protocol.staged import staged_body
-from stan.types import GroupId, WallNanos
 
 STAGING_NAME = b"_STAN.staged"
 """Channel name in the messages of the hidden channels; no client can request it."""

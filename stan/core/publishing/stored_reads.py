@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from stan_protocol.fetches import LENGTH_PREFIX
+from stan_protocol.types import ChannelUid, GroupId
+
 from stan import limits
 from stan.core.base.ready import Fetch, ReadResult
 from stan.core.context import BrokerContext
-from stan.protocol.fetches import LENGTH_PREFIX
-from stan.types import ChannelUid, GroupId
 
 Found = Callable[[list[ReadResult], str], None]
 """Called with the record batches that hold the messages, as far as one read goes, and ""; or with none and why that failed."""

@@ -7,6 +7,8 @@ or deleted of such a channel is noted with the position, for the tier has it, to
 
 from dataclasses import dataclass, replace
 
+from stan_protocol.types import ChannelUid
+
 from stan.config import ChannelLimits
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.context import BrokerContext, text
@@ -14,7 +16,6 @@ from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.meta import ChannelInfo
 from stan.errors import go_quote
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid
 
 
 @dataclass(slots=True)

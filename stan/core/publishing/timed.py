@@ -4,6 +4,8 @@ of a broker that look at the clock."""
 from dataclasses import dataclass
 from typing import Final
 
+from stan_protocol.types import ChannelUid, GroupId
+
 from stan.core.context import BrokerContext
 from stan.core.leader.leadership import Leadership
 from stan.core.publishing.channels import LiveChannels
@@ -15,7 +17,6 @@ from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.stored_reads import StoredReads
 from stan.core.state.group import GroupResult
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId
 
 TIMED_CHANGES: Final = frozenset(
     {"deferred", "deferred_gone", "drop_channel", "expiring", "expired", "restore", "commit_step"}

@@ -9,15 +9,15 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 
 from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import GroupId, RaftIndex
 
 from stan import limits
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.requests.table import ORIGINAL, Scope
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
-from stan.types import GroupId, RaftIndex
 
 
 class OriginalRequests:

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
+from stan_protocol.frames import Sender
+from stan_protocol.types import GroupId, Nanos
+
 from stan import limits
 from stan.core.context import META_GROUP, BrokerContext
-from stan.protocol.frames import Sender
-from stan.types import GroupId, Nanos
 
 
 @dataclass(slots=True)

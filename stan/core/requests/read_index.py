@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol.frames import Sender
+from stan_protocol.types import GroupId, Nanos, RaftIndex
+
 from stan import limits
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.requests.pending_clients import PendingClients
-from stan.protocol.frames import Sender
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId, Nanos, RaftIndex
 
 INDEX_DIGITS_MAX = 20
 

@@ -9,13 +9,13 @@ from NATS it has not received. Pure.
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import Nanos, RaftIndex
 
 from stan import limits
 from stan.core.state.meta import Client
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.requests import decode
-from stan.types import Nanos, RaftIndex
 
 
 class _Arrival(NamedTuple):

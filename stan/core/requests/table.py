@@ -10,6 +10,9 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
+from stan_protocol.channels import Subjects
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as extension
 
 from stan.core.base.delivery_policy import satellite
 from stan.errors import (
@@ -21,9 +24,6 @@ from stan.errors import (
     INVALID_TRANSACTION,
 )
 from stan.permissions import EVERYTHING, Right
-from stan.protocol.channels import Subjects
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as extension
 
 ACCOUNTS: Final = "an account of deliveries"
 POSITIONS: Final = "positions that outlive its leader"

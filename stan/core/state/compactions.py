@@ -8,10 +8,11 @@ is stored, so the state of a channel stays a few bytes however many messages it 
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+
 from stan.core.base.compaction import Compaction
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, RaftIndex, Sequence
 
 NEVER = Compaction(Sequence(0))
 """Of a channel that was never compacted."""

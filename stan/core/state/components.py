@@ -7,6 +7,8 @@ as rows, key to bytes, and records which rows have changed; other code writes th
 from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
 
+from stan_protocol.types import ChannelUid, RaftIndex
+
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
 from stan.core.state.dedup import ProducerDedup
@@ -20,7 +22,6 @@ from stan.core.state.part_closings import PartClosings
 from stan.core.state.restore_state import RestoreStates
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import Transactions
-from stan.types import ChannelUid, RaftIndex
 
 
 class StateComponent(Protocol):

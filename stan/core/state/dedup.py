@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import Any, ClassVar
 
+from stan_protocol.kernel.rows import ID_BYTES, IdSet
+from stan_protocol.types import ChannelUid, RaftIndex
+
 from stan import limits
 from stan.core.base.shares import Shares, of_whom
-from stan.protocol.kernel.rows import ID_BYTES, IdSet
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, RaftIndex
 
 VERSIONS_MAX = 2
 """Number of versions whose ids a window keeps."""

@@ -12,10 +12,11 @@ from collections.abc import Sequence as Numbers
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+
 from stan.core.base.runs import pairs
 from stan.core.base.shares import Shares
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, RaftIndex, Sequence
 
 KEY_BYTES = 8
 

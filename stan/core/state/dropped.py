@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from stan_protocol.types import ChannelUid, RaftIndex
+
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.state.per_channel import UID_BYTES
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, RaftIndex
 
 
 @dataclass(slots=True)

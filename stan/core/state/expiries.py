@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from stan_protocol.types import ChannelUid, RaftIndex
+
 from stan.core.base.runs import pairs
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, RaftIndex
 
 UID_BYTES = 4
 KEY_BYTES = 8

@@ -12,6 +12,8 @@ from enum import IntEnum
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
+from stan_protocol.types import ChannelUid, GroupId, RaftIndex, Sequence
+
 from stan import limits
 from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs, size_of
 from stan.core.state.bookmarks import Bookmarks
@@ -50,7 +52,6 @@ from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.user_subjects import ACK_GROUPS, user_of
-from stan.types import ChannelUid, GroupId, RaftIndex, Sequence
 
 PartKind = TypeVar("PartKind")
 ACK_KEY_BITS: Final = 64

@@ -7,10 +7,11 @@ configuration, also when it changes.
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.types import ChannelUid, RaftIndex
+
 from stan.core.state.per_channel import PerChannel
-from stan.patterns import ChannelLimits
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, RaftIndex
 
 EDITED: Final = {
     "max_msgs": "msgs",

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from stan_protocol.channels import folded, part_name
+from stan_protocol.types import ChannelUid, GroupId, RaftIndex
+
 from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.parted import DOUBLED_ALREADY, UNKNOWN_PARTED, PartedChannels, doubling_refusal
@@ -18,10 +21,8 @@ from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
 from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS, go_quote
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
 from stan.policies import EPHEMERAL, LEVEL_TOO_LOW, SYNCED, level_refusal
-from stan.protocol.channels import folded, part_name
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.user_subjects import user_of
-from stan.types import ChannelUid, GroupId, RaftIndex
 
 NODES_CHANGED = "the nodes were changed meanwhile"
 SCALE_NEEDED = (

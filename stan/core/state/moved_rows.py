@@ -6,6 +6,8 @@ While a channel is held nothing of it changes, so every leader of the group make
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from stan_protocol.types import ChannelUid
+
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions
 from stan.core.state.dedup import ProducerDedup
@@ -19,7 +21,6 @@ from stan.core.state.state_codec import cursor_row, subscription_row
 from stan.core.state.tombstones import Tombstones
 from stan.core.state.transactions import COMMITTED, Transactions
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid
 
 UID_BYTES: Final = 4
 LONG_UID_BYTES: Final = 8

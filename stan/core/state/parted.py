@@ -11,13 +11,14 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
+from stan_protocol.channels import folded, part_name, whole_of
+from stan_protocol.parted import can_have_parts, key_path
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import RaftIndex
+
 from stan import level, limits
 from stan.errors import CHANNEL_DELETING, TOO_MANY_CHANNELS, go_quote
-from stan.protocol.channels import folded, part_name, whole_of
-from stan.protocol.parted import can_have_parts, key_path
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import RaftIndex
 
 PARTS_NEED_LEVEL = (
     f"stan: channels with parts need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "

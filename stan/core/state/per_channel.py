@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from stan.types import ChannelUid
+from stan_protocol.types import ChannelUid
 
 UID_BYTES = 4
 

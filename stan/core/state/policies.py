@@ -7,13 +7,14 @@ come behind them and so have the last word.
 from dataclasses import replace
 from typing import Any
 
+from stan_protocol.channels import whole_of
+from stan_protocol.patterns import matches
+from stan_protocol.proto import admin_pb2 as admin
+
 from stan import level
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.limits import POLICIES_MAX
-from stan.patterns import matches
 from stan.policies import OPTIONS, PolicyRule, at_level, in_order, options_of, set_options
-from stan.protocol.channels import whole_of
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.remembered import Remembered
 

@@ -7,12 +7,13 @@ Promises: a growth is taken only for the pool and the nodes that it was made for
 group. Pure.
 """
 
+from stan_protocol.types import GroupId
+
 from stan import level
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS, SYNCED
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId
 
 POOL_LEVEL_TOO_LOW = (
     f"stan: a pool that grows needs level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "

@@ -8,9 +8,10 @@ machine is in group.py.
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stan_protocol.types import ChannelUid, RaftIndex
+
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, RaftIndex
 
 
 @dataclass(slots=True)

@@ -8,11 +8,12 @@ its schema never means another one. Whether a text is a schema, and keeps the pr
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from stan_protocol.patterns import matches, overlap
+from stan_protocol.types import RaftIndex
+
 from stan import level, limits
 from stan.errors import go_quote
-from stan.patterns import matches, overlap
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import RaftIndex
 
 SCHEMA_LEVEL_TOO_LOW = (
     f"stan: schemas need level {level.SCALE} of the cluster; once all nodes run a version that knows it, raise it: "

@@ -5,10 +5,11 @@ Rows are protobuf messages of entries.proto; other code keeps them in the tables
 
 from collections.abc import Iterable
 
+from stan_protocol.types import ChannelUid
+
 from stan.core.base.runs import pairs
 from stan.core.state.group import Cursor, GroupMachine, Subscription, cursor_of, subscription_of
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid
 
 
 def cursor_row(cursor: Cursor) -> pb.Cursor:

@@ -7,9 +7,10 @@ again. No clock, no network.
 
 from collections.abc import Iterable, Mapping
 
+from stan_protocol.types import GroupId, RaftIndex
+
 from stan.edge.storage.storage import Note, Storage
 from stan.protocol.proto.node_pb2 import NodeHello, StateHash
-from stan.types import GroupId, RaftIndex
 
 TOLD_MAX = 2
 """Hashes of a group in a hello: of its newest state, and as of the newest entry at which all nodes take a hash."""

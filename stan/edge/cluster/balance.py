@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from stan_protocol.types import GroupId, Nanos
+
 from stan import limits
 from stan.raft.placement import Placement, spread
-from stan.types import GroupId, Nanos
 
 
 def leaders(placement: Mapping[GroupId, Placement], available: Collection[str]) -> dict[GroupId, str]:

@@ -12,6 +12,8 @@ frozen until a restart, and the other groups go on.
 
 from functools import partial
 
+from stan_protocol.types import GroupId, Nanos, RaftIndex
+
 import stan
 from stan import limits
 from stan.core.context import META_GROUP
@@ -23,7 +25,6 @@ from stan.errors import NotNow, StanError, fault
 from stan.policies import REPLICATED
 from stan.raft.configuration import decode
 from stan.raft.group import GroupPorts, RaftGroup
-from stan.types import GroupId, Nanos, RaftIndex
 
 NEVER = Nanos(1 << 63)
 

@@ -11,15 +11,16 @@ hint begins it anew; a group whose copy could not be replaced is not received ag
 from collections.abc import Callable
 from struct import Struct
 
+from stan_protocol.channels import publication
+from stan_protocol.frames import Frame
+from stan_protocol.types import GroupId, Nanos
+
 from stan import limits
 from stan.edge.cluster.host import Host
 from stan.edge.storage.transfer import Receiver, Sender, TransferStep
 from stan.errors import Damage, NotNow, fault
-from stan.protocol.channels import publication
-from stan.protocol.frames import Frame
 from stan.raft.group import RaftGroup
 from stan.state.database import StoredState
-from stan.types import GroupId, Nanos
 
 _HINT = Struct("<BH")
 _HINT_VERB = 0  # tells hints from requests, which begin with the version of their format, 1 or more

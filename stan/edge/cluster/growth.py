@@ -10,6 +10,8 @@ it.
 
 from collections.abc import Sequence as Seq
 
+from stan_protocol.types import GroupId, Nanos
+
 from stan import limits
 from stan.core.state.pool import first_voters
 from stan.edge.cluster.host import Host
@@ -17,7 +19,6 @@ from stan.edge.storage.data_directory import DataDirectory
 from stan.errors import fault
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.placement import NOWHERE, Placement, Places, place
-from stan.types import GroupId, Nanos
 
 
 class PoolGrowth:

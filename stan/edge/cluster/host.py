@@ -4,6 +4,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import NamedTuple, Protocol, TypeVarTuple
 
+from stan_protocol.types import GroupId, Nanos
+
 from stan.core.broker.broker import Broker
 from stan.edge.cluster.membership import Membership
 from stan.edge.driver import Driver
@@ -14,7 +16,6 @@ from stan.edge.storage.storage import Storage
 from stan.raft.group import RaftGroup
 from stan.raft.placement import Placement
 from stan.raft.scheduler import SchedulerRuntime
-from stan.types import GroupId, Nanos
 
 Parts = TypeVarTuple("Parts")
 Done = Callable[[Exception | None], None]

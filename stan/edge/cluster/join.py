@@ -5,6 +5,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
+from stan_protocol.channels import Subjects, publication
+from stan_protocol.types import SECOND
+
 import stan
 from stan import limits
 from stan.config import Config
@@ -16,10 +19,8 @@ from stan.edge.storage.manifest import read_manifest
 from stan.errors import StartError
 from stan.labels import Labels
 from stan.log.files.disk import Files
-from stan.protocol.channels import Subjects, publication
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto.node_pb2 import NodeHello
-from stan.types import SECOND
 
 _HELLO_SID, _NO_SID = 1, -1
 

@@ -3,9 +3,10 @@
 import contextlib
 from collections.abc import Callable, Iterable
 
+from stan_protocol.frames import Frame
+
 from stan.edge.cluster.host import Environment
 from stan.errors import ConfigError
-from stan.protocol.frames import Frame
 from stan.raft.transport.mux import Mux
 from stan.raft.transport.mux_nats import NatsWire
 

@@ -23,6 +23,7 @@ from random import Random
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
+from stan_protocol.types import GroupId, Nanos
 
 from stan import level, limits
 from stan.errors import go_quote
@@ -30,7 +31,6 @@ from stan.invariant import invariant
 from stan.labels import Labels, place_rows, places_of
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels, StateHash
 from stan.raft.placement import NOWHERE, Places, place
-from stan.types import GroupId, Nanos
 
 EPOCH_BITS = 32
 """The lower bits of an epoch, which are of the plan of the rescue; above them is its number."""

@@ -10,6 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVarTuple
 
+from stan_protocol.channels import publication
+from stan_protocol.frames import Frame
+from stan_protocol.types import GroupId, Nanos
+
 import stan
 from stan import limits
 from stan.config import ClusterConfig, Config
@@ -32,14 +36,11 @@ from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
 from stan.errors import Aborted, StartError
 from stan.labels import Labels, place_rows
-from stan.protocol.channels import publication
-from stan.protocol.frames import Frame
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.protocol.user_subjects import ack_subjects
 from stan.raft.placement import place
 from stan.raft.scheduler import Scheduler
 from stan.raft.transport.mux_nats import NatsWire
-from stan.types import GroupId, Nanos
 
 if TYPE_CHECKING:
     from stan.raft.group import RaftGroup

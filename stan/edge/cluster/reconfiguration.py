@@ -11,6 +11,8 @@ and all that was so for COPY_PATIENCE; the files of a closed copy are moved asid
 from functools import partial
 from typing import TYPE_CHECKING
 
+from stan_protocol.types import GroupId, Nanos
+
 from stan import limits
 from stan.config import ClusterConfig
 from stan.core.context import META_GROUP
@@ -23,7 +25,6 @@ from stan.errors import NotNow, fault
 from stan.labels import places_of
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.group import RaftGroup
-from stan.types import GroupId, Nanos
 
 if TYPE_CHECKING:
     from stan.raft.placement import Placement

@@ -9,8 +9,9 @@ a majority of the voters is alive and counts; a voter is removed only while all 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
+from stan_protocol.types import GroupId
+
 from stan.core.context import META_GROUP
-from stan.types import GroupId
 
 
 class ReconfigurationView(NamedTuple):

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from google.protobuf.message import DecodeError, Message
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import ChannelUid, GroupId, MiB, RaftIndex, Term
 
 from stan.core.context import META_GROUP
 from stan.core.state.meta import MetaMachine
@@ -29,10 +31,8 @@ from stan.errors import Damage
 from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import DEFERRED_UID, Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 from stan.raft.configuration import decode, encode
 from stan.raft.placement import place
-from stan.types import ChannelUid, GroupId, MiB, RaftIndex, Term
 
 _LENGTH_BYTES = 4
 """In front of each record of a batch."""

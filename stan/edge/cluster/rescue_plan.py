@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any, Self
 
+from stan_protocol.types import GroupId
+
 from stan.core.context import META_GROUP
 from stan.edge.cluster.membership import EPOCH_BITS, epoch_name, epoch_number
 from stan.errors import StanError
 from stan.raft.placement import heaviest, place
-from stan.types import GroupId
 
 FINDINGS = "findings of a node for stan cluster rescue, format 1"
 _CHECKSUM = "checksum"

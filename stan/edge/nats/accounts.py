@@ -8,10 +8,11 @@ reaches another user's account. For the embedded nats-server, and as text for on
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from stan_protocol.channels import REPLIES, Subjects
+
 from stan.config import Config
 from stan.edge.nats.nats_process import quoted
 from stan.permissions import NatsUser, Permissions, Right
-from stan.protocol.channels import REPLIES, Subjects
 from stan.protocol.user_subjects import BROKER, FROM, TO, ack_subject, reply_subject
 
 _REQUESTS = ("*", "replica.*", "admin.>")

@@ -6,9 +6,10 @@ to a subject that servers listen on, or if it is a client's request that the aut
 
 from collections.abc import Callable
 
+from stan_protocol.frames import Frame
+
 from stan.core.broker.broker import Broker
 from stan.errors import go_quote
-from stan.protocol.frames import Frame
 from stan.protocol.requests import can_be_answered
 from stan.protocol.user_subjects import from_any_user
 

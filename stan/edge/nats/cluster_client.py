@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError, Message
+from stan_protocol.channels import extension_subject
+from stan_protocol.frames import Frame
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.retries import A, Attempts, L, missing
 
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered
-from stan.protocol.channels import extension_subject
-from stan.protocol.frames import Frame
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.retries import A, Attempts, L, missing
 
 PATIENCE_S: Final = 5.0
 """Time for which a request is repeated."""

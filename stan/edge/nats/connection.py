@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stan_protocol.nats_client import ConnectedTransport, NoServersError, RepairedClient, Srv, TcpTransport
+from stan_protocol.nats_client import Error as NatsError
+from stan_protocol.secure import told
+from stan_protocol.types import SECOND
+
 from stan import limits
 from stan.config import NatsConfig, TlsConfig
-from stan.nats_client import ConnectedTransport, NoServersError, RepairedClient, Srv, TcpTransport
-from stan.nats_client import Error as NatsError
-from stan.protocol.secure import told
-from stan.types import SECOND
 
 if TYPE_CHECKING:
     import socket

@@ -19,8 +19,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from stan_protocol.types import SECOND
+
 from stan import limits
-from stan.types import SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable

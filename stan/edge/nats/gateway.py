@@ -14,6 +14,10 @@ import json
 from collections.abc import Callable, Iterable, Set
 from typing import Any, Protocol
 
+from stan_protocol.channels import publication
+from stan_protocol.frames import Acks, Frame, Publishes, Verdicts
+from stan_protocol.types import GroupId, MiB, Nanos
+
 from stan import limits
 from stan.core.base.complaints import Complaints
 from stan.core.base.payload_limit import deliverable
@@ -37,11 +41,8 @@ from stan.edge.nats.subscriptions import (
 )
 from stan.edge.nats.waiting_frames import WaitingFrames
 from stan.errors import fault
-from stan.protocol.channels import publication
-from stan.protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan.protocol.kernel import server as kernel
 from stan.protocol.user_subjects import ACK_GROUPS, published
-from stan.types import GroupId, MiB, Nanos
 
 PENDING_BYTES_MAX = 128 * MiB
 """Bytes kept of one incomplete frame; more means that the stream is broken."""

@@ -21,11 +21,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 from urllib.parse import unquote
 
+from stan_protocol.types import MILLISECOND, SECOND
+
 from stan import limits
 from stan.config import KEY_VARIABLES, EmbeddedConfig
 from stan.edge.nats.gate import Gate, log_pipe
 from stan.errors import StartError
-from stan.types import MILLISECOND, SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

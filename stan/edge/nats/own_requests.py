@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import Callable
 from secrets import token_hex
 
+from stan_protocol.channels import OWN_INBOXES, publication
+from stan_protocol.frames import Frame
+
 from stan.core.boundary.view import BrokerView
-from stan.protocol.channels import OWN_INBOXES, publication
-from stan.protocol.frames import Frame
 
 
 class OwnRequests:

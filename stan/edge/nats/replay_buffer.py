@@ -7,8 +7,9 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import groupby
 
+from stan_protocol.types import GroupId, KiB, Nanos
+
 from stan import limits
-from stan.types import GroupId, KiB, Nanos
 
 JOINED_BYTES = 256 * KiB
 """A replay scans chunks joined up to this many bytes."""

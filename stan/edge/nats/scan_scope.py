@@ -6,11 +6,12 @@ channels by partitions each handle their own.
 
 from collections.abc import Callable
 
+from stan_protocol.channels import whole_of
+from stan_protocol.types import GroupId
+
 from stan.core.boundary.view import BrokerView
-from stan.protocol.channels import whole_of
 from stan.protocol.user_subjects import rules
 from stan.remembered import Remembered
-from stan.types import GroupId
 
 
 class ScanScope:

@@ -6,8 +6,9 @@ clients' requests.
 
 from collections.abc import Callable
 
+from stan_protocol.frames import Frame
+
 from stan.invariant import invariant
-from stan.protocol.frames import Frame
 
 PUB_SID, ACK_SID, REPLY_SID, ASK_SID, FIRST_NODE_SID, FIRST_REQUEST_SID = 1, 2, 3, 4, 5, 10
 

@@ -9,6 +9,9 @@ message is settled and no operator has moved the cursor since. What the log no l
 from collections.abc import Mapping
 from functools import partial
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import GroupId, RaftIndex, Sequence
+
 from stan import limits
 from stan.core.admin.cursor_admin import which
 from stan.core.admin.message_account import Account, StagedMessage, state_of
@@ -22,10 +25,8 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.errors import INVALID_ADMIN, UNKNOWN_CHANNEL, UNREADABLE, beyond_end
 from stan.log.types import BatchRef, GroupLog, StaleRef
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, RaftIndex, Sequence
 
 
 class Explaining:

@@ -10,6 +10,11 @@ batch of which only a part is wanted.
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from stan_protocol import fetches
+from stan_protocol.compaction import keyed
+from stan_protocol.fetches import FetchedBatch, framed
+from stan_protocol.types import ChannelUid, GroupId, Sequence
+
 from stan import limits
 from stan.core.base.ready import ReadResult
 from stan.core.boundary.fetches import FetchRules, FramedBatch, Place, Refusal
@@ -21,11 +26,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.errors import UNREADABLE, Damage
 from stan.log.types import BatchRef, ChannelIndex, GroupLog, StaleRef
-from stan.protocol import fetches
-from stan.protocol.compaction import keyed
-from stan.protocol.fetches import FetchedBatch, framed
 from stan.raft.consensus import Consensus
-from stan.types import ChannelUid, GroupId, Sequence
 
 REPLICA_QUEUE = "stan-replicas"
 """NATS queue group of the read replicas: one of them gets each request."""

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
+from stan_protocol.types import GroupId
+
 from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.edge.serving.explaining import Explaining
 from stan.edge.serving.scrub import Scrubber
 from stan.raft.consensus import Consensus
-from stan.types import GroupId
 
 
 def serve_log_requests(

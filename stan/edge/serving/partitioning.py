@@ -11,15 +11,15 @@ from struct import Struct, error
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from stan_protocol.channels import publication
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.core.base.partition import conflict
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Aborted, StartError, go_quote
-from stan.protocol.channels import publication
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 
 _PARTITIONING = 4
 """CtrlMsg.MsgType."""

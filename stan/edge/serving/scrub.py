@@ -11,6 +11,11 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol import fetches
+from stan_protocol.fetches import FetchedBatch
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import GroupId, Sequence
+
 from stan import limits
 from stan.core.broker.broker import Broker
 from stan.core.context import shown
@@ -21,11 +26,7 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
 from stan.errors import INVALID_ADMIN, UNKNOWN_CHANNEL, Damage
 from stan.log.types import BatchRef, GroupLog, StaleRef
-from stan.protocol import fetches
-from stan.protocol.fetches import FetchedBatch
-from stan.protocol.proto import admin_pb2 as pb
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, Sequence
 
 
 class Scrubber:

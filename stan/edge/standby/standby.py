@@ -18,6 +18,9 @@ from struct import Struct, error
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from stan_protocol.channels import publication
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND, Nanos, WallNanos
 
 from stan import limits
 from stan.config import Config
@@ -27,10 +30,7 @@ from stan.edge.runtime import CLOCK
 from stan.edge.standby.lease import Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.edge.standby.store_generations import StoreGenerations
 from stan.errors import LostLock, StanError, StartError, go_quote
-from stan.protocol.channels import publication
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND, Nanos, WallNanos
 
 STANDBY, ACTIVE = "FT_STANDBY", "FT_ACTIVE"
 _HEARTBEAT = 3

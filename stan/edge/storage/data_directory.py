@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
+from stan_protocol.types import GroupId, RaftIndex
+
 from stan import limits
 from stan.config import EncryptionConfig
 from stan.edge.storage.manifest import (
@@ -25,7 +27,6 @@ from stan.edge.storage.manifest import (
 )
 from stan.log.encryption import NEVER, Cipher, LogCipher
 from stan.log.files.disk import Files, OsFiles, close_to_others
-from stan.types import GroupId, RaftIndex
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from stan_protocol.types import GroupId, RaftIndex
+
 from stan import limits
 from stan.edge.storage.data_directory import DataDirectory
 from stan.edge.storage.lost_found import LostFound
@@ -23,7 +25,6 @@ from stan.edge.storage.snapshot_files import SnapshotFiles
 from stan.log.files.disk import Files, OsFiles, remove_directory
 from stan.log.files.filelog import FileLog
 from stan.log.types import GroupLog
-from stan.types import GroupId, RaftIndex
 
 _UNFINISHED = re.compile(r"(\d+)\.(incoming|incoming\.damaged|ready|old)")
 

@@ -11,12 +11,13 @@ No transfer of a group touches it. Blocking; raises OSError, Damage, StartError.
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
+from stan_protocol.types import GroupId
+
 from stan.edge.storage.lost_found import LostFound
 from stan.edge.storage.manifest import RESTORE, read_document, write_document
 from stan.errors import Damage
 from stan.log.files.disk import Files, write_durably
 from stan.raft.pysyncobj.hard_state import HARD_STATE, HardState
-from stan.types import GroupId
 
 _DAMAGED = "damaged"
 _VOTERS = "voters.json"

@@ -7,6 +7,8 @@ what the sender has offered, with this node's store id in each segment. Blocking
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan.edge.storage.snapshot_files import read_snapshot, snapshot_path
 from stan.edge.storage.transfer_codec import Offer, OfferedSegment
 from stan.errors import Damage
@@ -15,7 +17,6 @@ from stan.log.files.disk import Files, remove_directory
 from stan.log.files.filelog import FileLog
 from stan.log.files.reencryption import reencrypt
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header, segment_name
-from stan.types import GroupId, RaftIndex, Term
 
 
 @dataclass

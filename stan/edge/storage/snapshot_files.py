@@ -8,11 +8,11 @@ import re
 import zlib
 
 from google.protobuf.message import DecodeError
+from stan_protocol.types import GroupId, RaftIndex
 
 from stan.errors import Damage
 from stan.log.files.disk import Files, read_file, write_durably
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId, RaftIndex
 
 _SNAPSHOT = re.compile(r"state-(\d{20})\.snap")
 _SNAPSHOT_FRONT = b"\xc2\x3e\x04SNAP"

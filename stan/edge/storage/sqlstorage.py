@@ -8,6 +8,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan.config import Config
 from stan.core.broker.broker import Broker
 from stan.edge.storage.manifest import lock_file
@@ -17,7 +19,6 @@ from stan.log.files.disk import OsFiles, close_to_others
 from stan.log.sql.sqlfile import SqlError, SqlFile
 from stan.log.sql.sqllog import SqlLog
 from stan.state.database import Changes, Database
-from stan.types import GroupId, RaftIndex, Term
 
 SHARED = ".ft"
 """Ends the name of the directory with the data of servers that share a file."""

@@ -7,12 +7,13 @@ from collections.abc import Container
 from itertools import chain
 from typing import Final
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan.core.broker.broker import Broker
 from stan.errors import Damage
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import add_rows, add_some_rows
 from stan.state.database import Changes, Database
-from stan.types import GroupId, RaftIndex, Term
 
 ROWS_AT_ONCE: Final = 250
 """Changed rows of one group that are encoded in one turn of the event loop."""

@@ -14,6 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from stan_protocol.compression import require as require_compression
+from stan_protocol.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
+
 from stan.config import Config
 from stan.core.broker.broker import Broker
 from stan.core.context import META_GROUP
@@ -29,12 +32,10 @@ from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
-from stan.protocol.compression import require as require_compression
 from stan.protocol.entries import DEFERRED_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import SOLO_TERM
 from stan.state.database import Changes, Database, StoredState
-from stan.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
 
 REPLAY_BYTES = 4 * MiB
 """Entries read at once while the log is replayed."""

@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from stan_protocol.types import GroupId, Nanos, RaftIndex
+
 from stan import limits
 from stan.edge.storage.received_files import ReceivedFiles
 from stan.edge.storage.transfer_codec import LENGTH, OFFER, Header, Offer, OfferedSegment, Status, Verb, decode, encode
@@ -28,7 +30,6 @@ from stan.log.files.segment import segment_name
 from stan.log.files.segments import Extent
 from stan.log.types import GroupLog
 from stan.state.database import StoredState
-from stan.types import GroupId, Nanos, RaftIndex
 
 # --- sending ----------------------------------------------------------------------------------------------------------
 

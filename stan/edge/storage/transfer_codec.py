@@ -10,9 +10,10 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is an exception
 from typing import NamedTuple
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan.errors import Damage
 from stan.log.files.segment import POSITION_MAX, SEGMENT_HEADER_SIZE
-from stan.types import GroupId, RaftIndex, Term
 
 VERSION = 1
 _HEADER = Struct("<BBBxIQIIQ")  # version, verb, status, group, session, part, length, offset

@@ -11,11 +11,12 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from stan_protocol.types import SECOND
+
 from stan import limits
 from stan.edge.log import ServerLog, redacted
 from stan.edge.tracing.sampling import SpanIds
 from stan.errors import StartError
-from stan.types import SECOND
 
 SCHEMA: Final = "https://opentelemetry.io/schemas/1.44.0"
 """The semantic conventions that names and attributes follow."""

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import DecodeError
+from stan_protocol.compression import in_clear
+from stan_protocol.types import ChannelUid, GroupId, RaftIndex, WallNanos
 
 from stan import limits
 from stan.core.base.ready import Proposal
@@ -23,10 +25,8 @@ from stan.core.context import shown
 from stan.edge.tracing.export import Span
 from stan.edge.tracing.sampling import Sampler, SpanIds, carried, ids_of
 from stan.log.types import Entry
-from stan.protocol.compression import in_clear
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, RecordBatch, decode_records
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import ChannelUid, GroupId, RaftIndex, WallNanos
 
 MICROSECOND = 1000
 

@@ -12,10 +12,10 @@ from struct import Struct
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, CHANGE_FLAG
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
 
 HEADER = b"traceparent"
 CHANNELS_MAX = 10_000

@@ -6,6 +6,8 @@ A server without tracing has a plain Driver and pays nothing.
 from collections.abc import Callable
 from typing import Any
 
+from stan_protocol.types import GroupId, RaftIndex
+
 from stan.config import Config
 from stan.core.base.ready import Proposal
 from stan.edge.driver import Driver
@@ -15,7 +17,6 @@ from stan.edge.tracing.message_traces import MessageTraces
 from stan.errors import NotNow, fault
 from stan.log.types import Entry
 from stan.raft.consensus import Consensus
-from stan.types import GroupId, RaftIndex
 
 
 class TracedDriver(Driver):

@@ -11,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+from stan_protocol.types import ChannelUid, RaftIndex
+
 from stan.core.base.compaction import Compaction
 from stan.errors import Damage
 from stan.limits import SCAN_BYTES
@@ -23,7 +25,6 @@ from stan.log.files.segment import EntryInSegment, ReadWindow, Segment, SegmentS
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.files.segments import Segments
 from stan.log.types import BatchRow
-from stan.types import ChannelUid, RaftIndex
 
 
 @dataclass(slots=True)

@@ -17,6 +17,9 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from stan_protocol.compression import Compressor, parts_of, stored_rows
+from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.errors import Damage
 from stan.limits import COMPACTION_DIRTY_PERCENT, COMPACTION_KEYS_MAX, COMPACTION_PAUSE
@@ -34,7 +37,6 @@ from stan.log.files.segment import (
 )
 from stan.log.references import reference_rows, with_rows
 from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
-from stan.protocol.compression import Compressor, parts_of, stored_rows
 from stan.protocol.entries import (
     BATCH_HEADER,
     BESIDE_UID,
@@ -47,7 +49,6 @@ from stan.protocol.entries import (
     encode_references,
 )
 from stan.protocol.kernel import server as kernel
-from stan.types import ChannelUid, RaftIndex, Sequence
 
 STALE_MAX: Final = 3
 """Attempts to read a batch whose segment is rewritten meanwhile."""

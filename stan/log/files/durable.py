@@ -16,8 +16,9 @@ from contextlib import suppress
 from struct import Struct
 from typing import Self
 
+from stan_protocol.types import GroupId, RaftIndex
+
 from stan.log.files.disk import Files
-from stan.types import GroupId, RaftIndex
 
 NAME = "durable"
 _MAGIC = 0x4B52414D

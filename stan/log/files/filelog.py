@@ -21,6 +21,8 @@ from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Self
 
+from stan_protocol.types import ChannelUid, GroupId, RaftIndex, Term
+
 from stan import limits
 from stan.alias import alias
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
@@ -39,7 +41,6 @@ from stan.log.tail import DecompressedBatches, TailCache
 from stan.log.types import BatchRef, DecompressedTotals, Entry, FoundChanges
 from stan.log.uncommitted import Placed, UncommittedEntries
 from stan.protocol.entries import ENCRYPTION_BYTES
-from stan.types import ChannelUid, GroupId, RaftIndex, Term
 
 FILE_MESSAGE_OVERHEAD = 40
 """Bytes that a file store accounts per message on top of its encoding (STAN-SPEC 7.1)."""

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from itertools import count, zip_longest
 from typing import NamedTuple
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan.errors import Damage, StartError
 from stan.limits import SCAN_BYTES
 from stan.log.files.disk import Files
@@ -35,7 +37,6 @@ from stan.log.files.segment import (
 )
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path, load_index_file
 from stan.log.types import Entry
-from stan.types import GroupId, RaftIndex, Term
 
 _SEGMENT_NAME = re.compile(r"\d{20}\.log")
 _INDEX_FILE_NAME = re.compile(r"\d{20}\.idx")

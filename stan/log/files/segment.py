@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from struct import Struct, unpack_from
 from typing import NamedTuple
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan.errors import Damage
 from stan.invariant import broken
 from stan.limits import CLEAN_BELOW_PERCENT, ENTRY_BYTES_MAX, MARK_BYTES, SCAN_BYTES, SURVIVOR_BYTES_MAX
@@ -31,7 +33,6 @@ from stan.protocol.entries import (
     SIZE_SHIFT,
     Kind,
 )
-from stan.types import GroupId, RaftIndex, Term
 
 SEGMENT_MAGIC = b"STANSEGM"
 SEGMENT_VERSION = 1

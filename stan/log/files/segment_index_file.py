@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
 
+from stan_protocol.types import RaftIndex, Term
+
 from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files.disk import Files
 from stan.log.files.segment import ENTRY_HEADER, ENTRY_HEADER_SIZE, SEGMENT_HEADER_SIZE, PositionMarks, Segment
@@ -25,7 +27,6 @@ from stan.protocol.entries import (
     SIZE_SHIFT,
     Kind,
 )
-from stan.types import RaftIndex, Term
 
 INDEX_FILE_MAGIC = b"STANSIDE"
 INDEX_FILE_VERSION = 1

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
+from stan_protocol.types import KiB, RaftIndex, Term
+
 from stan.errors import NO_DESCRIPTOR, Frozen, InDoubt, Shortage, shortage
 from stan.log.files.descriptors import Pin
 from stan.log.files.disk import Files
@@ -30,7 +32,6 @@ from stan.log.files.segment import (
 from stan.log.files.segment_index_file import IndexFileWriter, index_file_path
 from stan.log.files.segments import Segments
 from stan.log.types import Entry
-from stan.types import KiB, RaftIndex, Term
 
 PROBE_BYTES: Final = 64 * KiB
 """Room that a segment takes besides the entries that were refused: headers, index file, rows of the state."""

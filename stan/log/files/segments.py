@@ -12,6 +12,8 @@ from collections.abc import Sequence as Seq
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
+from stan_protocol.types import KiB, RaftIndex, Term
+
 from stan.errors import Damage, WrongKey
 from stan.limits import SEGMENT_FILES_OPEN_MAX
 from stan.log.encryption import LogCipher
@@ -35,7 +37,6 @@ from stan.log.index import Removed
 from stan.log.types import BatchRef, BatchRow, Entry, FoundChanges, StaleRef
 from stan.log.uncommitted import Placed
 from stan.protocol.entries import BATCH_HEADER, CIPHER_MASK, ENCRYPTION_BYTES, SIZE_SHIFT, Kind
-from stan.types import KiB, RaftIndex, Term
 
 BEFORE_RECORDS = ENTRY_HEADER_SIZE + BATCH_HEADER.size
 """Bytes in front of the records of an entry's first batch; its other batches have at least as many in front of them, too."""

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
 
+from stan_protocol.types import ChannelUid, GroupId, RaftIndex, Term, WallNanos
+
 from stan import limits
 from stan.errors import Damage, Frozen, InDoubt
 from stan.log.index import GAP
@@ -21,7 +23,6 @@ from stan.log.types import BatchRow, Entry
 from stan.log.uncommitted import Placed
 from stan.protocol.entries import BATCH_HEADER, BESIDE_UID, SIZE_SHIFT, Kind
 from stan.protocol.messages import data_span
-from stan.types import ChannelUid, GroupId, RaftIndex, Term, WallNanos
 
 _LENGTH = Struct("<I")
 _ENTRIES = "INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?)"

@@ -13,11 +13,11 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 import aiosqlite
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.errors import Damage, StartError
 from stan.state.opening import connect
-from stan.types import SECOND
 
 T = TypeVar("T")
 Step = tuple[str, list[tuple[Any, ...]]]

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from threading import Lock
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan import limits
 from stan.errors import Damage
 from stan.invariant import invariant
@@ -19,7 +21,6 @@ from stan.log.sql.sqlfile import SqlError, SqlFile
 from stan.log.tail import TailCache
 from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
 from stan.log.uncommitted import Placed, UncommittedEntries
-from stan.types import GroupId, RaftIndex, Term
 
 Place = tuple[int, int]
 """Segment, which is the entry's index modulo GAP, and position of the first byte of the records in the entry's body."""

@@ -8,15 +8,16 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
+from stan_protocol.kernel.wire_py import varint
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.types import MILLISECOND
+from stan_protocol.units import counted
+
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.dashboard.formatting import name_of_key
 from stan.monitor.dashboard.tables import BadQuestionError
-from stan.protocol.kernel.wire_py import varint
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as pb
-from stan.types import MILLISECOND
-from stan.units import counted
 
 Fields = Mapping[str, Any]
 PRODUCER: Final = b"stan-dashboard"

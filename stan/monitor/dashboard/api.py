@@ -10,6 +10,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from stan_protocol.channels import is_channel_name
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import MILLISECOND, SECOND
+
 import stan
 from stan import limits
 from stan.config import Config
@@ -22,10 +26,7 @@ from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, number
 from stan.monitor.pages import UnknownNameError
-from stan.protocol.channels import is_channel_name
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels, summed_positions
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import MILLISECOND, SECOND
 
 Json = dict[str, Any]
 Query = Mapping[str, str]

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from stan_protocol.types import SECOND
+
 from stan import limits
-from stan.types import SECOND
 
 
 class BrowserPresence:

@@ -5,8 +5,9 @@ import time
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
+from stan_protocol.types import SECOND
+
 from stan import limits
-from stan.types import SECOND
 
 T = TypeVar("T")
 

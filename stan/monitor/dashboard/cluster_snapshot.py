@@ -11,6 +11,9 @@ from collections.abc import Callable
 from heapq import nlargest
 from typing import Any, NamedTuple
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
+
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.errors import StanError
@@ -24,8 +27,6 @@ from stan.monitor.dashboard.listing import Listing
 from stan.monitor.dashboard.node_history import Failures, NodeHistory
 from stan.monitor.view import CooperativeYield
 from stan.protocol.part_status import summed_channels
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND
 
 TOLD = 5
 """Rows of the short lists of the overview."""

@@ -2,10 +2,11 @@
 
 from typing import Final, NamedTuple
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
+from stan_protocol.units import ago, counted, span
+
 from stan.protocol.part_status import unacked_for
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND
-from stan.units import ago, counted, span
 
 KINDS: Final = {admin.PLAIN: "subscription", admin.DURABLE: "durable", admin.QUEUE: "queue group"}
 KINDS[admin.DURABLE_QUEUE] = "durable queue group"

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from stan_protocol.proto import admin_pb2 as admin
+
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.dashboard.formatting import millis
 from stan.monitor.explained import BEGINS_LATE, GOES_ON, STATES, sentence_of
 from stan.monitor.page_format import shown
-from stan.protocol.proto import admin_pb2 as admin
 
 Json = dict[str, Any]
 

@@ -6,12 +6,13 @@ A problem is `bad` if the cluster does not serve something, `warn` if that is ab
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.units import counted, size
+
 from stan.monitor.dashboard.cursor_state import CursorState, name_of
 from stan.monitor.dashboard.formatting import listed
 from stan.monitor.page_format import shown
-from stan.protocol.proto import admin_pb2 as admin
 from stan.troubles import VOTELESS, Severity, kind_of
-from stan.units import counted, size
 
 DISK_PERCENT_WARN: Final = 10
 DISK_PERCENT_BAD: Final = 3

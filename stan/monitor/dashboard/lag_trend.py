@@ -6,10 +6,11 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Final
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
+
 from stan import limits
 from stan.monitor.dashboard.cursor_state import window_now
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND
 
 LOOK_BACK: Final = 30 * SECOND
 """The rate at which a lag shrinks is computed from points at most this old."""

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
+from stan_protocol.proto import admin_pb2 as admin
+
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.view import CooperativeYield
-from stan.protocol.proto import admin_pb2 as admin
 
 _PAGES: Final[dict[Any, tuple[str, str]]] = {
     admin.ChannelsResponse: ("admin.channels", "channels"),

@@ -7,10 +7,11 @@ import asyncio
 from collections import OrderedDict
 from itertools import pairwise
 
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.types import SECOND
+
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
-from stan.protocol.proto import extension_pb2 as pb
-from stan.types import SECOND
 
 STEP = 5 * SECOND
 """Distance of two points of the chart."""

@@ -8,13 +8,14 @@ import base64
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+from stan_protocol.fetches import messages
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.proto import wire_pb2 as wire
+
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient
 from stan.monitor.dashboard.formatting import millis
 from stan.monitor.page_format import shown
-from stan.protocol.fetches import messages
-from stan.protocol.proto import extension_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 
 Json = dict[str, Any]
 

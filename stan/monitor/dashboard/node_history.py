@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
+
 from stan import limits
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND
 
 K = TypeVar("K", str, int)
 

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from aiohttp import web
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient, subscribe_events
@@ -26,7 +27,6 @@ from stan.monitor.dashboard.tables import BadQuestionError
 from stan.monitor.guard import HEADERS, TOKEN_HEADER, Guard
 from stan.monitor.pages import UnknownNameError
 from stan.monitor.view import NodeView
-from stan.types import SECOND
 
 PAGES: Final = "/dashboard/"
 API: Final = "/api/v1/"

@@ -2,15 +2,16 @@
 
 from typing import Any
 
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
+
 from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of, takers, window_now
 from stan.monitor.dashboard.formatting import key_of, millis
 from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.node_history import Throughput
 from stan.monitor.page_format import shown
 from stan.policies import COMMITS, SYNCED
-from stan.protocol.ack_levels import AckLevel
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND
 
 Json = dict[str, Any]
 _LIMITS = ("max_msgs", "max_bytes", "max_subs", "max_age", "max_inactivity")

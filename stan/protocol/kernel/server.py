@@ -6,6 +6,8 @@ asks for the plain one. Never holds anything of its own.
 
 from typing import TYPE_CHECKING
 
+from stan_protocol.kernel.twins import choose
+
 from stan.protocol.kernel import server_py
 from stan.protocol.kernel.server_py import (
     NO_SLOT,
@@ -18,7 +20,6 @@ from stan.protocol.kernel.server_py import (
     refuse,
     select,
 )
-from stan.protocol.kernel.twins import choose
 
 __all__ = [
     "NAME",

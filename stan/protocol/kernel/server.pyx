@@ -12,7 +12,7 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
 
-from stan.protocol.kernel.wire_c cimport (
+from stan_protocol.kernel.wire_c cimport (
     LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, get_varint, is_header,
     line_of, long_text_size, next_field, next_frame, number_size, put, put_crlf, put_long_text, put_number, put_pub, put_pub_to,
     put_text, put_u32, reserve, same, text_size,
@@ -21,7 +21,7 @@ from stan.protocol.kernel.wire_c cimport (
 from collections import deque
 
 from stan import limits
-from stan.protocol.frames import ANYBODY, NO_TIMES, Acks, Frame, Publishes, Scan, Times
+from stan_protocol.frames import ANYBODY, NO_TIMES, Acks, Frame, Publishes, Scan, Times
 from stan.protocol.kernel.server_py import Assigned
 
 cdef extern from *:

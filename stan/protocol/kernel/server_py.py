@@ -12,19 +12,8 @@ from itertools import count, islice, pairwise
 from struct import Struct, pack
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from stan.limits import (
-    BATCH_WORK,
-    COMPRESSED_WORK,
-    HEADERS_BYTES_MAX,
-    KEY_BYTES_MAX,
-    PUBLISHERS_PER_BATCH_MAX,
-    RANGE_WORK,
-    REASON_BYTES_MAX,
-    REQUEST_WORK,
-    ZSTD_MAGIC,
-)
-from stan.protocol.channels import publication
-from stan.protocol.frames import (
+from stan_protocol.channels import publication
+from stan_protocol.frames import (
     ANYBODY,
     KEY_BYTES,
     KEY_MODULUS,
@@ -37,7 +26,7 @@ from stan.protocol.frames import (
     Scan,
     Times,
 )
-from stan.protocol.kernel.wire_py import (
+from stan_protocol.kernel.wire_py import (
     HEADER_TAG,
     KEY_TAG,
     is_header,
@@ -49,7 +38,19 @@ from stan.protocol.kernel.wire_py import (
     text,
     varint,
 )
-from stan.protocol.kernel.wire_py import number as number_field
+from stan_protocol.kernel.wire_py import number as number_field
+
+from stan.limits import (
+    BATCH_WORK,
+    COMPRESSED_WORK,
+    HEADERS_BYTES_MAX,
+    KEY_BYTES_MAX,
+    PUBLISHERS_PER_BATCH_MAX,
+    RANGE_WORK,
+    REASON_BYTES_MAX,
+    REQUEST_WORK,
+    ZSTD_MAGIC,
+)
 
 if TYPE_CHECKING:
     from array import array

@@ -11,6 +11,8 @@ before others did, votes and acknowledges for them.
 
 from typing import Any
 
+from stan_protocol.types import SECOND, RaftIndex, Term
+
 from stan import limits
 from stan.alias import alias
 from stan.invariant import InvariantError
@@ -22,7 +24,6 @@ from stan.raft.pysyncobj.library import Library, LibraryClock
 from stan.raft.pysyncobj.members import Members
 from stan.raft.pysyncobj.patience import LeaderContact, Patience
 from stan.raft.transport.codec import Message, Readmit, TimeoutNow, VoteAnswer, VoteRequest
-from stan.types import SECOND, RaftIndex, Term
 
 
 class Votes:

@@ -5,6 +5,8 @@ commit index covers only what the message has verified, and never goes back (S2)
 equal to the leader's log, and carries term and number (S3); a stale leader is told the newer term (S16).
 """
 
+from stan_protocol.types import Nanos, RaftIndex, Term
+
 from stan.errors import Damage, Shortage
 from stan.invariant import InvariantError
 from stan.log.types import Entry
@@ -14,7 +16,6 @@ from stan.raft.pysyncobj.host import RaftHost
 from stan.raft.pysyncobj.journal import GroupJournal
 from stan.raft.pysyncobj.library import Library, LibraryClock
 from stan.raft.transport.codec import AppendAnswer, AppendEntries
-from stan.types import Nanos, RaftIndex, Term
 
 
 class Follower:

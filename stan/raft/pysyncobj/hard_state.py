@@ -20,11 +20,12 @@ from enum import IntEnum
 from struct import Struct
 from typing import Self
 
+from stan_protocol.types import RaftIndex, Term
+
 from stan import limits
 from stan.errors import Damage, Frozen, StartError
 from stan.invariant import invariant
 from stan.log.files.disk import Files
-from stan.types import RaftIndex, Term
 
 
 class Amnesia(IntEnum):

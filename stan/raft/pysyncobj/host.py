@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from stan_protocol.types import Nanos, RaftIndex
+
 from stan.raft.transport.codec import Message
-from stan.types import Nanos, RaftIndex
 
 
 class MayCampaign(Protocol):

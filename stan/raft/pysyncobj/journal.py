@@ -13,6 +13,8 @@ library: 0 is the base; what it asks with each message and tick, `library.Librar
 
 from typing import NamedTuple
 
+from stan_protocol.types import RaftIndex, Term
+
 from stan import limits
 from stan.alias import alias
 from stan.errors import NotNow
@@ -21,7 +23,6 @@ from stan.log.types import Entry, GroupLog
 from stan.protocol.entries import Kind
 from stan.raft.pysyncobj.compat import NO_OP, Journal
 from stan.raft.pysyncobj.hard_state import HardState
-from stan.types import RaftIndex, Term
 
 
 class Command(NamedTuple):

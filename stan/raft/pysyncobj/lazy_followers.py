@@ -14,10 +14,11 @@ clients that the next leader needs. Pure.
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
+from stan_protocol.types import Nanos, RaftIndex
+
 from stan import limits
 from stan.raft.pysyncobj.compat import Peer
 from stan.raft.pysyncobj.replication import Progress
-from stan.types import Nanos, RaftIndex
 
 
 class LazyFollowers:

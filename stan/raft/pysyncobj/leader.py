@@ -9,6 +9,8 @@ are dropped, and a newer term makes it step down (S3); a follower gets no more t
 from itertools import compress
 from operator import attrgetter
 
+from stan_protocol.types import Nanos, RaftIndex
+
 from stan import limits
 from stan.errors import Shortage
 from stan.invariant import InvariantError
@@ -24,7 +26,6 @@ from stan.raft.pysyncobj.members import Members
 from stan.raft.pysyncobj.patience import Patience
 from stan.raft.pysyncobj.replication import Progress
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, Readmit
-from stan.types import Nanos, RaftIndex
 
 FOREVER = Nanos((1 << 63) - 1)
 """The lease of a leader that is the only voter."""

@@ -15,13 +15,13 @@ from typing import Any, Protocol
 
 import pysyncobj.syncobj as library
 from pysyncobj.syncobj import SyncObj
+from stan_protocol.types import SECOND, Nanos, RaftIndex, Term
 
 from stan import limits
 from stan.alias import alias
 from stan.invariant import InvariantError
 from stan.raft.pysyncobj.compat import CANDIDATE, FOLLOWER, LEADER, Peer, SyncObjConf, Transport
 from stan.raft.pysyncobj.journal import GroupJournal
-from stan.types import SECOND, Nanos, RaftIndex, Term
 
 NOW = float("-inf")
 """A time that has passed, in seconds."""

@@ -7,10 +7,11 @@ before it takes a silent leader for dead (LeaderContact).
 from collections.abc import Callable
 from random import Random
 
+from stan_protocol.types import SECOND, Nanos, Term
+
 from stan import limits
 from stan.raft.backoff import Backoff
 from stan.raft.pysyncobj.library import LibraryClock
-from stan.types import SECOND, Nanos, Term
 
 _LATE_S = limits.RAFT_ELECTION_TIMEOUT_MIN / 2 / SECOND
 """A leader that is silent for so long has nearly been taken for dead."""

@@ -22,6 +22,8 @@ there; a leader counts itself only as far as its own log is durable. Never calls
 from collections.abc import Iterable
 from random import Random
 
+from stan_protocol.types import SECOND, Nanos
+
 from stan import limits
 from stan.alias import alias
 from stan.errors import Shortage
@@ -35,7 +37,6 @@ from stan.raft.pysyncobj.library import Library, LibraryClock
 from stan.raft.pysyncobj.members import Members
 from stan.raft.pysyncobj.patience import Patience
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, Message, Readmit, TimeoutNow, VoteAnswer, VoteRequest
-from stan.types import SECOND, Nanos
 
 
 class SafeRaft:

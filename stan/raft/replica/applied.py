@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence as Seq
 
+from stan_protocol.types import RaftIndex
+
 from stan.errors import NotNow
 from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.raft.configuration import decode, objection
-from stan.types import RaftIndex
 
 
 class Applied:

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from stan_protocol.types import Nanos
+
 from stan import limits
 from stan.raft.pysyncobj.safe_raft import SafeRaft
-from stan.types import Nanos
 
 
 class _Transfer(NamedTuple):

@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from stan_protocol.types import GroupId, RaftIndex, Term
+
 from stan import limits
 from stan.errors import StanError
 from stan.invariant import InvariantError
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.types import GroupId, RaftIndex, Term
 
 
 class FrameError(StanError):

@@ -18,9 +18,10 @@ import zlib
 from random import Random
 from struct import Struct
 
+from stan_protocol.types import Nanos
+
 from stan import limits
 from stan.raft.transport.codec import FrameError
-from stan.types import Nanos
 
 _FRAME = Struct("<BBQQQI")
 _FRAME_OF_EPOCH = Struct(_FRAME.format + "Q")

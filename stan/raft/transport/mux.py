@@ -17,13 +17,14 @@ from collections.abc import Sequence as Seq
 from random import Random
 from typing import Protocol
 
+from stan_protocol.types import GroupId, Nanos, RaftIndex, Term
+
 from stan import limits
 from stan.invariant import invariant
 from stan.raft.backoff import Backoff
 from stan.raft.transport import codec
 from stan.raft.transport.codec import AppendAnswer, AppendEntries, FrameError, Message
 from stan.raft.transport.link import Link
-from stan.types import GroupId, Nanos, RaftIndex, Term
 
 _AWAY = limits.RAFT_TICK_INTERVAL + limits.RAFT_AWAY
 _LATE = limits.RAFT_PEER_TIMEOUT // 2

@@ -11,8 +11,9 @@ import re
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
+from stan_protocol.types import KiB
+
 from stan.errors import ConfigError
-from stan.types import KiB
 
 JOINED_BYTES_MAX = 64 * KiB
 """Frames of one `write` that are together no larger than this are published in one piece, so that nats-server wakes up once."""

@@ -3,6 +3,8 @@
 import json
 
 import pytest
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.proto.extension_pb2 import FetchResponse, Run
 
 from stan.cli.commands.archive import (
     ArchiveError,
@@ -15,8 +17,6 @@ from stan.cli.commands.archive import (
     saved_positions,
     write_index,
 )
-from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.proto.extension_pb2 import FetchResponse, Run
 
 CHANNEL = SavedChannel("foo", "000001", 1, 3, 7, 5, 1, {"max_msgs": 10})
 

@@ -5,6 +5,8 @@ import json
 import pytest
 import stan_client
 from stan_client.requests.admin import Nodes
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 from typer.testing import CliRunner
 
 from stan.cli.commands.check import Bounds, Findings, judge_nodes
@@ -13,9 +15,7 @@ from stan.cli.main import app
 from stan.cli.support import session
 from stan.errors import NO_LEADER, NO_VOTE
 from stan.monitor.dashboard.health_summary import HealthInputs, problems
-from stan.protocol.proto import admin_pb2 as pb
 from stan.troubles import VOTELESS
-from stan.types import SECOND
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
 

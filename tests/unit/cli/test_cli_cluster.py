@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from stan_client.requests.admin import Nodes
+from stan_protocol.proto import admin_pb2 as admin
 from typer.testing import CliRunner
 
 from stan.cli.commands import cluster
@@ -16,7 +17,6 @@ from stan.edge.storage.manifest import RecordedNodes, lock_directory, read_manif
 from stan.edge.storage.storage import Storage
 from stan.log.types import Entry
 from stan.protocol.entries import Kind
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.fake_operator import FakeDirect
 

@@ -7,6 +7,8 @@ import pytest
 import stan_client
 import typer
 from stan_client.requests.admin import Explanation, Nodes
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.proto import admin_pb2 as pb
 from typer.testing import CliRunner
 
 from stan import __version__
@@ -18,8 +20,6 @@ from stan.cli.support import args, session
 from stan.cli.support.groups import groups_of, leaderless
 from stan.cli.support.options import Confirmation, View
 from stan.cli.support.output import Table, present
-from stan.protocol.ack_levels import AckLevel
-from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
 

@@ -5,13 +5,13 @@ import json
 import pytest
 import stan_client
 from stan_client.dead_letters import dead_letter
+from stan_protocol.proto import admin_pb2 as pb
 from typer.testing import CliRunner
 
 from stan.cli.commands import cursors, dlq
 from stan.cli.commands.doctor import BAD, of_cursors
 from stan.cli.main import app
 from stan.cli.support import session
-from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
 NOW = 1_700_000_000_000_000_000

@@ -1,11 +1,11 @@
 """The requests that put saved messages back: within their room, each message in one, with when it expires."""
 
 import pytest
+from stan_protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.proto.wire_pb2 import MsgProto
+from stan_protocol.types import SECOND
 
 from stan.cli.commands.backup import _requests
-from stan.protocol.proto.extension_pb2 import FetchResponse
-from stan.protocol.proto.wire_pb2 import MsgProto
-from stan.types import SECOND
 
 AT = 1_700_000_000
 

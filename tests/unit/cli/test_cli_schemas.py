@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from stan_protocol.proto import admin_pb2 as pb
 from typer.testing import CliRunner
 
 from stan.cli.main import app
 from stan.cli.support import session
-from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import FakeDirect
 
 FIRST = b'{"type":"object","properties":{"id":{"type":"integer"}}}'

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from rich.table import Table as RichTable
 from rich.text import Text
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 from typer.testing import CliRunner
 
 from stan.cli.commands import pubsub
 from stan.cli.main import app
 from stan.cli.support import session, terminal
 from stan.cli.support.terminal import STDOUT, TextConsole, indented, write, write_json
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import SECOND
 from tests.kit.fake_operator import FakeDirect
 
 HOSTILE = "\x1b[2J\x1b]0;pwn\x07\x9b31m\u202ered\r\x85\u2028\nFORGED line"

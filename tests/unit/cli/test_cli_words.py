@@ -1,6 +1,7 @@
 """States of subscriptions and why they get nothing, in words; tables that are safe to print."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as pb
 
 from stan.cli.commands import cursors
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, format_runs, why_table
@@ -8,7 +9,6 @@ from stan.cli.support.output import FITTED_MAX, Table, table_lines
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.terminal import clean
 from stan.monitor.dashboard import cursor_state
-from stan.protocol.proto import admin_pb2 as pb
 from tests.kit.fake_operator import channel, durable, member
 
 S = 1_000_000_000

@@ -3,9 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from stan import units
-from stan.types import SECOND
+from stan_protocol import units
+from stan_protocol.types import SECOND
 
 S = SECOND
 

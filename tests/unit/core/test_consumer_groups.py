@@ -1,15 +1,15 @@
 """Consumer groups at the core: who gets which channel, how one changes hands, whose positions count."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as pb
 
 from stan import errors, limits
 from stan.config import Config, RequestLimits
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.meta import SCALE_NEEDED, MetaMachine
 from stan.policies import PolicyRule
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.proto import extension_pb2 as pb
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node

@@ -4,11 +4,11 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.leader.cursors import LiveCursors
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import MILLISECOND, SECOND
 from tests.kit.core_harness import CoreHarness
 
 ADAPTIVE = DeliveryPolicy(adaptive_window=True)

@@ -1,15 +1,15 @@
 """What operators are shown by the core: channels, positions, clients; in pages, in versions, in bounded turns."""
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.protocol.entries import Kind
-from stan.protocol.frames import Frame
 from stan.protocol.part_status import unacked_for
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
-from stan.types import SECOND
 from tests.kit.core_harness import Node, harness_with_channels
 
 PREFIX = "_STAN.x.test-cluster.admin"

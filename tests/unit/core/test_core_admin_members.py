@@ -1,11 +1,11 @@
 """What operators change about clients and nodes at the core, and the events that tell what happens."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as pb
 
 from stan import errors, level, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.clients.nodes import HeardNodes
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as pb_entries
 from tests.kit.core_harness import CoreHarness, Node
 

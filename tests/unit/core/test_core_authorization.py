@@ -3,19 +3,19 @@
 from dataclasses import replace
 
 import pytest
+from stan_protocol.channels import Subjects
+from stan_protocol.frames import Frame, Publishes
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import level
 from stan.config import Config
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.policies import PolicyRule
-from stan.protocol.channels import Subjects
-from stan.protocol.frames import Frame, Publishes
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import unwrap, user_of
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
 USERS = (NatsUser(name="alice", clients=("a-*",)), NatsUser(name="bob", clients=("b-*",)))

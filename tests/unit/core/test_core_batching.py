@@ -3,6 +3,9 @@
 from array import array
 
 import pytest
+from stan_protocol.kernel.rows import pack_rows
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.proto.extension_pb2 import BatchRequest, BatchResponse
 
 from stan import errors, limits
 from stan.config import Config, StoreLimits
@@ -12,10 +15,7 @@ from stan.core.state import state_codec as state_rows
 from stan.core.state.dedup import ProducerDedup
 from stan.core.state.group import GroupMachine
 from stan.protocol.entries import Kind, decode_batches, decode_records
-from stan.protocol.kernel.rows import pack_rows
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.proto.extension_pb2 import BatchRequest, BatchResponse
 from tests.kit.core_harness import CoreHarness, Node
 
 SUBJECT = "_STAN.x.test-cluster.batch"

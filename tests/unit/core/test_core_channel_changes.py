@@ -1,13 +1,13 @@
 """Purges, deleted messages, channels made and deleted on request: at the core, over restarts, and on followers."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 
 from stan import errors, limits
 from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.entries import Kind
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness, Node
 
 ADMIN = "_STAN.x.test-cluster.admin"

@@ -1,6 +1,10 @@
 """Moves of channels between groups: what is moved, and that crashes and changes of leaders after any entry lead to one end."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import level, limits
 from stan.core.state.group import GroupMachine
@@ -9,11 +13,7 @@ from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
 from stan.core.state.state_codec import cursor_row, restore_group, snapshot_group, subscription_row
 from stan.errors import CHANNEL_MOVING, MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit import everywhere
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import pub_frame

@@ -5,17 +5,17 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.frames import Frame
+from stan_protocol.patterns import matches, valid_name
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.types import SECOND
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.requests.channel_lookup import matcher
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
-from stan.patterns import matches, valid_name
 from stan.protocol.entries import Kind
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.proto import extension_pb2 as pb
-from stan.types import SECOND
 from tests.kit.core_harness import Node, harness_with_channels
 
 PREFIX = "_STAN.x.test-cluster"

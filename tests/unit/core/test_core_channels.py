@@ -1,10 +1,10 @@
 """Limits of channels and the end of idle ones, in virtual time (STAN-SPEC 7, 16 H)."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
 
 from stan.config import ChannelLimits, ChannelOverride, Config, StoreLimits
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
 

@@ -1,11 +1,11 @@
 """Connect, duplicate check, heartbeats, pings, close: in virtual time (STAN-SPEC 3, 16 A)."""
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan.config import Config, HeartbeatConfig
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
 from tests.kit.core_harness import CoreHarness
 
 REGISTERED = b"stan: clientID already registered"

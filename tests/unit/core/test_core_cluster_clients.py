@@ -1,14 +1,14 @@
 """Clients in a cluster: who answers, a close as a barrier, requests that are heard again, heartbeats that fail."""
 
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.config import HeartbeatConfig
 from stan.errors import CLIENT_REGISTERED, INVALID_CLOSE, INVALID_PUBLISH, UNKNOWN_CLIENT
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
 from tests.kit.core_harness import CLUSTERED, Node, pub_frame
 
 DISCOVER, CLOSE, SUB = "_STAN.discover.test-cluster", "_STAN.close.test-cluster", "_STAN.sub.test-cluster"

@@ -1,6 +1,7 @@
 """Waiting for the metadata, and asking its leader for channels, on a node that does not lead it."""
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits
@@ -9,7 +10,6 @@ from stan.core.publishing.channels import NO_METADATA
 from stan.errors import TOO_MANY_CHANNELS
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
 PATIENCE = limits.CATCHUP_PATIENCE / SECOND

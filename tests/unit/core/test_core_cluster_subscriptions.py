@@ -1,6 +1,8 @@
 """Subscriptions in a cluster: stale metadata, requests heard again, lazy progress, what the next leader knows of it."""
 
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND
 
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch
@@ -9,8 +11,6 @@ from stan.core.state.group import GroupMachine
 from stan.errors import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MICROSECOND, MILLISECOND, SECOND
 from tests.kit.core_harness import CoreHarness, Node
 
 SUB, UNSUB = "_STAN.sub.test-cluster", "_STAN.unsub.test-cluster"

@@ -1,6 +1,8 @@
 """Compaction by key, as the leader decides it: how far, which tombstones, and whom it waits for."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND, ChannelUid, GroupId
 
 from stan import level
 from stan.config import Config
@@ -9,9 +11,7 @@ from stan.core.base.delivery_policy import KEEP_FIRST, KEEP_LAST
 from stan.core.state.group import GroupMachine
 from stan.core.state.policies import Policies
 from stan.policies import PolicyRule
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND, ChannelUid, GroupId
 from tests.kit.core_harness import CoreHarness
 
 LOOK_S = 16

@@ -2,13 +2,13 @@
 
 import pytest
 import zstandard
+from stan_protocol.compression import Compressor
+from stan_protocol.proto.extension_pb2 import BatchResponse
 
 from stan import errors, level, limits
 from stan.config import Config, StoreConfig
 from stan.policies import PolicyRule
-from stan.protocol.compression import Compressor
 from stan.protocol.entries import Kind, decode_batches
-from stan.protocol.proto.extension_pb2 import BatchResponse
 from tests.kit.core_harness import CoreHarness
 from tests.unit.core.test_core_batching import SUBJECT, refused, request, stored
 

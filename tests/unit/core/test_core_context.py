@@ -1,12 +1,12 @@
 """What travels with a message: headers and keys, sequences in acks, and the features that clients are told of."""
 
 import pytest
+from stan_protocol.features import Feature
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import level
-from stan.protocol.features import Feature
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import rows_of_messages
 from tests.kit.core_harness import CoreHarness
 

@@ -1,11 +1,11 @@
 """What operators change about durables, queue groups and subscriptions, at the core: moved, skipped, sent again, paused, gone."""
 
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import errors, limits
 from stan.config import ChannelLimits, Config, StoreLimits
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import START, CoreHarness, Node
 from tests.kit.cursor_admin import answer, begin, change, refusal, replayed, snapshot, stored
 

@@ -4,14 +4,14 @@ from collections import defaultdict
 from dataclasses import replace
 
 import pytest
+from stan_protocol import dead_letters as letters
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
 from stan.core.boundary import loading
-from stan.protocol import dead_letters as letters
 from stan.protocol.entries import Kind, decode_batches
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness, Index, Node
 from tests.kit.cursor_admin import begin, change, replayed, snapshot, stored
 

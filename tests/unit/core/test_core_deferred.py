@@ -3,17 +3,17 @@
 from array import array
 
 import pytest
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND, RaftIndex
 
 from stan import level, limits
 from stan.config import Config, StoreConfig, StoreLimits
 from stan.core.state.deferred import Deferred
-from stan.patterns import ChannelLimits
 from stan.policies import PolicyRule
 from stan.protocol.entries import DEFERRED_UID
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND, RaftIndex
 from tests.kit.core_harness import CoreHarness
 from tests.unit.core.test_core_delays import data, fault, stored
 

@@ -3,14 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import Config, StoreConfig, StoreLimits
-from stan.patterns import ChannelLimits
 from stan.policies import PolicyRule
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
 PREFIX = "_STAN.x.test-cluster.admin"

@@ -3,13 +3,13 @@
 import random
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.base.ready import Delivery
 from stan.core.base.runs import Run, Runs
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
 

@@ -4,20 +4,20 @@ from collections import Counter
 from functools import partial
 
 import pytest
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.proto.admin_pb2 import DeliveryPolicy
+from stan_protocol.types import SECOND
 
 from stan import errors, level, limits
 from stan.config import Config, StoreLimits
 from stan.core.base.ready import LeaseAnswer
 from stan.core.boundary import loading
 from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs
-from stan.patterns import ChannelLimits
 from stan.policies import EPHEMERAL, PolicyRule, level_refusal
-from stan.protocol.ack_levels import AckLevel
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.proto.admin_pb2 import DeliveryPolicy
-from stan.types import SECOND
 from tests.kit import core_harness
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame
 

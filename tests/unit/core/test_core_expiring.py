@@ -1,6 +1,11 @@
 """Messages with a time to live: gone when it is over, settled everywhere, whatever fails between."""
 
 import pytest
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.proto.extension_pb2 import FetchRequest
+from stan_protocol.types import SECOND, ChannelUid, GroupId, RaftIndex
 
 from stan import level, limits
 from stan.config import Config, StoreLimits
@@ -10,14 +15,9 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.table import REQUESTS
 from stan.core.state.expiries import Expiries
 from stan.errors import BUSY
-from stan.patterns import ChannelLimits
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_batches, decode_records
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.proto.extension_pb2 import FetchRequest
-from stan.types import SECOND, ChannelUid, GroupId, RaftIndex
 from tests.kit.core_harness import CoreHarness, Node, pub_frame
 from tests.unit.core.test_core_delays import data, stored
 

@@ -1,6 +1,10 @@
 """What progress entries tell of deliveries and their causes, and the account of a message that is made of them."""
 
 import pytest
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import level, limits
 from stan.config import Config, StoreLimits
@@ -13,13 +17,9 @@ from stan.edge.serving.explaining import Reading
 from stan.log.files.filelog import FileLog
 from stan.log.types import Entry, FoundChanges
 from stan.monitor.explained import sentence_of
-from stan.patterns import ChannelLimits
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_records
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit import core_harness
 from tests.kit.core_harness import CoreHarness
 from tests.kit.cursor_admin import change

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import level
 from stan.core.clients.nodes import ALONE, HeardNodes
@@ -11,7 +12,6 @@ from stan.labels import Labels
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
-from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, Node
 
 ADD, REMOVE = "_STAN.raft.test-cluster.node.add", "_STAN.raft.test-cluster.node.remove"

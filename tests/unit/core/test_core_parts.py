@@ -4,6 +4,12 @@ import json
 from dataclasses import replace
 
 import pytest
+from stan_protocol.channels import part_name
+from stan_protocol.parted import part_of
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as extension
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import errors, level, limits
 from stan.config import ChannelLimits, Config, StoreLimits
@@ -23,13 +29,7 @@ from stan.core.state.parted import (
     UNKNOWN_PARTED,
 )
 from stan.invariant import InvariantError
-from stan.protocol.channels import part_name
-from stan.protocol.parted import part_of
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as extension
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node, pub_frame
 
 ADMIN = "_STAN.x.test-cluster.admin"

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
 
 from stan import level, limits
 from stan.core.admin.pin_requests import NO_GROUP, PLACED_WITH
 from stan.core.state.meta import PIN_LEVEL_TOO_LOW, PINNED_TOO_LATE, TOO_MANY_PINS, MetaMachine
 from stan.protocol.placement import channel_group
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, Node
 

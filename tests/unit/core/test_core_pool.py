@@ -3,6 +3,9 @@
 from dataclasses import replace
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as extension
+from stan_protocol.types import SECOND
 
 from stan import level
 from stan.core.admin.pool_requests import NOT_MORE, TOO_MANY_GROUPS
@@ -13,10 +16,7 @@ from stan.errors import ALONE, INVALID_ADMIN
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.placement import channel_group
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as extension
-from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
 REQUEST = "_STAN.x.test-cluster.admin.grow_pool"

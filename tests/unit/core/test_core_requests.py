@@ -1,11 +1,11 @@
 """What is refused, with which text and in which order (STAN-SPEC 4.1, 5.1, 5.7, 16 B and C): on the core, in virtual time."""
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
 from stan.config import Config, RequestLimits
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness
 
 SUB = "_STAN.sub.test-cluster"

@@ -1,13 +1,13 @@
 """Channels restored on request: their messages with gaps and times, their durables, and what they are closed for meanwhile."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import errors, limits
 from stan.core.state.state_codec import restore_group, snapshot_group
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import START, CoreHarness, Node
 
 ADMIN = "_STAN.x.test-cluster.admin"

@@ -1,14 +1,14 @@
 """Restored messages with a time to live: they expire when they would have, none before the restore has ended."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import errors, level
 from stan.core.admin import restored_rows
 from stan.core.state.expiries import Expiries
 from stan.errors import BUSY
-from stan.protocol.proto import admin_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import START, Node
 from tests.unit.core import test_core_deferred as deferred
 from tests.unit.core.test_core_delays import data, stored

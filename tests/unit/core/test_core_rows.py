@@ -1,10 +1,11 @@
 """The state of a group as rows and back (STAN-SPEC 16 I 162, 183)."""
 
+from stan_protocol.types import GroupId
+
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import restore_group
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
-from stan.types import GroupId
 from tests.kit.core_harness import CoreHarness
 from tests.kit.cursor_admin import change
 

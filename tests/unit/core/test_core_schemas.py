@@ -7,6 +7,11 @@ from random import Random
 
 import pytest
 from google.protobuf import descriptor_pb2
+from stan_protocol.kernel.rows import pack_rows
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as extension
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import level, limits
 from stan.config import Config
@@ -25,12 +30,7 @@ from stan.core.state.schemas import (
 )
 from stan.policies import KNOWN, VALID, PolicyRule
 from stan.protocol.kernel import server as kernel
-from stan.protocol.kernel.rows import pack_rows
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as extension
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
 PREFIX = "_STAN.x.test-cluster."
@@ -295,7 +295,7 @@ def test_a_refusal_is_bounded_and_messages_without_a_reply_have_none(harness) ->
 def test_who_cannot_check_says_so(monkeypatch, harness) -> None:
     add(harness, FIRST)
     ask_for(harness, VALID)
-    monkeypatch.setattr("stan.protocol.schemas.json_data.AVAILABLE", False)
+    monkeypatch.setattr("stan_protocol.schemas.json_data.AVAILABLE", False)
     (error,) = publish(harness, (GOOD, None))
     assert error.startswith(
         'stan: this server cannot check messages by version 1 of the schema of "orders": to check JSON'

@@ -1,13 +1,13 @@
 """What a node reports to the leader of subscriptions that the log gives to it."""
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.core.clients.nodes import HeardNodes
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import ServingAnswer, ServingReport
-from stan.types import SECOND
 from tests.kit.batches import batch
 from tests.kit.core_harness import CoreHarness, Node
 

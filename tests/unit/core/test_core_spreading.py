@@ -1,6 +1,8 @@
 """Channels go by themselves to the group where they belong: after the pool has grown, one after the other, whoever leads."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.core.admin import move_source, move_target
@@ -8,9 +10,7 @@ from stan.core.state.meta import MOVES_NEED_LEVEL, MetaMachine
 from stan.errors import ALONE
 from stan.level import DELIVERY
 from stan.protocol.placement import channel_group
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 from tests.unit.core.test_core_channel_moves import Everywhere
 from tests.unit.core.test_core_pool import growth

@@ -1,15 +1,15 @@
 """Limits that wait for a tier, and what its owner hears of messages that were removed."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.types import SECOND
 
 from stan import errors, level, limits
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.state.bookmarks import Bookmarks
 from stan.policies import PolicyRule
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as entries
-from stan.protocol.proto import extension_pb2 as pb
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
 PREFIX = "_STAN.x.test-cluster"

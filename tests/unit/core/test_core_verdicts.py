@@ -5,13 +5,13 @@ from itertools import pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from stan_protocol.kernel.client import encode_cumulative_ack, encode_verdict
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import level
-from stan.protocol.kernel.client import encode_cumulative_ack, encode_verdict
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
 from tests.kit.core_harness import CoreHarness, Node, _split
 from tests.kit.cursor_admin import change, replayed, snapshot, stored
 

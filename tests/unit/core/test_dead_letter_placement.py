@@ -3,15 +3,15 @@
 from dataclasses import replace
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import level
 from stan.config import ChannelLimits, Config
 from stan.core.publishing.channels import IN_ANOTHER_GROUP, NOT_HERE
 from stan.permissions import NatsUser, Permissions
 from stan.protocol.placement import channel_group
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 from tests.unit.core.test_core_authorization import Guarded, rule
 from tests.unit.core.test_core_dead_letters import messages

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.types import ChannelUid, GroupId
 
 from stan import level
 from stan.core.state.ephemeral import BLOCK_BITS, BLOCKS_MAX, EphemeralEpochs, Epoch
@@ -15,7 +16,6 @@ from stan.policies import EPHEMERAL, REPLICATED, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import add_rows
 from stan.state.database import Changes, Database
-from stan.types import ChannelUid, GroupId
 
 UID, OTHER = ChannelUid(1), ChannelUid(2)
 BLOCK = 1 << BLOCK_BITS

@@ -3,13 +3,13 @@
 from functools import partial
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.core.boundary import loading
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import load_group, restore_group, snapshot_group
-from stan.protocol.proto import admin_pb2 as admin
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness, Node
 from tests.kit.cursor_admin import PREFIX, replayed, snapshot, stored
 

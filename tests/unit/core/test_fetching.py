@@ -1,6 +1,9 @@
 """Fetch on one node, with a log and a disk of the test's own: who answers when, and what becomes of reads that fail."""
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.kernel import client as client_kernel
+from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
 from stan import errors, limits
 from stan.config import ClusterConfig, Config
@@ -13,11 +16,8 @@ from stan.errors import Damage
 from stan.log.index import BatchIndex
 from stan.log.types import BatchRow, StaleRef
 from stan.protocol.entries import Kind
-from stan.protocol.frames import Frame
-from stan.protocol.kernel import client as client_kernel
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from tests.kit.core_harness import RecordingLink
 
 FETCH, REPLICA_FETCH = b"_STAN.x.test-cluster.fetch", b"_STAN.x.test-cluster.replica.fetch"

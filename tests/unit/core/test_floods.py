@@ -3,11 +3,12 @@
 import itertools
 import sys
 
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+
 from stan import limits
 from stan.config import Config, StoreLimits
 from stan.permissions import Permissions, Right, Rule
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness
 
 NUMBERS = itertools.count()

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.types import SECOND
 
 from stan.config import StoreLimits
 from stan.core.base.timers import Timers
 from stan.errors import CHANNEL_MOVING, LED_ELSEWHERE
-from stan.patterns import ChannelLimits
-from stan.types import SECOND
 from tests.kit.core_harness import Node, pub_frame
 from tests.kit.everywhere import MANY, Everywhere
 

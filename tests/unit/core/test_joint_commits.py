@@ -1,6 +1,7 @@
 """Commits of several channels of one group: all of them are visible, or none is, whatever happens in between."""
 
 import pytest
+from stan_protocol.proto import extension_pb2 as ext
 
 from stan import errors, limits
 from stan.core.publishing import publishing
@@ -9,7 +10,6 @@ from stan.core.state.transactions import Transactions
 from stan.level import SCALE
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as ext
 from tests.unit.core.test_transactions import Transacting
 
 NAMES = (b"foo", b"bar", b"baz")

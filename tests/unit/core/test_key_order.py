@@ -6,15 +6,15 @@ from array import array
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.core.base.ready import Delivery, ReadResult
 from stan.core.base.runs import Run, Runs, runs_of
 from stan.core.leader.key_order import KeyOrder, cut
 from stan.protocol.kernel.server import NO_SLOT, HoldLimits, OpenWindows, assign
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import MILLISECOND, SECOND
 from tests.kit.core_harness import CoreHarness
 from tests.kit.cursor_admin import PREFIX, change, replayed, snapshot, stored
 

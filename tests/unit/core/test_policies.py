@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.patterns import matches, width
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND, RaftIndex
 
 from stan import level, limits
 from stan.config import Config
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.state.meta import MetaMachine
 from stan.core.state.policies import TOO_MANY, Policies, row_of, rule_of, shown_policy
-from stan.patterns import matches, width
 from stan.policies import LEVEL_TOO_LOW, OPTIONS, PolicyRule, level_refusal
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
-from stan.types import SECOND, RaftIndex
 from tests.kit.core_harness import CoreHarness
 
 PREFIX = "_STAN.x.test-cluster.admin"

@@ -5,15 +5,15 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import Config, RequestLimits
 from stan.core.base.rate_limit import RateLimiter
-from stan.protocol.proto import admin_pb2 as admin
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
 from stan.settings.settings import parse
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 from tests.unit.settings.test_stream_conf import serve
 

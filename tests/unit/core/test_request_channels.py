@@ -2,13 +2,13 @@
 
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from stan_protocol.frames import Frame
 
 from stan.config import Config
 from stan.core.clients.authorization import PermissionAuthorizer
 from stan.core.requests.table import REQUESTS
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.policies import POLICY_OPTIONS, Form
-from stan.protocol.frames import Frame
 from tests.kit.core_harness import CoreHarness
 
 OWN = Permissions([Rule(user="own", rights=dict.fromkeys(Right, ("own.>",)))], [NatsUser(name="own")])

@@ -1,13 +1,13 @@
 """Which of two requests was heard first, and for how long that is known."""
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.state.meta import Client
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 
 DISCOVER, SUB = b"discover", b"sub"
 NEW = Client(b"me", b"c2", b"hb.2", 1, 5, 3, 7, failing=False)

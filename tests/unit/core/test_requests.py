@@ -3,11 +3,11 @@
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
+from stan_protocol.frames import Frame
+from stan_protocol.proto import admin_pb2, extension_pb2, wire_pb2
 
 from stan import errors, limits
 from stan.permissions import NatsUser, Permissions, Right, Rule
-from stan.protocol.frames import Frame
-from stan.protocol.proto import admin_pb2, extension_pb2, wire_pb2
 from stan.protocol.requests import TooLong, TooMany, because, decode
 from tests.kit.core_harness import CoreHarness
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import Config
@@ -13,9 +16,6 @@ from stan.core.base.shares import Shares, of_user, of_whom
 from stan.limits import core
 from stan.permissions import NatsUser, Permissions, Rule
 from stan.permissions import Right as Of
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.batches import rows_of
 from tests.unit.core.test_core_authorization import Guarded
 

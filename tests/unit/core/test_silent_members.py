@@ -1,8 +1,8 @@
 """Members of a queue group that never ack: what they got comes to those that do, and they get nothing more."""
 
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.core_harness import CoreHarness
 
 

@@ -3,20 +3,20 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from stan_protocol.frames import Frame
+from stan_protocol.patterns import ChannelLimits
+from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import errors, limits
 from stan.config import Config, StoreLimits
 from stan.core.publishing.committing import Committing
 from stan.core.state.group import GroupMachine
 from stan.level import SCALE
-from stan.patterns import ChannelLimits
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
-from stan.protocol.frames import Frame
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as ext
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import CoreHarness, _split
 

@@ -1,11 +1,11 @@
 """Transactions when the leader of the group changes: nobody is answered wrongly, what is decided is carried out."""
 
 import pytest
+from stan_protocol.proto import extension_pb2 as ext
 
 from stan import errors
 from stan.core.publishing import publishing
 from stan.core.publishing.committing import Committing
-from stan.protocol.proto import extension_pb2 as ext
 from tests.kit.batches import rows_of
 from tests.kit.core_harness import Node, pub_frame
 

@@ -1,15 +1,15 @@
 """Whose an application's transactions, and a producer's ids, are: of the user who began them, whoever asks later."""
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.proto import extension_pb2 as ext
 
 from stan import errors
 from stan.config import Config
 from stan.core.state import state_codec as state_rows
 from stan.core.state.group import GroupMachine
 from stan.permissions import NatsUser, Permissions, Rule
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import extension_pb2 as ext
 from tests.unit.core.test_core_batching import request as batch_of
 from tests.unit.core.test_transactions import Transacting
 

@@ -1,11 +1,11 @@
 """Which leaderships are handed over: few and late for the balance's sake, all and at once by a node that drains."""
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.edge.cluster.balance import Balance, leaders
 from stan.raft.placement import Placement
-from stan.types import SECOND
 
 NOW = 1000 * SECOND
 LONG_AGO = NOW - 100 * SECOND

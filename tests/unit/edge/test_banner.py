@@ -1,9 +1,10 @@
 """The limits that a server logs at its start."""
 
+from stan_protocol.patterns import ChannelLimits, ChannelOverride
+from stan_protocol.types import SECOND
+
 from stan.config import StoreLimits
 from stan.edge.process import limit_lines
-from stan.patterns import ChannelLimits, ChannelOverride
-from stan.types import SECOND
 
 
 def test_defaults_have_a_star():

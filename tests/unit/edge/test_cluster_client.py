@@ -4,6 +4,9 @@ import asyncio
 import time
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import Config
@@ -12,9 +15,6 @@ from stan.edge.nats.cluster_client import ClusterClient
 from stan.edge.nats.gateway import Gateway
 from stan.errors import Refused, Unanswered
 from stan.monitor.dashboard.cached import Cached, Work
-from stan.protocol.frames import Frame
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND
 
 NOBODY = b"NATS/1.0 503\r\n\r\n"
 

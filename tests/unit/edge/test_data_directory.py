@@ -12,6 +12,7 @@ import stat
 from pathlib import Path
 
 import pytest
+from stan_protocol.types import GroupId
 
 from stan.config import ClusterConfig, Config, EncryptionConfig, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
@@ -24,7 +25,6 @@ from stan.log.files.disk import OsFiles
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.server.compose import _open_storage, start_failure
-from stan.types import GroupId
 from tests.kit.batches import batch, entry
 from tests.kit.storage import state_of
 

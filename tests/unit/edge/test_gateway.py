@@ -4,6 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 import zstandard
+from stan_protocol.kernel import client as client_kernel
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import Config
@@ -15,11 +18,8 @@ from stan.edge.nats.subscriptions import PUB_SID
 from stan.errors import FAULT
 from stan.invariant import InvariantError
 from stan.permissions import NatsUser, Permissions, Right, Rule
-from stan.protocol.kernel import client as client_kernel
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.user_subjects import ack_subjects
-from stan.types import SECOND
 from tests.kit.core_harness import Index, Node
 
 

@@ -3,11 +3,11 @@
 from types import SimpleNamespace
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.edge.group_faults import GroupFaults
 from stan.errors import DiskFull, NotNow, Shortage
-from stan.types import SECOND
 
 
 class Rig:

@@ -4,6 +4,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import level, limits
 from stan.core.state.meta import MetaMachine
@@ -12,7 +13,6 @@ from stan.edge.cluster.membership import FOUNDED, Membership, difference
 from stan.errors import StanError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import NodeHello
-from stan.types import SECOND
 from tests.kit.storage import STORE_IDS, StorageNode
 from tests.sim.loop import run_now
 

@@ -3,12 +3,12 @@
 from types import SimpleNamespace
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.edge.leadership import Leaderships
 from stan.errors import DiskFull, NotNow
 from stan.raft.scheduler import Owner
-from stan.types import SECOND
 from tests.kit.core_harness import Node, pub_frame
 
 

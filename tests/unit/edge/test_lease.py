@@ -4,12 +4,12 @@ import os
 from dataclasses import replace
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.edge.standby import lease as module
 from stan.edge.standby.lease import Holder, Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.errors import LostLock
-from stan.types import SECOND
 from tests.kit.clock import Clock
 
 

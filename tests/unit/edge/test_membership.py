@@ -4,13 +4,13 @@ from itertools import combinations
 from random import Random
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.edge.cluster.membership import Membership, Settings
 from stan.labels import Labels
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.raft.placement import place
-from stan.types import MILLISECOND, SECOND
 
 X, Y = b"identityX", b"identityY"
 ABC = ("a", "b", "c")

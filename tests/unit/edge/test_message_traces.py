@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
 from stan.config import TracingConfig
@@ -23,7 +24,6 @@ from stan.log.types import Entry
 from stan.protocol.entries import Kind, encode_batch, encode_change
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
-from stan.protocol.proto import wire_pb2 as wire
 
 UID = 7
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"

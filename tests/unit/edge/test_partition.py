@@ -5,6 +5,10 @@ import asyncio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.frames import Frame
+from stan_protocol.patterns import matches
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import ChannelOverride, ClusterConfig, Config, StoreLimits
@@ -13,10 +17,6 @@ from stan.edge.nats.gateway import Gateway
 from stan.edge.nats.subscriptions import ACK_SID, PUB_SID
 from stan.edge.serving.partitioning import Partitioning, decode_list, encode_lists
 from stan.errors import StartError
-from stan.patterns import matches
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 
 INVALID_PUBLISH = "stan: invalid publish request"

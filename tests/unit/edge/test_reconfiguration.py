@@ -4,6 +4,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import ClusterConfig
@@ -14,7 +15,6 @@ from stan.edge.storage.manifest import Manifest
 from stan.errors import NotNow
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.proto.node_pb2 import NodeHello
-from stan.types import SECOND
 
 ABC = ("a", "b", "c")
 GROUPS = 3

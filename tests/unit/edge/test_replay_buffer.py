@@ -4,15 +4,15 @@ import gc
 import sys
 
 import pytest
+from stan_protocol.kernel import rows
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.edge.nats.gateway import Gateway
 from stan.edge.nats.replay_buffer import ReplayBuffer
 from stan.edge.nats.scan_scope import ChannelFilter
-from stan.protocol.kernel import rows
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness, Node, pub_frame
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from stan_protocol.types import GroupId
 
 from stan.edge.cluster import rescue
 from stan.edge.cluster.membership import epoch_number
@@ -17,7 +18,6 @@ from stan.log.types import Entry
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.configuration import decode, encode
-from stan.types import GroupId
 from tests.kit.batches import batch, entry
 from tests.kit.files import PowerCut
 from tests.kit.storage import StorageNode, on_the_spot

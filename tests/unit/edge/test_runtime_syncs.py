@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.edge import runtime as module
@@ -12,7 +13,6 @@ from stan.errors import Frozen, Shortage
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
 from stan.state.database import Changes, Database
-from stan.types import MILLISECOND, SECOND
 from tests.kit.batches import change
 
 

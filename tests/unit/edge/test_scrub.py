@@ -6,6 +6,9 @@ import zlib
 
 import pytest
 from stan_client.requests.admin import Nodes
+from stan_protocol.frames import Frame
+from stan_protocol.kernel import client as client_kernel
+from stan_protocol.proto import admin_pb2 as pb
 from typer.testing import CliRunner
 
 from stan import errors, limits
@@ -21,10 +24,7 @@ from stan.log.index import BatchIndex
 from stan.log.types import BatchRow, StaleRef
 from stan.policies import EPHEMERAL
 from stan.protocol.entries import Kind
-from stan.protocol.frames import Frame
-from stan.protocol.kernel import client as client_kernel
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import RecordingLink
 from tests.kit.fake_operator import FakeDirect, channel

@@ -3,13 +3,13 @@
 import asyncio
 
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import Config, StoreConfig
 from stan.edge.standby.lease import Lease, LeaseFiles, LeaseWatch
 from stan.edge.standby.standby import ActiveServer, StandbyServer, encode_time
-from stan.protocol.proto import wire_pb2 as wire
-from stan.types import SECOND
 from tests.kit.clock import Clock
 from tests.kit.fake_broker import eventually
 

@@ -4,17 +4,17 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from stan_protocol.frames import Frame
+from stan_protocol.types import GroupId
 
 from stan.edge.cluster.group_sync import GroupSync
 from stan.edge.storage import state_rows
 from stan.edge.storage.storage import in_thread
 from stan.edge.storage.transfer_codec import Header, Status, Verb, decode, encode
 from stan.errors import NotNow
-from stan.protocol.frames import Frame
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state import database
 from stan.state.database import Database
-from stan.types import GroupId
 from tests.kit.storage import StorageNode
 from tests.sim.loop import run_now
 

@@ -1,11 +1,11 @@
 """Damage of the newest entries of a group: a node of a cluster doubts its votes, a server alone does not start without a word."""
 
 import pytest
+from stan_protocol.types import GroupId
 
 from stan.errors import Damage, StartError
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId
 from tests.kit.batches import change
 from tests.kit.storage import StorageNode
 

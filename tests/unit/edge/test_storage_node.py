@@ -4,12 +4,12 @@ import errno
 import sqlite3
 
 import pytest
+from stan_protocol.types import GroupId
 
 from stan.edge.storage.manifest import RecordedNodes, read_manifest
 from stan.errors import Damage, Frozen, NotNow, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import Changes
-from stan.types import GroupId
 from tests.kit.batches import entry
 from tests.kit.files import CrashingFiles, PowerCut
 from tests.kit.storage import StorageNode

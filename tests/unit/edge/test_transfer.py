@@ -5,6 +5,7 @@ import errno
 import random
 
 import pytest
+from stan_protocol.types import SECOND, GroupId
 
 from stan import limits
 from stan.edge.storage.manifest import read_manifest, write_manifest
@@ -13,7 +14,6 @@ from stan.errors import Damage, NotNow, StartError, WrongKey
 from stan.log.encryption import Cipher
 from stan.log.files.disk import OsFiles
 from stan.log.files.segment import SEGMENT_HEADER_SIZE, decode_segment_header
-from stan.types import SECOND, GroupId
 from tests.kit.batches import batch, entry
 from tests.kit.files import CrashingFiles
 from tests.kit.storage import StorageNode, TransferError, carry

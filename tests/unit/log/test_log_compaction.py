@@ -5,13 +5,13 @@ import random
 from pathlib import Path
 
 import pytest
+from stan_protocol.compaction import DELETE_HEADER, keyed
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.core.base.compaction import Compaction, CompactionState
 from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
-from stan.protocol.compaction import DELETE_HEADER, keyed
 from stan.protocol.entries import encode_batch
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import change, compressed, entry, rows_of_messages
 from tests.kit.files import CrashingFiles
 

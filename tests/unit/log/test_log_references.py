@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.core.base.compaction import Compaction
 from stan.errors import Damage
@@ -12,7 +13,6 @@ from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.protocol.entries import STAGING_UID, decode_records, encode_batch
 from stan.protocol.kernel import server as kernel
-from stan.protocol.proto import wire_pb2 as wire
 from stan.protocol.staged import sealed, sealed_size, staged_body
 from tests.kit.batches import (
     batch,

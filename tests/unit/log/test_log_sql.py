@@ -5,6 +5,7 @@ import sqlite3
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.errors import Damage, Frozen, LostLock, StartError
 from stan.log.index import GAP
@@ -12,7 +13,6 @@ from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog
 from stan.protocol.entries import encode_batch, encode_change, encode_fingerprints
 from stan.protocol.messages import data_span
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.batches import batch, change, entry, records
 
 ALL = 10**9

@@ -1,6 +1,7 @@
 """The file of a SQL store, damaged in every way: it is as it was, or one sentence ends the start."""
 
 import pytest
+from stan_protocol.types import GroupId
 
 from stan.config import Config, StoreConfig
 from stan.core.broker.broker import Broker
@@ -8,7 +9,6 @@ from stan.edge.storage.sqlstorage import SqlStorage
 from stan.errors import StanError
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
-from stan.types import GroupId
 from tests.kit.batches import batch, entry
 
 ONE = GroupId(1)

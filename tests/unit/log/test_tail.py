@@ -1,11 +1,11 @@
 """What a log remembers of compressed batches, and what it counts."""
 
 import pytest
+from stan_protocol.compression import Compressor
 
 from stan.errors import Damage
 from stan.log.tail import DecompressedBatches
 from stan.log.types import BatchRef
-from stan.protocol.compression import Compressor
 from stan.protocol.kernel import server as kernel
 from tests.kit.batches import rows_of
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 
 import pytest
+from stan_protocol.kernel.wire_py import number, text
 
 from stan.core.state.group import CursorKind
 from stan.errors import StartError
 from stan.migration import target as target_module
 from stan.migration.crypto import opener
 from stan.migration.moving import MigrationPlan, move
-from stan.protocol.kernel.wire_py import number, text
 from tests.kit import old_store
 from tests.kit.old_store import ENCRYPTED, EPOCH, KEY, PLAIN, acked, durable, message, record, sent
 from tests.kit.opened_store import Opened

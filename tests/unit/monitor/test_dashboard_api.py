@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 import aiohttp
 import pytest
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan import limits
 from stan.config import MonitorConfig
 from stan.monitor.dashboard import api
 from stan.monitor.guard import TOKEN_HEADER
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.dashboard import served
 from tests.kit.fake_cluster import SECOND, FakeCluster
 
@@ -262,7 +262,7 @@ async def test_windows_of_a_channel_s_cursors_are_told_over_time(fake, page):
 
 
 def fake_client(name):
-    from stan.protocol.proto import admin_pb2 as admin  # noqa: PLC0415
+    from stan_protocol.proto import admin_pb2 as admin  # noqa: PLC0415
 
     return admin.ClientStatus(client_id=name, protocol=1, ping_interval_s=5, ping_max_out=3)
 

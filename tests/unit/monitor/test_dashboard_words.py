@@ -1,6 +1,9 @@
 """What the dashboard says: states of durables, health in a sentence, lag_trends, and what is known of nodes."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.types import SECOND
+from stan_protocol.units import counted, size, span
 
 from stan import limits
 from stan.monitor.dashboard.cursor_state import name_of, state_of
@@ -8,9 +11,6 @@ from stan.monitor.dashboard.formatting import key_of, listed, name_of_key
 from stan.monitor.dashboard.health_summary import HealthInputs, ProblemTimes, problems, sentence
 from stan.monitor.dashboard.lag_trend import LagTrends
 from stan.monitor.dashboard.node_history import NodeHistory
-from stan.protocol.proto import admin_pb2 as admin
-from stan.types import SECOND
-from stan.units import counted, size, span
 
 NOW = 1_700_000_000 * SECOND
 

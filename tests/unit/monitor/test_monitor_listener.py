@@ -6,11 +6,11 @@ import ssl
 
 import pytest
 from aiohttp import web
+from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.monitor import listener as module
 from stan.monitor.listener import Listener, connections_allowed
-from stan.types import MILLISECOND, SECOND
 from tests.kit.certificates import Authority
 
 HALF = b"GET / HTTP/1.1\r\nHost: a\r\n"

@@ -6,9 +6,8 @@ import random
 
 import fastavro
 import pytest
-
-from stan.protocol.schemas import avro
-from stan.protocol.schemas.kinds import SchemaError
+from stan_protocol.schemas import avro
+from stan_protocol.schemas.kinds import SchemaError
 
 
 def record(*fields, name="R", **more):

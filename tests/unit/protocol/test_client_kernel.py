@@ -3,10 +3,9 @@
 from types import ModuleType
 
 import pytest
-
-from stan.protocol.frames import Frame
-from stan.protocol.kernel import client_py
-from stan.protocol.proto import wire_pb2
+from stan_protocol.frames import Frame
+from stan_protocol.kernel import client_py
+from stan_protocol.proto import wire_pb2
 
 
 @pytest.fixture(params=["python", "compiled"])

@@ -8,10 +8,10 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.compression import Compressor, in_clear, kept, parts_of, records_of, rows_of, stored_rows
 
 from stan.errors import Damage
 from stan.limits import COMPRESSED_BYTES_MAX, COMPRESSED_BYTES_MIN
-from stan.protocol.compression import Compressor, in_clear, kept, parts_of, records_of, rows_of, stored_rows
 from stan.protocol.entries import CIPHER_MASK, decode_batches, encode_batch
 from stan.protocol.kernel import server as kernel
 from tests.kit.batches import full_messages, rows_of_messages

@@ -7,12 +7,12 @@ from functools import partial
 import jsonschema_rs
 import pytest
 from jsonschema import Draft202012Validator
+from stan_protocol.schemas import json_data, json_schema
+from stan_protocol.schemas.json_weight import pattern_size
+from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind
+from stan_protocol.schemas.rules import NumberedText, SchemaText, compared, fault, incompatible
 
 from stan import limits
-from stan.protocol.schemas import json_data, json_schema
-from stan.protocol.schemas.json_weight import pattern_size
-from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind
-from stan.protocol.schemas.rules import NumberedText, SchemaText, compared, fault, incompatible
 
 OPEN = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a"]}
 TREE = {"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}}}}

@@ -6,12 +6,13 @@ from random import Random
 from types import ModuleType
 
 import pytest
+from stan_protocol.frames import KEY_MODULUS, Acks, Frame, Publishes
+from stan_protocol.kernel import twins
+from stan_protocol.proto import wire_pb2
 
 from stan import limits
-from stan.protocol.frames import KEY_MODULUS, Acks, Frame, Publishes
 from stan.protocol.kernel import server as kernel
-from stan.protocol.kernel import server_py, twins
-from stan.protocol.proto import wire_pb2
+from stan.protocol.kernel import server_py
 from tests.kit.guids import mixed
 
 PREFIX = b"_STAN.pub.test-cluster."

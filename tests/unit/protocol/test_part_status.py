@@ -1,10 +1,10 @@
 """Parts of channels seen together: sums, and what is told to be wrong with them."""
 
 import pytest
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels, summed_positions
-from stan.protocol.proto import admin_pb2 as pb
-from stan.types import SECOND
 from tests.kit.fake_operator import channel, durable, member
 
 NOW = 1_700_000_000 * SECOND

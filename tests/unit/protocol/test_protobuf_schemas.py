@@ -6,10 +6,11 @@ from types import SimpleNamespace
 import pytest
 from google.protobuf import descriptor_pb2 as d
 from google.protobuf.message import DecodeError
+from stan_protocol.proto import wire_pb2
+from stan_protocol.schemas import protobuf
+from stan_protocol.schemas.kinds import SchemaError
 
-from stan.protocol.proto import entries_pb2, wire_pb2
-from stan.protocol.schemas import protobuf
-from stan.protocol.schemas.kinds import SchemaError
+from stan.protocol.proto import entries_pb2
 
 F = d.FieldDescriptorProto
 

@@ -5,6 +5,11 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from stan_protocol.ack_levels import AckLevel
+from stan_protocol.channels import publication
+from stan_protocol.frames import Frame
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.types import SECOND
 
 from stan import errors, level, limits
 from stan.config import Config, Setting, StoreConfig
@@ -13,15 +18,10 @@ from stan.core.requests.table import REQUESTS
 from stan.edge.group_faults import LastingRefusal
 from stan.labels import Labels, places_of
 from stan.monitor.view import NodeView
-from stan.protocol.ack_levels import AckLevel
-from stan.protocol.channels import publication
-from stan.protocol.frames import Frame
-from stan.protocol.proto import admin_pb2 as pb
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.raft.group import RaftGroup
 from stan.server import node_admin
 from stan.server.node_admin import NodeAdmin
-from stan.types import SECOND
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
 PREFIX = "_STAN.x.test-cluster.admin"

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
+from stan_protocol.types import SECOND
+
 from stan.config import ChannelLimits, ChannelOverride, Config, HeartbeatConfig, LogConfig, StoreLimits
 from stan.edge.log import ServerLog
 from stan.edge.reloading import Reloading
 from stan.server.reload import LIVE, plan
 from stan.settings.settings import parse
-from stan.types import SECOND
 from tests.kit.core_harness import CoreHarness
 from tests.unit.core.test_core_channels import exists, kept
 from tests.unit.settings.test_stream_conf import serve

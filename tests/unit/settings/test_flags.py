@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.units import parse_duration, parse_size
 
 from stan.config import ClusterConfig, Config
 from stan.labels import Labels
@@ -14,7 +15,6 @@ from stan.server.help import help_text
 from stan.settings.flags import GROUPS, TABLE
 from stan.settings.go_flags import Flag, FlagError, FlagKind, parse_bool, parse_int, scan
 from stan.settings.settings import Action, parse
-from stan.units import parse_duration, parse_size
 
 SECOND = 1_000_000_000
 

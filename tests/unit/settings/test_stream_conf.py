@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.units import parse_duration
 
 from stan.config import ChannelOverride, ClusterConfig, Config, TlsConfig
 from stan.policies import PolicyRule
@@ -14,7 +15,6 @@ from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.policies import BY_KEY
 from stan.settings.settings import Parsed, parse
 from stan.settings.stream_conf import duration_problem
-from stan.units import parse_duration
 
 SECOND = 1_000_000_000
 
@@ -485,7 +485,7 @@ def test_every_option_of_a_policy_can_be_configured():
 
 
 def test_checks_that_this_server_cannot_make_are_refused_at_start(monkeypatch):
-    monkeypatch.setattr("stan.protocol.schemas.json_data.AVAILABLE", False)
+    monkeypatch.setattr("stan_protocol.schemas.json_data.AVAILABLE", False)
     parsed = understand("policies { a { schema: known }, b { schema: valid }, c { schema: most } }")
     assert list(parsed.complaints) == [
         "s.conf:1: schema: to check JSON, each server needs the package jsonschema-rs (pip install jsonschema-rs)",

@@ -8,9 +8,8 @@ import stan_client
 from stan_client.requests import requester
 from stan_client.requests.admin import Admin
 from stan_client.requests.requester import Requester
-
-from stan.protocol.frames import Frame
-from stan.protocol.proto import admin_pb2 as pb
+from stan_protocol.frames import Frame
+from stan_protocol.proto import admin_pb2 as pb
 
 REQUESTS = {
     "channels": (pb.ChannelsRequest, pb.ChannelsResponse),

@@ -6,11 +6,11 @@ import pytest
 import stan_client
 from stan_client.reading import fetching
 from stan_client.reading.fetching import Fetcher, Reader, ReadOptions
+from stan_protocol import fetches
+from stan_protocol.frames import Frame
+from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
 from stan import errors
-from stan.protocol import fetches
-from stan.protocol.frames import Frame
-from stan.protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from tests.kit.fake_broker import eventually
 from tests.kit.pulled_channel import LEADER, REPLICA, UNKNOWN, PulledChannel, sealed
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import GroupConsumer
+from stan_protocol.proto import extension_pb2 as pb
 
 from stan import errors
-from stan.protocol.proto import extension_pb2 as pb
 from tests.kit.fake_broker import eventually
 
 

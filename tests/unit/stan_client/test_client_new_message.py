@@ -9,9 +9,9 @@ import pytest
 import stan_client
 from stan_client import InvalidDelayError
 from stan_client.messages.new_message import DUE_TAG, NewMessage, Published, encode_context, encode_due
+from stan_protocol.proto import wire_pb2 as wire
 
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX
-from stan.protocol.proto import wire_pb2 as wire
 
 
 def decoded(context):

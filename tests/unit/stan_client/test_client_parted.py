@@ -8,8 +8,8 @@ from stan_client.errors import BadSubscriptionError, ConnectionClosedError
 from stan_client.messages.messages import SubscriptionOptions
 from stan_client.subscribing.parted import PartedSubscription
 from stan_client.subscribing.subscription import Subscription
+from stan_protocol.proto import admin_pb2 as pb
 
-from stan.protocol.proto import admin_pb2 as pb
 from tests.unit.stan_client.test_client_subscription import Owner, Session, delivery
 
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stan_client.transport.pieces import LARGE, Pieces
-
-from stan.protocol.kernel.client import split
+from stan_protocol.kernel.client import split
 
 
 def message(payload: bytes, line: bytes = b"MSG a.b 1") -> bytes:

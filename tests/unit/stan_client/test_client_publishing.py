@@ -8,10 +8,10 @@ import pytest
 import stan_client
 from stan_client.messages.new_message import encode_context, encode_due, encode_ttl
 from stan_client.publishing import Publisher
+from stan_protocol.features import Feature
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
 
-from stan.protocol.features import Feature
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
 from tests.kit.fake_broker import eventually
 
 CONTEXT = encode_context({"trace": "1"}, "customer 7")

@@ -10,12 +10,12 @@ import stan_client
 from stan_client.requests import requester
 from stan_client.requests.requester import Requester, together
 from stan_client.requests.requests import RequestMethods
+from stan_protocol.compression import rows_of
+from stan_protocol.frames import Frame
+from stan_protocol.proto import extension_pb2 as pb
 
 from stan import errors
 from stan.errors import INVALID_ROWS
-from stan.protocol.compression import rows_of
-from stan.protocol.frames import Frame
-from stan.protocol.proto import extension_pb2 as pb
 
 NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
 SILENCE = None

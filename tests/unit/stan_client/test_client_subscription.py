@@ -8,10 +8,9 @@ from stan_client.errors import ConnectionClosedError, NotSupportedError
 from stan_client.messages.messages import Message, SubscriptionOptions
 from stan_client.subscribing.message_queue import QUEUED_WINDOWS_MAX, MessageQueue
 from stan_client.subscribing.subscription import Subscription
-
-from stan.protocol.features import Feature
-from stan.protocol.frames import Frame
-from stan.protocol.proto import wire_pb2 as wire
+from stan_protocol.features import Feature
+from stan_protocol.frames import Frame
+from stan_protocol.proto import wire_pb2 as wire
 
 
 class Link:

@@ -5,10 +5,9 @@ import asyncio
 import pytest
 import stan_client
 from stan_client.reading.fetching import Fetched
-
-from stan.protocol.compaction import DELETE_HEADER
-from stan.protocol.proto import wire_pb2 as wire
-from stan.protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.compaction import DELETE_HEADER
+from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.proto.extension_pb2 import FetchResponse
 
 PATIENCE_S = 10
 

@@ -3,6 +3,7 @@
 import sqlite3
 
 import pytest
+from stan_protocol.types import GroupId, RaftIndex, Term
 
 from stan.config import Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
@@ -14,7 +15,6 @@ from stan.errors import Damage, StartError
 from stan.log.files.segment import SegmentHeader, segment_name
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.database import CHECKSUMS, PARTS, SCHEMA, Changes, Database
-from stan.types import GroupId, RaftIndex, Term
 from tests.kit.storage import StorageNode
 
 FLIPS = {

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-QUICK = "import sys\nfrom stan.lazy_import import lazy_nats\nwith lazy_nats():\n    import nats.aio.client\n"
+QUICK = "import sys\nfrom stan_protocol.lazy_import import lazy_nats\nwith lazy_nats():\n    import nats.aio.client\n"
 
 
 def said(code: str) -> str:
@@ -31,7 +31,5 @@ def test_quick_import_lets_hidden_modules_be_imported_afterwards():
 
 
 def test_web_sockets_have_what_they_need_when_they_are_asked_for():
-    code = (
-        "from stan.lazy_import import with_web_sockets\nfrom nats.aio import transport\nwith_web_sockets(transport)\n"
-    )
+    code = "from stan_protocol.lazy_import import with_web_sockets\nfrom nats.aio import transport\nwith_web_sockets(transport)\n"
     assert said(f"{code}print(transport.aiohttp.ClientSession.__name__)") == "ClientSession"

@@ -3,9 +3,9 @@
 import random
 
 import pytest
+from stan_protocol.patterns import inherit, literal, matches, narrowest, overlap, valid_name
 
 from stan.config import ChannelLimits, ChannelOverride, StoreLimits
-from stan.patterns import inherit, literal, matches, narrowest, overlap, valid_name
 
 DEFAULT = ChannelLimits(msgs=11, bytes=12, age_ns=13, subscriptions=14, inactivity_ns=15)
 

@@ -3,13 +3,13 @@
 A dead letter has the data, reply subject, key and headers of its message, and the headers below. Publishers may write them, too,
 as whoever publishes a dead letter again keeps what it says. So the broker believes them only of messages that it has stored
 itself, which have a field that no publish and no row of a request has (`MsgProto.by_broker`). What it heeds of publishers is
-`stan-schema` (stan.protocol.schemas.kinds) and `stan-delete` (stan.protocol.compaction).
+`stan-schema` (stan_protocol.schemas.kinds) and `stan-delete` (stan_protocol.compaction).
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from stan.protocol.proto import wire_pb2 as wire
+from stan_protocol.proto import wire_pb2 as wire
 
 CHANNEL: Final = b"stan-channel"
 """The channel of the message."""
@@ -80,7 +80,7 @@ def rewrite(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replac
 
 
 def row(message: wire.MsgProto, added: Iterable[tuple[bytes, bytes]], replaced: frozenset[bytes]) -> bytes:
-    """A row (stan.protocol.kernel.rows) with what *message* holds, its headers without those in *replaced*, and *added* ones."""
+    """A row (stan_protocol.kernel.rows) with what *message* holds, its headers without those in *replaced*, and *added* ones."""
     made = wire.MsgProto(reply=message.reply, data=message.data, key=message.key, headers=message.headers)
     made.by_broker = message.by_broker
     rewrite(made, added, replaced)

@@ -7,7 +7,7 @@ Modelled on the original's generated Go code (STAN-SPEC 2) for protobuf, on the 
 from collections.abc import Iterable, Iterator
 
 from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, NATS_PAYLOAD_BYTES_MAX
-from stan.protocol.frames import Frame
+from stan_protocol.frames import Frame
 
 _VERBS = frozenset((b"PING", b"PONG", b"+OK", b"-ERR", b"INFO"))
 _UINT64_MAX = (1 << 64) - 1

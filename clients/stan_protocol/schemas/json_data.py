@@ -16,9 +16,9 @@ from stan.limits import (
     SCHEMA_EXPLAINED_STEPS_MAX,
     SCHEMA_MATCHING_STEPS_MAX,
 )
-from stan.protocol.schemas.json_schema import parse
-from stan.protocol.schemas.json_weight import Weight, values_by_level
-from stan.protocol.schemas.kinds import SchemaError
+from stan_protocol.schemas.json_schema import parse
+from stan_protocol.schemas.json_weight import Weight, values_by_level
+from stan_protocol.schemas.kinds import SchemaError
 
 AVAILABLE: Final = find_spec("jsonschema_rs") is not None
 MISSING: Final = "to check JSON, each server needs the package jsonschema-rs (pip install jsonschema-rs)"

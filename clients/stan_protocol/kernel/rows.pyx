@@ -11,13 +11,13 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from stan.protocol.kernel.wire_c cimport (
+from stan_protocol.kernel.wire_c cimport (
     Field, Span, behind_text, get_u32, is_header, long_text_size, next_field, put, put_long_text, put_text, put_u32,
     text_size,
 )
 
 from stan import limits
-from stan.protocol.kernel.rows_py import Columns, encode_headers
+from stan_protocol.kernel.rows_py import Columns, encode_headers
 
 KERNEL_VERSION = 3
 

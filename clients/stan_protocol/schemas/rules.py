@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from stan.limits import SCHEMA_BYTES_MAX, SCHEMA_COMPLAINTS_MAX
-from stan.protocol.schemas import avro, json_schema, protobuf
-from stan.protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
+from stan_protocol.schemas import avro, json_schema, protobuf
+from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
 
 
 class SchemaText(NamedTuple):

@@ -15,8 +15,8 @@ from stan.limits import (
     KEY_PATH_BYTES_MAX,
     KEY_PATH_NAMES_MAX,
 )
-from stan.protocol.channels import is_channel_name, part_name, whole_of
 from stan.protocol.kernel.server_py import slot_of_key
+from stan_protocol.channels import is_channel_name, part_name, whole_of
 
 _ROOM: Final = len(part_name(b"", 999_999))
 _PATH: Final = re.compile(r"\$(?:\.[^\s.$*\[\]'\"]+)+")

@@ -6,9 +6,9 @@ asks for the plain one. Never holds anything of its own.
 
 from typing import TYPE_CHECKING
 
-from stan.protocol.kernel import rows_py
-from stan.protocol.kernel.rows_py import ID_BYTES, Buffer, Columns, Headers
-from stan.protocol.kernel.twins import choose
+from stan_protocol.kernel import rows_py
+from stan_protocol.kernel.rows_py import ID_BYTES, Buffer, Columns, Headers
+from stan_protocol.kernel.twins import choose
 
 __all__ = [
     "ID_BYTES",
@@ -29,7 +29,7 @@ __all__ = [
 NAME, _module = choose("_stan_rows_kernel", rows_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.kernel.rows_py import IdSet, behind, check_rows, columns, digests, pack_rows, pick_ids, pick_rows
+    from stan_protocol.kernel.rows_py import IdSet, behind, check_rows, columns, digests, pack_rows, pick_ids, pick_rows
 else:
     IdSet = _module.IdSet
     behind = _module.behind

@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from stan.protocol.kernel.rows import columns
-from stan.protocol.proto import wire_pb2 as wire
+from stan_protocol.kernel.rows import columns
+from stan_protocol.proto import wire_pb2 as wire
 
 DELETE_HEADER: Final = b"stan-delete"
 """A message with a key and no data that has it is a tombstone, whatever its value is."""

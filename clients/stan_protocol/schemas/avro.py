@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
-from stan.protocol.schemas.kinds import SchemaError, TooIntricate
-from stan.protocol.schemas.misfit import Misfit, Path
+from stan_protocol.schemas.kinds import SchemaError, TooIntricate
+from stan_protocol.schemas.misfit import Misfit, Path
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 PROMOTED: Final = {

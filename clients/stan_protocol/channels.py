@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from stan.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX
-from stan.patterns import RESERVED
+from stan_protocol.patterns import RESERVED
 
 _BLANKS = (b" ", b"\t", b"\r", b"\n")
 OWN_INBOXES = b"_INBOX._STAN."
@@ -102,7 +102,7 @@ def extension_subject(cluster_id: str) -> str:
 
 
 def part_name(channel: bytes, number: int) -> bytes:
-    """The name of a part of a channel that has parts (stan.protocol.parted)."""
+    """The name of a part of a channel that has parts (stan_protocol.parted)."""
     return b"%b%b%d" % (channel, _PART_MARK, number)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
-from stan.protocol.schemas.kinds import SchemaError, TooIntricate
+from stan_protocol.schemas.kinds import SchemaError, TooIntricate
 
 Schema = bool | dict[str, Any]
 

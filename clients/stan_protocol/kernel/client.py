@@ -6,9 +6,9 @@ environment asks for the plain one. Never holds anything of its own.
 
 from typing import TYPE_CHECKING
 
-from stan.protocol.kernel import client_py
-from stan.protocol.kernel.client_py import encode_cumulative_ack, encode_more, encode_verdict
-from stan.protocol.kernel.twins import choose
+from stan_protocol.kernel import client_py
+from stan_protocol.kernel.client_py import encode_cumulative_ack, encode_more, encode_verdict
+from stan_protocol.kernel.twins import choose
 
 __all__ = [
     "NAME",
@@ -29,7 +29,7 @@ __all__ = [
 NAME, _module = choose("_stan_client_kernel", client_py)
 
 if TYPE_CHECKING:
-    from stan.protocol.kernel.client_py import (
+    from stan_protocol.kernel.client_py import (
         absorb,
         count_raw,
         decode_message,

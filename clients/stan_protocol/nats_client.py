@@ -9,8 +9,8 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Any
 
-from stan.lazy_import import lazy_nats, with_web_sockets
-from stan.protocol.secure import offered
+from stan_protocol.lazy_import import lazy_nats, with_web_sockets
+from stan_protocol.secure import offered
 
 with lazy_nats():
     from nats.aio import transport as transports

@@ -11,10 +11,10 @@ from struct import Struct
 from typing import NamedTuple
 
 from stan.limits import COMPRESSED_BYTES_MAX
-from stan.protocol.compression import parts_of, rows_of
-from stan.protocol.kernel.rows import behind
-from stan.protocol.kernel.wire_py import varint
-from stan.protocol.proto.extension_pb2 import FetchResponse, Run
+from stan_protocol.compression import parts_of, rows_of
+from stan_protocol.kernel.rows import behind
+from stan_protocol.kernel.wire_py import varint
+from stan_protocol.proto.extension_pb2 import FetchResponse, Run
 
 LENGTH_PREFIX = 4
 """Bytes in front of each message."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Final
 
-from stan.protocol.schemas import avro, json_data, protobuf
-from stan.protocol.schemas.kinds import SchemaKind
-from stan.protocol.schemas.rules import SchemaText
+from stan_protocol.schemas import avro, json_data, protobuf
+from stan_protocol.schemas.kinds import SchemaKind
+from stan_protocol.schemas.rules import SchemaText
 
 Check = Callable[[bytes], str]
 """Tells the path to what does not fit, and why; "" if the data fits."""

@@ -18,8 +18,8 @@ from stan.limits import (
     SCHEMA_WEIGHING_STEPS_MAX,
     SCHEMA_WEIGHT_MAX,
 )
-from stan.protocol.schemas.json_schema import objects, resolved
-from stan.protocol.schemas.kinds import SchemaError
+from stan_protocol.schemas.json_schema import objects, resolved
+from stan_protocol.schemas.kinds import SchemaError
 
 _ONE: Final = ("not", "if", "then", "else")
 _MANY: Final = ("allOf", "anyOf", "oneOf")

@@ -7,7 +7,7 @@ exist, never creates one. Modelled on the store limits of the original server.
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from stan.declared_options import option
+from stan_protocol.declared_options import option
 
 ONE = "*"
 REST = ">"

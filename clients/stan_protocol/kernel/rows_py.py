@@ -13,7 +13,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from stan.limits import KEY_BYTES_MAX
-from stan.protocol.kernel.wire_py import (
+from stan_protocol.kernel.wire_py import (
     HEADER_TAG,
     KEY_TAG,
     behind_texts,

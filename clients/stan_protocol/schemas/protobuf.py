@@ -13,9 +13,9 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
 from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
-from stan.protocol.kernel.wire_py import read_varint
-from stan.protocol.schemas.kinds import SchemaError, TooIntricate
-from stan.protocol.schemas.misfit import Misfit, Path
+from stan_protocol.kernel.wire_py import read_varint
+from stan_protocol.schemas.kinds import SchemaError, TooIntricate
+from stan_protocol.schemas.misfit import Misfit, Path
 
 _F: Final[Any] = FieldDescriptor
 MESSAGES: Final = {_F.TYPE_MESSAGE}
