@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent
 OWN = ROOT / ".venv"
 TOOLS = ("aiohttp", "hypothesis", "mypy", "nats", "pytest", "pytest_asyncio", "ruff", "xdist")
 """Packages by which an environment that the project may use is known."""
-INSTALLED_BY = ("pyproject.toml", "setup.py")
+INSTALLED_BY = ("pyproject.toml", "setup.py", "requirements-dev.txt", *map(str, ROOT.glob("clients/*/pyproject.toml")))
 """What says which packages belong into it."""
 
 QUICK = ("tests/unit", "tests/contracts", "tests/scripts", "tests/test_promises.py", "tests/test_tidy.py")
@@ -37,7 +37,7 @@ def environment(session: nox.Session) -> str:
     stamp = OWN / "installed-by-nox"
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
         session.run(sys.executable, "-m", "venv", str(OWN))
-        session.run(python, "-m", "pip", "install", "--quiet", "--editable", ".[dev]")
+        session.run(python, "-m", "pip", "install", "--quiet", "-r", "requirements-dev.txt")
         stamp.write_text(wanted, encoding="utf-8")
     return python
 

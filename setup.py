@@ -1,7 +1,7 @@
-"""The three compiled kernels; everything else about the build is in pyproject.toml.
+"""The compiled kernel of the server; everything else about the build is in pyproject.toml.
 
-Promises that a build succeeds without a C compiler or Cython: the kernels are left out then, and their Python twins
-run instead. Never leaves C files in the source tree.
+Promises that a build succeeds without a C compiler or Cython: the kernel is left out then, and its Python twin
+runs instead. Never leaves C files in the source tree.
 """
 
 import os
@@ -11,7 +11,7 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError
 
 
-class BuildKernels(build_ext):
+class BuildKernel(build_ext):
     """Builds what it can; setuptools' own class calls Cython when that is installed."""
 
     def build_extension(self, ext: Extension) -> None:
@@ -22,24 +22,14 @@ class BuildKernels(build_ext):
             raise CompileError(f"{ext.name} is left out: {problem}") from problem
 
 
-def kernel(name: str, source: str) -> Extension:
-    """A top-level module, so that a source tree that shadows the installed package still finds it."""
-    extension = Extension(
-        name,
-        [source],
-        depends=["clients/stan_protocol/kernel/wire_c.pxd"],
-        extra_compile_args=["-O3"] if os.name == "posix" else [],
-        optional=True,
-    )
-    extension.cython_c_in_temp = True
-    return extension
-
-
-setup(
-    ext_modules=[
-        kernel("_stan_kernel", "stan/protocol/kernel/server.pyx"),
-        kernel("_stan_client_kernel", "clients/stan_protocol/kernel/client.pyx"),
-        kernel("_stan_rows_kernel", "clients/stan_protocol/kernel/rows.pyx"),
-    ],
-    cmdclass={"build_ext": BuildKernels},
+kernel = Extension(
+    "_stan_kernel",  # a top-level module, so that a source tree that shadows the installed package still finds it
+    ["stan/protocol/kernel/server.pyx"],
+    depends=["clients/stan_protocol/kernel/wire_c.pxd"],
+    extra_compile_args=["-O3"] if os.name == "posix" else [],
+    optional=True,
 )
+kernel.cython_c_in_temp = True
+kernel.cython_include_dirs = ["clients/stan_protocol/kernel"]
+
+setup(ext_modules=[kernel], cmdclass={"build_ext": BuildKernel})

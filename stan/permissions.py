@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from stan_protocol.patterns import ONE, REST, valid_name
+from stan_protocol.refusals import go_quote
 
-from stan.errors import go_quote
 from stan.limits import PERMISSION_RULES_MAX
 from stan.remembered import Remembered
 

@@ -10,10 +10,10 @@ from enum import Enum, auto
 from typing import Any, Final
 
 from stan_protocol.patterns import matches, valid_name, width
+from stan_protocol.refusals import go_quote
 from stan_protocol.units import go_duration
 
 from stan import level
-from stan.errors import go_quote
 from stan.limits import (
     BACKOFF_PAUSE_MAX,
     BACKOFF_PAUSES_MAX,

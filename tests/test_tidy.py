@@ -17,28 +17,22 @@ FUNCTION_LINES_MAX = 70
 
 WORDS = {
     "stan",
-    "stan_protocol.types",
     "stan.labels",
     "stan.troubles",
     "stan.level",
     "stan.alias",
-    "stan_protocol.declared_options",
-    "stan_protocol.units",
     "stan.limits",
     "stan.errors",
     "stan.invariant",
     "stan.config",
-    "stan_protocol.patterns",
     "stan.permissions",
     "stan.policies",
-    "stan_protocol.lazy_import",
     "stan.remembered",
 }
 LAYERS: tuple[set[str], ...] = (
     WORDS,
     {"stan.protocol"},
     {"stan.core"},
-    {"stan_protocol.nats_client"},
     {"stan.log", "stan.state", "stan.raft"},
     {"stan.edge"},
     {"stan.monitor", "stan.migration"},
@@ -50,22 +44,24 @@ LAYERS: tuple[set[str], ...] = (
 
 ROOMS: dict[str, tuple[str, ...]] = {
     "stan.limits": ("nats", "log", "raft", "core", "cluster", "monitor"),
-    "stan.protocol": (
-        *("proto", "channels", "frames", "secure", "features", "ack_levels", "placement", "messages", "entries"),
-        "dead_letters",
+    "stan_protocol": (
         *(
-            "retries",
-            "kernel",
-            "compression",
-            "staged",
-            "parted",
-            "part_status",
-            "schemas",
-            "compaction",
-            "requests",
-            "user_subjects",
-            "fetches",
+            "types",
+            "limits",
+            "refusals",
+            "declared_options",
+            "patterns",
+            "units",
+            "lazy_import",
+            "secure",
+            "nats_client",
         ),
+        *("proto", "channels", "frames", "features", "ack_levels", "dead_letters", "retries", "parted", "kernel"),
+        *("compression", "compaction", "schemas", "fetches"),
+    ),
+    "stan.protocol": (
+        *("proto", "placement", "messages", "entries", "kernel", "compressed_batches", "staged", "part_status"),
+        *("requests", "user_subjects"),
     ),
     "stan.core": (
         *("base", "state", "leader", "context", "requests", "publishing", "clients"),
@@ -165,10 +161,14 @@ COMPOSED = {
 FIELDS_MAX = 12
 """How many fields a class has: what its body annotates, and what its `__init__` sets."""
 
-CLIENTS = {"stan_client", "stan_lake", "pyspark_stan"}
-
-SHARED = {"stan_protocol.nats_client"}
-"""What the broker has in common with the clients, beside the words and the protocol."""
+DISTRIBUTIONS = {
+    "stan_protocol": set(),
+    "stan_client": {"stan_protocol"},
+    "stan_lake": {"stan_protocol", "stan_client"},
+    "pyspark_stan": {"stan_protocol", "stan_client", "stan_lake"},
+    "stan": {"stan_protocol"},
+}
+"""What is installed as one, and which others it may import; the commands of `stan` import all."""
 
 IMPURE = {
     *("asyncio", "concurrent", "contextvars", "multiprocessing", "select", "selectors", "signal", "threading"),
@@ -204,9 +204,17 @@ THIRD_PARTY = {
     "deltalake": ("pyspark_stan.tables",),
     "pyiceberg": ("pyspark_stan.tables",),
     "cryptography": ("stan.log", "stan.migration.crypto"),
-    "zstandard": ("stan_protocol.compression",),
+    "zstandard": ("stan_protocol.compression", "stan.protocol.compressed_batches"),
     # The words of the wire are protobuf messages: whoever decodes one must be able to catch its DecodeError.
-    "google": ("stan.protocol", "stan.core", "stan.edge", "stan.server", "stan_client", "pyspark_stan.payloads"),
+    "google": (
+        "stan_protocol",
+        "stan.protocol",
+        "stan.core",
+        "stan.edge",
+        "stan.server",
+        "stan_client",
+        "pyspark_stan.payloads",
+    ),
     "jsonschema_rs": ("stan_protocol.schemas.json_data",),
     "opentelemetry": ("stan.edge.tracing.export", "stan_client.tracing"),
     "_stan_kernel": ("stan.protocol.kernel.server",),
@@ -315,35 +323,37 @@ def ours(names: set[str]) -> set[str]:
     return {name for name in names if name.split(".")[0] == "stan"}
 
 
-@each_module
+@each([name for name in MODULES if within(name, set().union(*LAYERS))])
 def test_imports_point_downwards(name):
-    if within(name, CLIENTS | SHARED):
-        allowed = LAYERS[0] | LAYERS[1] | SHARED
-        wrong = {other for other in ours(imports_of(name)) if not within(other, allowed)}
-    else:
-        wrong = {other for other in ours(imports_of(name)) if layer_of(other) > layer_of(name)}
+    wrong = {other for other in ours(imports_of(name)) if layer_of(other) > layer_of(name)}
     assert not wrong, f"{name} may not import {sorted(wrong)}"
 
 
 @each_module
-def test_client_libraries_are_imported_by_themselves_and_by_the_commands_only(name):
-    used = {other.split(".")[0] for other in imports_of(name)} & CLIENTS
-    allowed = CLIENTS if within(name, {"stan.cli"}) else {name.split(".")[0]}
-    below = {"stan_lake": {"stan_client"}, "pyspark_stan": {"stan_client", "stan_lake"}}
-    assert used <= allowed | below.get(name.split(".")[0], set())
+def test_a_distribution_imports_those_below_it_only(name):
+    own = name.split(".")[0]
+    used = {other.split(".")[0] for other in imports_of(name)} & DISTRIBUTIONS.keys()
+    allowed = DISTRIBUTIONS.keys() if within(name, {"stan.cli"}) else {own} | DISTRIBUTIONS[own]
+    assert used <= allowed, f"{name} may not import {sorted(used - allowed)}"
 
 
-@each([name for name in MODULES if within(name, {"stan.core", "stan.protocol"}) or name in WORDS])
+PURE = {"stan.core", "stan.protocol", "stan_protocol", *WORDS}
+NETWORK = "stan_protocol.nats_client"
+
+
+@each([name for name in MODULES if within(name, PURE) and name != NETWORK])
 def test_what_is_pure_imports_nothing_impure(name):
-    roots = {other.split(".")[0] for other in imports_of(name)}
+    used = imports_of(name)
+    roots = {other.split(".")[0] for other in used}
     assert not roots & (IMPURE - IMPURE_ALL_THE_SAME.get(name, set()))
+    assert NETWORK not in used
 
 
 @each_module
 def test_third_party_packages_stay_where_they_belong(name):
     for other in imports_of(name):
         root = other.split(".")[0]
-        if root in sys.stdlib_module_names or root == "stan" or root in CLIENTS:
+        if root in sys.stdlib_module_names or root in DISTRIBUTIONS:
             continue
         assert root in THIRD_PARTY, f"{name} imports {root}, which nobody may"
         assert within(name, THIRD_PARTY[root]), f"{name} may not import {root}"
@@ -435,7 +445,7 @@ def test_there_are_no_circles():
 
 @each_module
 def test_a_module_imports_few_others(name):
-    words = WORDS | {"stan.protocol"}
+    words = WORDS | {"stan.protocol", "stan_protocol"}
     others = {other for other in imports_of(name) if other in MODULES and other != name and not within(other, words)}
     assert len(others) <= COMPOSED.get(name, FAN_OUT_MAX), sorted(others)
 
@@ -650,7 +660,7 @@ def test_another_way_to_the_terminal_would_be_seen(tmp_path):
 
 
 def test_layers_know_every_module():
-    assert {layer_of(name) for name in MODULES if not within(name, CLIENTS)} >= {0, 1, 2, 3, 4, 5}
+    assert {layer_of(name) for name in MODULES if name.split(".")[0] == "stan"} >= {0, 1, 2, 3, 4, 5}
 
 
 def test_wrong_imports_would_be_seen(tmp_path, monkeypatch):

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from stan.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX
+from stan_protocol.limits import CHANNEL_NAME_BYTES_MAX, INBOX_BYTES_MAX
 from stan_protocol.patterns import RESERVED
 
 _BLANKS = (b" ", b"\t", b"\r", b"\n")

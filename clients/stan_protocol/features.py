@@ -4,9 +4,6 @@ A server of the original knows none: it would store a message without its header
 """
 
 from enum import IntFlag
-from typing import Final
-
-from stan import level
 
 
 class Feature(IntFlag):
@@ -20,21 +17,3 @@ class Feature(IntFlag):
     """Messages wait until the time that their publishers have told."""
     TTL = 8
     """Messages are gone when the time to live is over that their publishers have told."""
-
-
-_SINCE: Final = {
-    Feature.CONTEXT: level.DELIVERY,
-    Feature.VERDICTS: level.DELIVERY,
-    Feature.DELAYS: level.DELIVERY,
-    Feature.TTL: level.DELIVERY,
-}
-"""The level of the cluster from which on each feature is there."""
-
-
-def features_at(cluster_level: int) -> Feature:
-    """The features of a cluster at that level."""
-    found = Feature(0)
-    for feature, since in _SINCE.items():
-        if cluster_level >= since:
-            found |= feature
-    return found

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from stan.limits import COMPRESSED_BYTES_MAX
-from stan_protocol.compression import parts_of, rows_of
-from stan_protocol.kernel.rows import behind
+from stan_protocol.compression import rows_of
+from stan_protocol.kernel.rows import behind, seal
 from stan_protocol.kernel.wire_py import varint
+from stan_protocol.limits import COMPRESSED_BYTES_MAX
 from stan_protocol.proto.extension_pb2 import FetchResponse, Run
 
 LENGTH_PREFIX = 4
@@ -45,11 +45,6 @@ class FetchedBatch(NamedTuple):
     def room(self) -> int:
         """Bytes that it takes of an answer."""
         return len(self.records) + (2 * RUN_ROOM if self.rows else RUN_ROOM)
-
-
-def framed(batch: FetchedBatch) -> FetchedBatch:
-    """The batch of which `records` are what the log keeps, compressed. Raises Damage."""
-    return batch._replace(records=parts_of(batch.records)[1], rows=batch.count)
 
 
 def cut(batch: FetchedBatch, first: int, last: int, messages_max: int, bytes_max: int) -> FetchedBatch:
@@ -112,8 +107,6 @@ def in_clear(channel: bytes, records: bytes, runs: list[Run]) -> tuple[bytes, li
     """The records and runs of an answer about *channel*, without frames. Raises ValueError: one is no frame, or of other rows."""
     if not any(run.compressed for run in runs):
         return records, runs
-    from stan.protocol.kernel import server as kernel  # noqa: PLC0415 - most programs that read get no frames
-
     parts: list[Records] = []
     made: list[Run] = []
     position = 0
@@ -122,7 +115,7 @@ def in_clear(channel: bytes, records: bytes, runs: list[Run]) -> tuple[bytes, li
         if run.compressed:
             base = run.first_sequence - run.skipped
             rows = rows_of(piece[: run.compressed], COMPRESSED_BYTES_MAX)
-            whole = FetchedBatch(base, run.rows, run.timestamp, kernel.seal(channel, base, run.timestamp, [rows]))
+            whole = FetchedBatch(base, run.rows, run.timestamp, seal(channel, base, run.timestamp, [rows]))
             last = run.first_sequence + run.count - 1
             piece = cut(whole, run.first_sequence, last, run.count, len(whole.records)).records
         parts.append(piece)

@@ -7,7 +7,7 @@ one channel in one read, one `Acks` all sequences acked for one subscription in 
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from stan.limits import INBOX_BYTES_MAX
+from stan_protocol.limits import INBOX_BYTES_MAX
 
 KEY_BYTES = 8
 """Size of a key of `Publishes.keys`."""

@@ -8,16 +8,22 @@ import json
 import re
 from typing import Any, Final
 
-from stan.limits import (
+from stan_protocol.channels import is_channel_name, part_name, whole_of
+from stan_protocol.limits import (
     CHANNEL_NAME_BYTES_MAX,
     KEY_BYTES_MAX,
     KEY_DATA_BYTES_MAX,
     KEY_PATH_BYTES_MAX,
     KEY_PATH_NAMES_MAX,
 )
-from stan.protocol.kernel.server_py import slot_of_key
-from stan_protocol.channels import is_channel_name, part_name, whole_of
 
+SLOTS: Final = 32 * 1024
+"""Slots of a key-ordered queue group: so many that few of the keys in flight share one."""
+NO_SLOT: Final = 0xFFFF
+"""Instead of a slot: the message has no key."""
+_FNV_BASIS: Final = 0x811C9DC5
+_FNV_PRIME: Final = 0x01000193
+"""FNV-1a, 32 bits."""
 _ROOM: Final = len(part_name(b"", 999_999))
 _PATH: Final = re.compile(r"\$(?:\.[^\s.$*\[\]'\"]+)+")
 
@@ -25,6 +31,14 @@ _PATH: Final = re.compile(r"\$(?:\.[^\s.$*\[\]'\"]+)+")
 def can_have_parts(channel: bytes) -> bool:
     """True if a channel of this name can have parts: the names of the parts are none too long, and it is no part itself."""
     return is_channel_name(channel) and len(channel) <= CHANNEL_NAME_BYTES_MAX - _ROOM and whole_of(channel) == channel
+
+
+def slot_of_key(key: bytes) -> int:
+    """The slot of a key, as the server kernel has it of a message with that key; off the hot path."""
+    hashed = _FNV_BASIS
+    for byte in key:
+        hashed = (hashed ^ byte) * _FNV_PRIME & 0xFFFFFFFF
+    return (hashed ^ hashed >> 16) % SLOTS
 
 
 def part_of(key: bytes, parts: int) -> int:

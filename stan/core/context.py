@@ -12,6 +12,7 @@ from stan_protocol.ack_levels import AckLevel
 from stan_protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan_protocol.frames import Frame, Publishes, Sender
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 from stan import level, limits
@@ -40,7 +41,6 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.group import Cursor, Subscription, ack_place
 from stan.core.state.meta import ChannelInfo, Client, MetaMachine
 from stan.core.state.policies import Policies
-from stan.errors import go_quote
 from stan.level import DELIVERY
 from stan.permissions import Right
 from stan.policies import EPHEMERAL, SYNCED

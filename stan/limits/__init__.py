@@ -3,6 +3,7 @@
 Relations between bounds are checked at import, so that a change of one cannot silently break another.
 """
 
+from stan_protocol.limits import *
 from stan_protocol.types import GiB, KiB
 
 from stan.invariant import invariant

@@ -16,10 +16,6 @@ EPHEMERAL_REFUSED_AGE_MAX = 10 * SECOND
 """Publishes to an ephemeral channel that came this long before its group had a new leader are refused by it: nobody may have
 answered them, as an election may take 8 s on a busy machine. Those that were answered are refused, too, which their publishers do
 not hear any more."""
-CHANNEL_NAME_BYTES_MAX = 4 * KiB
-"""Longest channel name."""
-INBOX_BYTES_MAX = 1 * KiB
-"""Longest inbox a client may name: nats-server ends a connection that sends a line above 4 KiB."""
 NAME_BYTES_MAX = 1 * KiB
 """Longest client id, connection id, name of a durable or of a queue group."""
 REQUEST_PARTS_MAX = 20_000
@@ -29,16 +25,8 @@ RESTORE_PARTS_MAX = 131_072
 REPLY_PREFIX_CHARS_MAX = 128
 REPLY_PREFIXES_MAX = 8
 """Beginnings of reply subjects of publishes that a configuration adds to the usual ones."""
-KEY_BYTES_MAX = 1 * KiB
-"""Longest key of a message."""
-HEADERS_BYTES_MAX = 64 * KiB
-"""All headers of a message, as encoded."""
-REASON_BYTES_MAX = 1 * KiB
-"""Longest reason that a client gives for a verdict about a message."""
 PUBLISHERS_PER_BATCH_MAX = 64 * KiB - 1
 """Different publishers of one channel in one batch of the kernel; an index of one has 16 bits, and one more is needed."""
-COMPRESSED_ROWS_BYTES_MAX = 8 * MiB
-"""Rows in one request that come compressed: what a leader decompresses before it knows what they are."""
 ROWS_BYTES_MAX = 32 * MiB
 """Bytes as messages of the rows in one request: they are stored in one entry."""
 BATCH_BYTES_WAITING_MAX = 16 * MiB
@@ -61,11 +49,6 @@ PARTED_MAX = 256
 """Channels that have parts."""
 PART_FINGERPRINTS_BYTES_MAX = 768 * KiB
 """What a part tells of its newest messages when the parts are doubled, so that new parts do not take them again."""
-KEY_PATH_BYTES_MAX = 256
-KEY_PATH_NAMES_MAX = 8
-"""Of the path at which JSON data has the key of a message."""
-KEY_DATA_BYTES_MAX = 256 * KiB
-"""Longest data in which a key is looked for; that of a longer message is its client id."""
 PINS_MAX = 1_000
 """Channels that are pinned to a group; the metadata keeps them all in one row."""
 DROPPED_RUNS = 64
@@ -105,37 +88,13 @@ POLICIES_MAX = 1_000
 """Policies in a configuration, and as many in the metadata."""
 POLICY_COMPLAINTS_MAX = 5
 """Mistakes told in one answer about a policy."""
-SCHEMA_BYTES_MAX = 64 * KiB
-"""One version of a schema: its text, or its descriptors."""
 SCHEMA_VERSIONS_MAX = 32
 """Versions of the schema of one pattern of channels: a new one is compared with all of them."""
 SCHEMA_PATTERNS_MAX = 256
 SCHEMAS_BYTES_MAX = 4 * MiB
 """All versions of all schemas; each node keeps them in memory, and snapshots of the metadata have them."""
-SCHEMA_DEPTH_MAX = 64
-"""Levels of a schema, and of data that is checked against one."""
-SCHEMA_STEPS_MAX = 100_000
-"""Parts, names and values that are looked at when two versions of a schema are compared, each time that they are."""
-SCHEMA_CHAIN_MAX = 200
-"""Parts of a JSON Schema that lead from one to the other with nothing of the data between them."""
-SCHEMA_WEIGHT_MAX = 10_000
-"""Parts of a JSON Schema that are applied to one value, each as often as it is."""
-SCHEMA_WEIGHING_STEPS_MAX = 200_000
-"""Steps to find out how much work a JSON Schema makes of data: less than a second."""
-SCHEMA_PATTERNS_SIZE_MAX = 20_000
-"""Characters of all regular expressions of a JSON Schema, with counted repeats written out: they are compiled in memory."""
-SCHEMA_CHECK_STEPS_MAX = 10_000_000
-"""Parts of a JSON Schema applied to the values of one message, at most: some 20 ns each."""
-SCHEMA_MATCHING_STEPS_MAX = 64_000_000
-"""Bytes of a message times the size of the patterns that they are matched with: some 15 ns each for the worst pattern, less than
-1 ns for an ordinary one."""
-SCHEMA_EXPLAINED_STEPS_MAX = 5_000
-"""The steps of a check, as above, of which the place of a refusal in the data is told if the schema has branches: all of their
-reasons are collected for that, some 20 us each."""
 SCHEMA_REQUESTS_WAITING_MAX = 64
 """Requests to look at a schema that wait for their turn, each as large as a schema; further ones have to be repeated."""
-SCHEMA_COMPLAINTS_MAX = 10
-"""Reasons told in one answer about a schema."""
 SCHEMA_REFUSAL_BYTES_MAX = 400
 """What is told of one message that does not fit its schema: its publisher made up the names of fields."""
 MAX_DELIVER_MAX = 1_000_000
@@ -158,8 +117,6 @@ REDRIVES_MAX = 3
 """A dead letter is put back into its channel so often, so that poison does not go round for ever."""
 REDRIVE_MESSAGES_MAX = 1000
 """Messages in one request to put dead letters back."""
-DELAY_MAX = 365 * 24 * 3600 * SECOND
-"""Longest delay of a message, by a policy or by its publisher; and longest lateness that a policy can name."""
 DELAY_LOOK = 1 * SECOND
 """The leader looks this often, or sooner for shorter delays, which delayed messages are due: so it heeds a wall clock that was
 set."""
@@ -179,8 +136,6 @@ COMPACTED_CHANNELS_MAX = 1_000
 """Channels that one entry compacts."""
 TIER_STRETCH_MAX = 1_000_000
 """How many times its limits a channel may keep for its tier."""
-TTL_MAX = 10 * 365 * 24 * 3600 * SECOND
-"""Longest time to live of a message, by a policy or by its publisher."""
 TTL_UNITS = 3_600
 """The expiry of a message is rounded up to such a part of its time to live, at least to a second: so what a policy has expire is
 listed in not many more runs."""
@@ -279,8 +234,6 @@ STAGED_PARTS_MAX = 16_384
 """Parts staged in one group; what is known of each is in memory."""
 COMMITS_WAITING_MAX = 64
 """Requests that wait for the commits of one channel, or for a channel to exist; further ones are answered "retry"."""
-COMMIT_CHANNELS_MAX = 1024
-"""Channels that one request may commit together."""
 COMMIT_BYTES_IN_FLIGHT = 4 * MiB
 """Bytes of a commit's rows that are proposed and not yet applied; above this the commit reads no further rows."""
 COMMIT_RETRY = 1 * SECOND

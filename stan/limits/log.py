@@ -9,10 +9,6 @@ SEGMENT_BYTES_MAX = 64 * MiB
 """A segment is rolled once it holds this much."""
 TAIL_CACHE_BYTES_MAX = 16 * MiB
 """Record batches kept in memory behind the end of each group's log."""
-COMPRESSED_BYTES_MIN = 1 * KiB
-"""Rows of a batch below this are not compressed: a message alone does not get smaller."""
-COMPRESSED_BYTES_MAX = (1 << 24) - 1
-"""Records of a compressed batch, as its header tells them in 24 bits; larger batches are kept as they are."""
 DECOMPRESSED_BYTES_MAX = 8 * MiB
 """Records of compressed batches that each log remembers, so that subscribers and readers share them."""
 DECOMPRESSED_PLACES_MAX = 4096

@@ -3,10 +3,6 @@
 from stan_protocol.types import MILLISECOND, SECOND, KiB, MiB
 
 # --- NATS connection -----------------------------------------------------------------------------------------------
-NATS_PAYLOAD_BYTES_MAX = 64 * MiB
-"""Largest NATS payload the kernel accepts; nats-server itself refuses more."""
-NATS_CONTROL_LINE_BYTES_MAX = 64 * KiB
-"""Longest protocol line (MSG, HMSG, INFO) the kernel accepts before it calls the stream broken."""
 OUTBOUND_BYTES_HIGH = 8 * MiB
 """Unsent bytes towards NATS above which delivery pauses until the socket has drained."""
 TURN_BYTES_MAX = 4 * MiB
@@ -29,8 +25,6 @@ BACKLOG_BYTES_MAX = 64 * MiB
 EMBEDDED_PAYLOAD_BYTES_MAX = 8 * MiB
 """Largest payload of the nats-server that a broker starts, unless its configuration says otherwise: as much as nats-server does
 without a warning. It is for answers and batches; messages have at most MESSAGE_PAYLOAD_BYTES_MAX there."""
-MESSAGE_PAYLOAD_BYTES_MAX = 1 * MiB
-"""Largest payload in which a message is delivered there, and the largest one of a nats-server that was not told otherwise."""
 EMBEDDED_PENDING_BYTES_MAX = 256 * MiB
 """Bytes that nats-server keeps for a client that does not read, unless its configuration says otherwise: what a broker that is
 busy for ten seconds is sent meanwhile, at 25 MB/s. nats-server's own default is 64 MiB."""

@@ -8,10 +8,9 @@ from collections import OrderedDict, deque
 from threading import Lock
 from time import thread_time_ns
 
-from stan_protocol.compression import records_of
-
 from stan.limits import DECOMPRESSED_BYTES_MAX, DECOMPRESSED_PLACES_MAX
 from stan.log.types import BatchRef, BatchRow, DecompressedTotals
+from stan.protocol.compressed_batches import records_of
 
 
 class TailCache:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from google.protobuf.message import DecodeError
 from stan_protocol.channels import OWN_INBOXES, publication
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import SECOND, WallNanos
 
 import stan
@@ -37,7 +38,7 @@ from stan.edge.storage.manifest import new_nuid, recorded_node_id, recorded_pool
 from stan.edge.storage.storage import Storage
 from stan.edge.tracing.traced_driver import ServerTracing, driver_of, tracing_of
 from stan.edge.turns import Turns
-from stan.errors import DiskFull, StanError, StartError, go_quote, shortage
+from stan.errors import DiskFull, StanError, StartError, shortage
 from stan.monitor.view import NodeView
 from stan.protocol.kernel import server as kernel
 from stan.protocol.user_subjects import ack_subjects, reply_subject, with_users

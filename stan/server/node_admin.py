@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import ALONE
 from stan_protocol.types import SECOND, GroupId
 
 import stan
@@ -23,7 +24,6 @@ from stan.core.context import META_GROUP
 from stan.core.requests.request import AcceptedRequest
 from stan.edge.cluster.node import ClusterNode
 from stan.edge.process import BrokerProcess
-from stan.errors import ALONE
 from stan.labels import place_rows, places_of
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import NodeView

@@ -10,7 +10,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from stan.errors import StartError, go_quote
+from stan_protocol.refusals import go_quote
+
+from stan.errors import StartError
 
 PROGRAMS = frozenset({"nats-streaming-server", "stan-server"})
 _NAME = "nats-streaming-server"

@@ -9,9 +9,10 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import NamedTuple
 
+from stan_protocol.refusals import go_quote
 from stan_protocol.units import INT64_MAX, INT64_MIN, parse_duration
 
-from stan.errors import StanError, go_quote
+from stan.errors import StanError
 
 
 class FlagKind(Enum):

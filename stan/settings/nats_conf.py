@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from stan_protocol.refusals import go_quote
 from stan_protocol.units import INT64_MAX, INT64_MIN, parse_size
 
-from stan.errors import StanError, go_quote
+from stan.errors import StanError
 
 FILE_BYTES_MAX: Final = 1024 * 1024
 INCLUDES_MAX: Final = 100

@@ -6,7 +6,8 @@ Users are whom NATS lets in: `{ user: alice, password: x, clients: "orders-*" }`
 
 from typing import Final
 
-from stan.errors import go_quote
+from stan_protocol.refusals import go_quote
+
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.settings.nats_conf import ConfNode, Document
 

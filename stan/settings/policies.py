@@ -6,11 +6,11 @@ lines; pure.
 
 from typing import Any, Final
 
+from stan_protocol.refusals import go_quote
 from stan_protocol.schemas import json_data
 from stan_protocol.units import go_duration, parse_duration
 
 from stan.config import Setting
-from stan.errors import go_quote
 from stan.policies import POLICY_OPTIONS, VALID, Form, PolicyOption, PolicyRule
 from stan.settings.nats_conf import ConfNode, Document
 

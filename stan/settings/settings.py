@@ -11,6 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from stan_protocol.declared_options import filled
+from stan_protocol.refusals import go_quote
 from stan_protocol.units import INT64_MAX
 
 from stan.config import (
@@ -29,7 +30,6 @@ from stan.config import (
     SyncKind,
     TracingConfig,
 )
-from stan.errors import go_quote
 from stan.labels import NO_LABELS, parse_labels
 from stan.permissions import Permissions
 from stan.settings.effective_settings import effective_settings

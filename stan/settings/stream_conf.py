@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from stan_protocol.refusals import go_quote
 from stan_protocol.units import go_duration, parse_duration
 
 from stan.config import ChannelOverride, Setting
-from stan.errors import go_quote
 from stan.settings.file_schema import (
     CHANNEL,
     COMMON_KEYS,

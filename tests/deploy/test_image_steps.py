@@ -30,7 +30,7 @@ def test_steps_of_the_image_give_a_server_that_is_healthy(tmp_path: Path):
                 shutil.copytree(ROOT / name, source / to, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
             else:
                 shutil.copy(ROOT / name, source / to)
-    (steps,) = re.findall(r"^RUN (python -m venv .+)$", DOCKERFILE, re.MULTILINE)
+    (steps,) = re.findall(r"^RUN (python -m venv .+)$", DOCKERFILE.replace("\\\n", ""), re.MULTILINE)
     steps = steps.replace("python -m", f"{shlex.quote(sys.executable)} -m").replace("/opt/stan", str(home))
     bare = {name: os.environ[name] for name in os.environ if not name.startswith("PYTHON")}
     done = subprocess.run(

@@ -5,9 +5,9 @@ import threading
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_protocol import refusals
 from stan_protocol.kernel.rows import ID_BYTES
 
-from stan import errors
 from tests.kit.batches import rows_of
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer, StanServer
@@ -64,7 +64,7 @@ def test_rows_come_back_as_they_went_and_as_columns(server, client):
     ack = client.publish_batch("foo", rows_of(rows), len(rows))
     assert (ack.first, ack.last, ack.duplicates) == (1, 3000, 0)
     assert stored(client) == rows
-    with pytest.raises(stan_client.ServerError, match=errors.INVALID_ROWS.format(1)):
+    with pytest.raises(stan_client.ServerError, match=refusals.INVALID_ROWS.format(1)):
         client.publish_batch("foo", rows_of([b"good"]) + b"\1\0\0\0x", 2)
     server.restart()
     assert stored(client) == rows

@@ -7,10 +7,10 @@ import stan_client
 from stan_client import PullConsumer
 from stan_client.blocking import BlockingClient
 from stan_client.reading.direct import Direct
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.types import SECOND
 
-from stan import errors
 from tests.kit.batches import rows_of
 from tests.kit.server import StanServer
 
@@ -161,10 +161,10 @@ async def test_restored_channel_is_as_it_was(server, direct) -> None:
     assert message.timestamp_ns == TIME
     client = await stan_client.connect(server.cluster_id, "me", servers=server.url)
     assert await received(client, "foo", len(FOR_THE_DURABLE), durable="d") == FOR_THE_DURABLE
-    with pytest.raises(stan_client.ServerError, match=errors.CHANNEL_IN_USE):
+    with pytest.raises(stan_client.ServerError, match=refusals.CHANNEL_IN_USE):
         await admin.restore_channel("foo", "another", 4)
     await admin.restore_channel("bar", "once", 1)
-    with pytest.raises(stan_client.StanClientError, match=errors.CHANNEL_RESTORING):
+    with pytest.raises(stan_client.StanClientError, match=refusals.CHANNEL_RESTORING):
         await client.publish("bar", b"x")
     await client.publish("foo", b"121")
     assert (await sequences(direct, "foo"))[-1] == 121

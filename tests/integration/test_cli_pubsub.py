@@ -8,10 +8,10 @@ import sys
 
 import pytest
 import typer
+from stan_protocol import refusals
 from stan_protocol.features import Feature
 from typer.testing import CliRunner
 
-from stan import errors
 from stan.cli.commands.pubsub import parse_headers, parse_start
 from stan.cli.main import app
 from tests.kit.fake_broker import eventually, free_port
@@ -109,7 +109,7 @@ async def test_pub_without_acks_sends_and_says_so(nats_url, broker) -> None:
 
 
 async def test_pub_refused_fails_with_the_servers_text(nats_url, broker) -> None:
-    broker.refuse["pub"] = errors.TOO_MANY_CHANNELS
+    broker.refuse["pub"] = refusals.TOO_MANY_CHANNELS
 
     code, _, err = await stan("pub", "ch", "hello", "-s", nats_url)
 
@@ -133,12 +133,12 @@ async def test_unknown_cluster_is_told_with_the_next_step(nats_url, broker) -> N
 
 
 async def test_client_id_in_use_is_told_with_the_next_step(nats_url, broker) -> None:
-    broker.refuse["connect"] = errors.CLIENT_REGISTERED
+    broker.refuse["connect"] = refusals.CLIENT_REGISTERED
 
     code, _, err = await stan("sub", "ch", "-s", nats_url, "--client-id", "me")
 
     assert code == 1
-    assert errors.CLIENT_REGISTERED in err
+    assert refusals.CLIENT_REGISTERED in err
     assert "Choose another --client-id" in err
 
 

@@ -3,8 +3,8 @@
 import pytest
 import stan_client
 from stan_client import NewMessage
+from stan_protocol import refusals
 
-from stan import errors
 from stan.cli.bench.bench_broker import own_broker
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX
 from tests.kit.fake_broker import eventually
@@ -35,7 +35,7 @@ async def test_whole_life_of_a_client_with_the_real_broker(url) -> None:
         durable = await client.subscribe("ch", durable="d", manual_acks=True)
         again = await anext(durable)
         assert (again.sequence, again.redelivered, again.redelivery_count) == (second.sequence, True, 1)
-        with pytest.raises(stan_client.ServerError, match=errors.DUPLICATE_DURABLE):
+        with pytest.raises(stan_client.ServerError, match=refusals.DUPLICATE_DURABLE):
             await client.subscribe("ch", durable="d")
 
         shared: list[list[int]] = [[], []]
@@ -45,9 +45,9 @@ async def test_whole_life_of_a_client_with_the_real_broker(url) -> None:
         await eventually(lambda: len(shared[0]) + len(shared[1]) == 100)
         assert sorted(shared[0] + shared[1]) == list(range(501, 601))
 
-        with pytest.raises(stan_client.ServerError, match=errors.CLIENT_REGISTERED):
+        with pytest.raises(stan_client.ServerError, match=refusals.CLIENT_REGISTERED):
             await stan_client.connect("test-cluster", "me", servers=url)
-        with pytest.raises(stan_client.ServerError, match=errors.INVALID_SUBJECT):
+        with pytest.raises(stan_client.ServerError, match=refusals.INVALID_SUBJECT):
             await client.subscribe("a..b")
 
 

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import Message, NewMessage
+from stan_protocol import refusals
 from stan_protocol.features import Feature
 
-from stan import errors
 from tests.kit.fake_broker import FakeBroker, eventually
 
 HEADERS = {"trace": "a1", "raw": b"\xff"}
@@ -310,17 +310,17 @@ async def test_no_middleware_runs_around_lists_and_publish_async(nats_url, broke
 
 
 async def test_retry_publishes_again_what_passes_with_a_new_guid(nats_url, broker) -> None:
-    broker.refuse["pub"] = errors.BUSY
+    broker.refuse["pub"] = refusals.BUSY
     retry = stan_client.Retry(1.0, pause_s=0.01, pause_max_s=0.02, attempts_max=1000, least=1000)
     async with await connect(nats_url, middleware=[retry]) as client:
         publish = asyncio.create_task(client.publish("ch", b"one"))
         await eventually(lambda: len(broker.publishes) >= 3)
         broker.refuse.clear()
         assert (await publish).sequence == 1
-    broker.refuse["pub"] = errors.BUSY
+    broker.refuse["pub"] = refusals.BUSY
     retry = stan_client.Retry(1.0, pause_s=60, pause_max_s=60)
     async with await connect(nats_url, middleware=[retry]) as client:
-        with pytest.raises(stan_client.ServerError, match=errors.BUSY):  # at once, as its pause would be longer
+        with pytest.raises(stan_client.ServerError, match=refusals.BUSY):  # at once, as its pause would be longer
             await client.publish("ch", b"two", timeout_s=20)
     guids = [publish.guid for publish in broker.publishes]
     assert len(set(guids)) == len(guids)

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import stan_client
+from stan_protocol import refusals
 
-from stan import errors
 from tests.kit.fake_broker import eventually
 
 
@@ -31,9 +31,9 @@ async def test_publish_carries_client_and_connection_id_and_returns_its_guid(cli
 
 
 async def test_publish_refused_raises_the_servers_text(client, broker) -> None:
-    broker.refuse["pub"] = errors.TOO_MANY_CHANNELS
+    broker.refuse["pub"] = refusals.TOO_MANY_CHANNELS
 
-    with pytest.raises(stan_client.ServerError, match=errors.TOO_MANY_CHANNELS):
+    with pytest.raises(stan_client.ServerError, match=refusals.TOO_MANY_CHANNELS):
         await client.publish("ch", b"one")
 
 
@@ -88,15 +88,15 @@ async def test_publish_many_is_bounded_and_acks_all_in_order(client, broker) -> 
 
 
 async def test_publish_many_raises_with_the_places_of_the_failures(client, broker) -> None:
-    broker.refuse["pub"] = errors.TOO_MANY_CHANNELS
+    broker.refuse["pub"] = refusals.TOO_MANY_CHANNELS
 
     with pytest.raises(stan_client.PublishManyError) as caught:
         await client.publish_many("ch", [b"one", b"two"])
 
     assert caught.value.acked == 0
     assert [(place, str(error)) for place, error in caught.value.failures] == [
-        (0, errors.TOO_MANY_CHANNELS),
-        (1, errors.TOO_MANY_CHANNELS),
+        (0, refusals.TOO_MANY_CHANNELS),
+        (1, refusals.TOO_MANY_CHANNELS),
     ]
 
 
@@ -265,9 +265,9 @@ async def test_durable_resumes_after_close_and_starts_anew_after_unsubscribe(cli
 async def test_subscription_refused_raises_the_servers_text(client, broker) -> None:
     await client.subscribe("ch", durable="d")
 
-    with pytest.raises(stan_client.ServerError, match=errors.DUPLICATE_DURABLE):
+    with pytest.raises(stan_client.ServerError, match=refusals.DUPLICATE_DURABLE):
         await client.subscribe("ch", durable="d")
-    with pytest.raises(stan_client.ServerError, match=errors.INVALID_ACK_WAIT):
+    with pytest.raises(stan_client.ServerError, match=refusals.INVALID_ACK_WAIT):
         await client.subscribe("ch", ack_wait_s=0)
 
 

@@ -5,8 +5,8 @@ import asyncio
 import nats
 import pytest
 import stan_client
+from stan_protocol import refusals
 
-from stan import errors
 from tests.kit.fake_broker import FakeBroker, eventually, fake_broker, free_port, nats_server
 from tests.kit.running import settled
 
@@ -114,7 +114,7 @@ async def test_connect_without_an_answer_is_sent_again_with_the_same_ids(nats_ur
 
 async def test_connect_with_an_id_in_use_is_refused(nats_url, broker) -> None:
     async with await connect(nats_url):
-        with pytest.raises(stan_client.ServerError, match=errors.CLIENT_REGISTERED):
+        with pytest.raises(stan_client.ServerError, match=refusals.CLIENT_REGISTERED):
             await connect(nats_url)
 
 
@@ -145,7 +145,7 @@ async def test_borrowed_connection_stays_open_and_keeps_no_subscription(nats_url
 
 async def test_failed_connects_on_a_borrowed_connection_leak_no_subscription(nats_url, broker) -> None:
     own = await nats.connect(nats_url)
-    broker.refuse["connect"] = errors.CLIENT_REGISTERED
+    broker.refuse["connect"] = refusals.CLIENT_REGISTERED
 
     for _ in range(3):
         with pytest.raises(stan_client.ServerError):
@@ -213,7 +213,7 @@ async def test_replaced_client_comes_back_with_a_new_connection_id(nats_url, bro
     assert first.client_id == second.client_id == b"me"
     assert first.conn_id != second.conn_id
     assert first.heartbeat_inbox != second.heartbeat_inbox
-    assert [str(error) for error in lost] == [errors.CLIENT_REPLACED]
+    assert [str(error) for error in lost] == [refusals.CLIENT_REPLACED]
     await client.publish("ch", b"again")
     await client.close()
 
@@ -221,15 +221,15 @@ async def test_replaced_client_comes_back_with_a_new_connection_id(nats_url, bro
 async def test_a_refused_publish_asks_at_once_whether_the_session_is_known(nats_url, broker) -> None:
     """Not only with the next ping, which may be long in coming: until then all publishes would be refused."""
     client = await connect(nats_url, ping_interval_s=3600)
-    broker.refuse["pub"] = errors.INVALID_PUBLISH
+    broker.refuse["pub"] = refusals.INVALID_PUBLISH
     for _ in range(3):
-        with pytest.raises(stan_client.ServerError, match=errors.INVALID_PUBLISH):
+        with pytest.raises(stan_client.ServerError, match=refusals.INVALID_PUBLISH):
             await client.publish("ch", b"of another cause")
     assert len(requests(broker, "connect")) == 1  # the session is known, and stays
 
     broker.refuse.clear()
     broker.forget_clients()
-    with pytest.raises(stan_client.ServerError, match=errors.INVALID_PUBLISH):
+    with pytest.raises(stan_client.ServerError, match=refusals.INVALID_PUBLISH):
         await client.publish("ch", b"one")
     await eventually(lambda: len(requests(broker, "connect")) == 2 and client.connected)
     await client.publish("ch", b"two")
@@ -306,7 +306,7 @@ async def test_loss_fails_publishes_without_ack_by_default(nats_url, broker) -> 
     await eventually(lambda: broker.publishes)
     broker.forget_clients()
 
-    with pytest.raises(stan_client.ServerError, match=errors.CLIENT_REPLACED):
+    with pytest.raises(stan_client.ServerError, match=refusals.CLIENT_REPLACED):
         await publish
     await client.close()
 
@@ -373,7 +373,7 @@ async def test_id_taken_by_somebody_alive_closes_the_client(nats_url, broker, mo
 
     with pytest.raises(stan_client.ConnectionClosedError) as caught:
         await anext(iterator)
-    assert str(caught.value.__cause__) == errors.CLIENT_REGISTERED
+    assert str(caught.value.__cause__) == refusals.CLIENT_REGISTERED
 
 
 async def test_nats_restart_keeps_session_and_subscriptions() -> None:

@@ -8,8 +8,8 @@ import pytest
 import stan_client
 from stan_client import GroupConsumer
 from stan_client.reading.direct import Direct
+from stan_protocol import refusals
 
-from stan import errors
 from tests.integration.test_cli_operator import stan
 from tests.kit.fake_broker import eventually
 from tests.kit.server import StanServer
@@ -159,6 +159,6 @@ async def test_operators_see_who_owns_what(server, direct, tmp_path) -> None:
 
 
 async def test_impossible_pattern_is_refused(direct) -> None:
-    with pytest.raises(stan_client.ServerError, match=errors.INVALID_CONSUMER):
+    with pytest.raises(stan_client.ServerError, match=refusals.INVALID_CONSUMER):
         async with member(direct, "a..b", "wrong"):
             pass

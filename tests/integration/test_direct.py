@@ -10,8 +10,8 @@ import stan_client
 from stan_client import Position, PullConsumer
 from stan_client.blocking import BlockingClient
 from stan_client.reading.direct import Direct
+from stan_protocol import refusals
 
-from stan import errors
 from stan.limits import EMBEDDED_PAYLOAD_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
 from tests.kit.fake_broker import eventually, nats_server
 from tests.kit.server import StanServer, until
@@ -61,7 +61,7 @@ async def test_batch_is_there_as_a_whole(direct) -> None:
     assert info.first_time_ns == info.last_time_ns > 0
     assert info.bytes > 3000
     assert await direct.seq_at_time("batch", info.last_time_ns + 1) == 1001
-    with pytest.raises(stan_client.ServerError, match=errors.UNKNOWN_CHANNEL):
+    with pytest.raises(stan_client.ServerError, match=refusals.UNKNOWN_CHANNEL):
         await direct.seq_at_time("nope", 1)
 
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import nats
 import pytest
 import stan_client
+from stan_protocol import refusals
 from stan_protocol.proto import wire_pb2 as wire
 
-from stan import errors
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from tests.kit.server import StanServer
 
@@ -94,16 +94,16 @@ async def test_empty_and_unknown_channels_and_bad_ranges_are_answered(client) ->
     await subscription.close()
 
     for channel in ("nobody.knows", "", "a.*", "x" * 4096):
-        with pytest.raises(stan_client.ServerError, match=errors.UNKNOWN_CHANNEL):
+        with pytest.raises(stan_client.ServerError, match=refusals.UNKNOWN_CHANNEL):
             await client.fetch(channel)
-    with pytest.raises(stan_client.ServerError, match=f"{errors.INVALID_FETCH}: channel is longer than 4096 bytes"):
+    with pytest.raises(stan_client.ServerError, match=f"{refusals.INVALID_FETCH}: channel is longer than 4096 bytes"):
         await client.fetch("x" * 4097)
-    with pytest.raises(stan_client.ServerError, match=errors.UNKNOWN_CHANNEL):
+    with pytest.raises(stan_client.ServerError, match=refusals.UNKNOWN_CHANNEL):
         await client.fetch("nobody.knows", from_replica=True)
     for wrong in ({"start": stan_client.from_sequence(0)}, {"start": stan_client.newest(0)}):
-        with pytest.raises(stan_client.ServerError, match=errors.INVALID_FETCH):
+        with pytest.raises(stan_client.ServerError, match=refusals.INVALID_FETCH):
             await client.fetch("empty", **wrong)
-    with pytest.raises(stan_client.ServerError, match=errors.INVALID_FETCH):
+    with pytest.raises(stan_client.ServerError, match=refusals.INVALID_FETCH):
         await client.fetch("empty", start=stan_client.from_sequence(5), last=4)
 
 
@@ -163,7 +163,7 @@ async def test_largest_messages_come_too(client, server) -> None:
 
     for at, size in enumerate(sizes):
         assert await publish(bytes([at]) * size) == ""
-    assert await publish(bytes(largest + 1)) == errors.MESSAGE_TOO_LARGE
+    assert await publish(bytes(largest + 1)) == refusals.MESSAGE_TOO_LARGE
     await nats_client.close()
 
     read = await read_all(client, "large")

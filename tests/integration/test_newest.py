@@ -7,8 +7,8 @@ from contextlib import aclosing
 
 import pytest
 import stan_client
+from stan_protocol import refusals
 
-from stan import errors
 from tests.kit.server import StanServer
 
 HUGE = 10**30
@@ -120,7 +120,7 @@ async def test_an_empty_channel_has_none(server, client, direct) -> None:
 async def test_none_is_refused(client, direct) -> None:
     await fill(client, "some", 1)
     for reader in (client, direct):
-        with pytest.raises(stan_client.ServerError, match=errors.INVALID_FETCH):
+        with pytest.raises(stan_client.ServerError, match=refusals.INVALID_FETCH):
             await reader.fetch("some", start=stan_client.newest(0))
     with pytest.raises(ValueError, match="cannot start with the -1 newest"):
         stan_client.newest(-1)

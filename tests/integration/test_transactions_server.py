@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 import stan_client
 from stan_client.blocking import BlockingClient
+from stan_protocol import refusals
 
-from stan import errors
 from tests.kit.batches import rows_of
 from tests.kit.server import StanServer
 
@@ -70,7 +70,7 @@ def test_commit_to_several_channels_and_abort(client):
         stage(client, "app", 7, "kept", channel, payloads("kept", 10))
         stage(client, "app", 7, "lost", channel, payloads("lost", 10))
     client.abort({"a": ["lost"], "b": ["lost"]})
-    with pytest.raises(stan_client.ServerError, match=errors.STAGED_GONE):
+    with pytest.raises(stan_client.ServerError, match=refusals.STAGED_GONE):
         client.commit("app", 7, {"a": [("lost", 1)]})
     client.commit("app", 7, {"a": [("kept", 1)], "b": [("kept", 1)]})
     assert stored(client, "a") == stored(client, "b") == payloads("kept", 10)

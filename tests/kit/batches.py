@@ -1,10 +1,10 @@
 """Entries with record batches for tests of the log: messages of a chosen size whose bytes tell what they are."""
 
 import zstandard
-from stan_protocol.compression import kept
 from stan_protocol.proto import wire_pb2 as wire
 
 from stan.log.types import Entry
+from stan.protocol.compressed_batches import kept
 from stan.protocol.entries import STAGING_UID, Kind, Reference, encode_batch, encode_references
 from stan.protocol.kernel import server as kernel
 from stan.protocol.staged import sealed, staged_body

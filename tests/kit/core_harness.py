@@ -9,7 +9,6 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from random import Random
 
-from stan_protocol.compression import in_clear
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.admin_pb2 import Event
@@ -21,6 +20,7 @@ from stan.core.base.ready import Delivery, LeaseAnswer, ReadResult
 from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway
 from stan.level import KNOWN
+from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb

@@ -22,10 +22,10 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError, NoServersError
 from nats.errors import TimeoutError as NatsTimeoutError
+from stan_protocol import refusals
 from stan_protocol.features import Feature
 from stan_protocol.proto import wire_pb2 as wire
 
-from stan import errors
 from tests.kit.ports import free_port
 from tests.kit.running import settled
 
@@ -174,7 +174,7 @@ class FakeBroker:
         there = self.clients.get(request.client_id)
         again = there is not None and there.conn_id == request.conn_id
         if there is not None and not again and await self.heartbeat(request.client_id.decode()):
-            await self._answer("connect", msg, wire.ConnectResponse(error=errors.CLIENT_REGISTERED.encode()))
+            await self._answer("connect", msg, wire.ConnectResponse(error=refusals.CLIENT_REGISTERED.encode()))
             return
         if "connect" not in self.refuse:
             self._drop_client(request.client_id)
@@ -198,7 +198,7 @@ class FakeBroker:
     async def _on_ping(self, msg: Msg) -> None:
         conn_id = wire.Ping.FromString(msg.data).conn_id
         known = any(client.conn_id == conn_id for client in self.clients.values())
-        await self._answer("ping", msg, wire.PingResponse(error=b"" if known else errors.CLIENT_REPLACED.encode()))
+        await self._answer("ping", msg, wire.PingResponse(error=b"" if known else refusals.CLIENT_REPLACED.encode()))
 
     async def _on_close(self, msg: Msg) -> None:
         request = wire.CloseRequest.FromString(msg.data)
@@ -206,7 +206,7 @@ class FakeBroker:
         known = request.client_id in self.clients
         if "close" not in self.mute and "close" not in self.refuse:
             self._drop_client(request.client_id)
-        await self._answer("close", msg, wire.CloseResponse(error=b"" if known else errors.UNKNOWN_CLIENT.encode()))
+        await self._answer("close", msg, wire.CloseResponse(error=b"" if known else refusals.UNKNOWN_CLIENT.encode()))
 
     def _drop_client(self, client_id: bytes) -> None:
         self.clients.pop(client_id, None)
@@ -220,7 +220,7 @@ class FakeBroker:
         self.publishes.append(publish)
         client = self.clients.get(publish.client_id)
         if client is None or (publish.conn_id and client.conn_id != publish.conn_id):
-            await self._answer("pub", msg, wire.PubAck(guid=publish.guid, error=errors.INVALID_PUBLISH.encode()))
+            await self._answer("pub", msg, wire.PubAck(guid=publish.guid, error=refusals.INVALID_PUBLISH.encode()))
             return
         sequence = 0
         if "pub" not in self.refuse:
@@ -297,11 +297,11 @@ class FakeBroker:
 
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
         if request.client_id not in self.clients:
-            return errors.UNKNOWN_CLIENT
+            return refusals.UNKNOWN_CLIENT
         if request.ack_wait_s < 1:
-            return errors.INVALID_ACK_WAIT
+            return refusals.INVALID_ACK_WAIT
         if request.durable_name and any(s.online and self._same_durable(s, request) for s in self.subscriptions):
-            return errors.DUPLICATE_DURABLE
+            return refusals.DUPLICATE_DURABLE
         return ""
 
     @staticmethod
@@ -336,7 +336,7 @@ class FakeBroker:
         found = next((s for s in self.subscriptions if inbox in (s.ack_inbox, s.request.inbox.decode())), None)
         if found is not None and kind not in self.mute and kind not in self.refuse:
             self._drop_subscription(found, forget=kind == "unsub")
-        error = b"" if found is not None else errors.INVALID_SUBSCRIPTION.encode()
+        error = b"" if found is not None else refusals.INVALID_SUBSCRIPTION.encode()
         await self._answer(kind, msg, wire.SubscriptionResponse(error=error))
 
     def _drop_subscription(self, subscription: FakeSubscription, *, forget: bool) -> None:

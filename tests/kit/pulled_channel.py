@@ -4,15 +4,14 @@ import asyncio
 import random
 from types import SimpleNamespace
 
-from stan_protocol import fetches
+from stan_protocol import fetches, refusals
 from stan_protocol.frames import Frame
 from stan_protocol.proto.extension_pb2 import ChannelInfo, FetchRequest, FetchResponse, InfoRequest, InfoResponse
 
-from stan import errors
 from stan.protocol.kernel import server as kernel
 
 LEADER, REPLICA = b"_STAN.x.c.fetch", b"_STAN.x.c.replica.fetch"
-UNKNOWN = FetchResponse(error=errors.UNKNOWN_CHANNEL.encode())
+UNKNOWN = FetchResponse(error=refusals.UNKNOWN_CHANNEL.encode())
 
 
 class PulledChannel:

@@ -6,16 +6,16 @@ import zstandard
 from hypothesis import example, given
 from hypothesis import strategies as st
 from stan_protocol import fetches
-from stan_protocol.compression import kept
 from stan_protocol.kernel.client import decode_message
 from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
+from stan_protocol.refusals import MESSAGE_TOO_LARGE
 
 from stan.core.base.runs import Run, Runs
 from stan.core.boundary.fetches import answer, goes_as_kept, locate
 from stan.edge.serving.fetching import refs_of
-from stan.errors import MESSAGE_TOO_LARGE
 from stan.log.index import BatchIndex
 from stan.log.types import BatchRow
+from stan.protocol.compressed_batches import kept
 from stan.protocol.kernel import server as kernel
 
 PAYLOAD_MAX = 400

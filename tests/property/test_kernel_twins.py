@@ -4,7 +4,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate, pairwise
-from struct import Struct, iter_unpack, pack
+from struct import Struct, pack
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from google.protobuf.message import DecodeError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stan_protocol.frames import ANYBODY, Frame, Publishes, Rules, Scan
-from stan_protocol.kernel import client_py
+from stan_protocol.kernel import client_py, rows
+from stan_protocol.parted import NO_SLOT, SLOTS
 from stan_protocol.proto import wire_pb2
 
 from stan import limits
@@ -539,7 +540,7 @@ def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, t
     first = data.draw(st.integers(0, len(sent) - 1))
     last = data.draw(st.integers(first, len(sent) - 1))
     delivered = twin.frames(
-        twin.seal(b"a", base, timestamp, [found.bodies]), base, base + first, base + last, b"in", count
+        rows.seal(b"a", base, timestamp, [found.bodies]), base, base + first, base + last, b"in", count
     )
     expected = [
         wire_pb2.MsgProto(
@@ -564,18 +565,6 @@ def test_publish_to_delivery_is_what_protobuf_says(twin, data, contents, base, t
 @needs_compiled
 @relaxed
 @given(
-    st.lists(st.lists(st.binary(max_size=140), max_size=4).map(records) | small, max_size=3),
-    st.integers(0, 300) | st.integers(1, 1 << 63),
-    st.integers(-(1 << 63), (1 << 63) - 1),
-    small,
-)
-def test_seal_twins_agree_on_any_bodies(bodies, base, timestamp, channel):
-    same(server_py, _stan_kernel, "seal", channel, base, timestamp, bodies)
-
-
-@needs_compiled
-@relaxed
-@given(
     st.lists(st.binary(max_size=140), max_size=5),
     small,
     st.integers(0, 8),
@@ -587,40 +576,7 @@ def test_frames_twins_agree_on_any_records(parts, tail, base, first, last, count
     same(server_py, _stan_kernel, "frames", records(parts) + tail, base, first, last, b"in", count)
 
 
-unknown = st.sampled_from([b"\x78\x05", b"\x7d1234", b"\x79" + b"8" * 8, b"\x7a\x00"])
-
-
-@st.composite
-def keyed_messages(draw: st.DrawFn) -> bytes:
-    """A MsgProto, with a key or without one."""
-    key = draw(st.sampled_from([b"", b"", b"a", b"b"]) | st.binary(max_size=20))
-    message = wire_pb2.MsgProto(sequence=draw(st.integers(1, 300)), data=draw(small), key=key)
-    return draw(st.just(b"") | unknown) + message.SerializeToString() + draw(st.just(b"") | unknown)
-
-
-@needs_compiled
-@relaxed
-@given(st.lists(keyed_messages() | st.binary(max_size=40), max_size=6), small)
-def test_slots_twins_agree_on_any_records(parts, tail):
-    same(server_py, _stan_kernel, "slots", records(parts))
-    same(server_py, _stan_kernel, "slots", records(parts) + tail)
-
-
-@both
-@relaxed
-@given(st.lists(keyed_messages(), max_size=6))
-def test_slots_are_of_keys_and_ends_are_where_records_end(twin, parts):
-    slots, ends = twin.slots(records(parts))
-    found = [slot for (slot,) in iter_unpack("<H", slots)]
-    keys = [wire_pb2.MsgProto.FromString(part).key for part in parts]
-    assert [slot == server_py.NO_SLOT for slot in found] == [not key for key in keys]
-    assert len({*zip(keys, found, strict=True)}) == len(set(keys)), "a key has one slot"
-    assert all(slot < server_py.SLOTS or not key for slot, key in zip(found, keys, strict=True))
-    sizes = [4 + len(part) for part in parts]
-    assert [end for (end,) in iter_unpack("<I", ends)] == list(accumulate(sizes))
-
-
-SMALL_SLOTS = st.sampled_from([0, 1, 2, 300, server_py.SLOTS - 1, server_py.NO_SLOT])
+SMALL_SLOTS = st.sampled_from([0, 1, 2, 300, SLOTS - 1, NO_SLOT])
 
 
 @st.composite
@@ -639,7 +595,7 @@ def order_steps(draw: st.DrawFn) -> tuple[str, Any]:
 
 def order_run(twin: ModuleType, steps: list[tuple[str, Any]]) -> list[Any]:
     """All that a sequence of steps gives, and what the tables hold then."""
-    tables = server_py.SlotTables({}, {}, {}, array("H", bytes(2 * server_py.SLOTS)))
+    tables = server_py.SlotTables({}, {}, {}, array("H", bytes(2 * SLOTS)))
     told: list[Any] = []
     base = 1
     for kind, step in steps:
@@ -674,7 +630,7 @@ def test_assign_and_settle_twins_agree(steps):
 @given(st.lists(order_steps(), max_size=8))
 def test_assign_gives_each_slot_one_message_and_each_member_no_more_than_it_has_room(twin, steps):
     """What is in the tables is K1 of KeyOrder; nothing is given twice or out of turn."""
-    tables = server_py.SlotTables({}, {}, {}, array("H", bytes(2 * server_py.SLOTS)))
+    tables = server_py.SlotTables({}, {}, {}, array("H", bytes(2 * SLOTS)))
     base, slot_of, waiting = 1, {}, {}
     for kind, step in steps:
         if kind == "settle":
@@ -697,14 +653,14 @@ def test_assign_gives_each_slot_one_message_and_each_member_no_more_than_it_has_
             given_out |= dict.fromkeys(mine, number)
         for place in range(start, done.stop):
             slot, sequence = found[place], base + place
-            assert (sequence in given_out) == (slot == server_py.NO_SLOT or slot not in waiting)
+            assert (sequence in given_out) == (slot == NO_SLOT or slot not in waiting)
             assert (sequence in done.held) == (sequence not in given_out)
-            if slot != server_py.NO_SLOT:
+            if slot != NO_SLOT:
                 waiting.setdefault(slot, []).append(sequence)
                 slot_of[sequence] = slot
         if done.stop < len(found):
             slot = found[done.stop]
-            waits = slot != server_py.NO_SLOT and slot in waiting
+            waits = slot != NO_SLOT and slot in waiting
             assert waits or not any(places > 0 for places in windows.room)
         base += len(found)
     heads, behind = tables.heads, tables.behind

@@ -6,11 +6,11 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from stan_protocol.compression import in_clear
 
 from stan.errors import DiskFull
 from stan.log.encryption import Cipher
 from stan.log.files.filelog import FileLog
+from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import STAGING_UID, Kind, decode_batches
 from stan.protocol.staged import sealed
 from tests.kit.batches import batch, change, compressed_batch, entry, references, rows_of, staged_batch

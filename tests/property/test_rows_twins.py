@@ -2,15 +2,16 @@
 
 from array import array
 from hashlib import blake2b
+from itertools import accumulate
+from struct import iter_unpack
 from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stan_protocol.kernel import rows, rows_py
+from stan_protocol.parted import NO_SLOT, SLOTS
 from stan_protocol.proto import wire_pb2
-
-from stan.protocol.kernel import server_py
 
 try:
     import _stan_rows_kernel
@@ -87,6 +88,46 @@ def some_rows(draw):
     return data, draw(st.just(len(sent)) | st.integers(0, 9))
 
 
+unknown = st.sampled_from([b"\x78\x05", b"\x7d1234", b"\x79" + b"8" * 8, b"\x7a\x00"])
+
+
+@st.composite
+def keyed_messages(draw: st.DrawFn) -> bytes:
+    """A MsgProto, with a key or without one."""
+    key = draw(st.sampled_from([b"", b"", b"a", b"b"]) | st.binary(max_size=20))
+    message = wire_pb2.MsgProto(sequence=draw(st.integers(1, 300)), data=draw(small), key=key)
+    return draw(st.just(b"") | unknown) + message.SerializeToString() + draw(st.just(b"") | unknown)
+
+
+@needs_compiled
+@relaxed
+@given(st.lists(keyed_messages() | st.binary(max_size=40), max_size=6), small)
+def test_slots_twins_agree_on_any_records(parts, tail):
+    same("slots", prefixed(parts))
+    same("slots", prefixed(parts) + tail)
+
+
+@both
+@relaxed
+@given(st.lists(keyed_messages(), max_size=6))
+def test_slots_are_of_keys_and_ends_are_where_records_end(twin, parts):
+    slots, ends = twin.slots(prefixed(parts))
+    found = [slot for (slot,) in iter_unpack("<H", slots)]
+    keys = [wire_pb2.MsgProto.FromString(part).key for part in parts]
+    assert [slot == NO_SLOT for slot in found] == [not key for key in keys]
+    assert len({*zip(keys, found, strict=True)}) == len(set(keys)), "a key has one slot"
+    assert all(slot < SLOTS or not key for slot, key in zip(found, keys, strict=True))
+    sizes = [4 + len(part) for part in parts]
+    assert [end for (end,) in iter_unpack("<I", ends)] == list(accumulate(sizes))
+
+
+@needs_compiled
+@relaxed
+@given(small, st.integers(1, 300), signed, st.lists(st.lists(texts, max_size=4).map(prefixed) | small, max_size=3))
+def test_seal_twins_agree_on_any_bodies(channel, base, timestamp, bodies):
+    same("seal", channel, base, timestamp, bodies)
+
+
 @st.composite
 def some_records(draw):
     """Stored messages, often damaged, and how many are said to be there."""
@@ -95,7 +136,7 @@ def some_records(draw):
         one = sent[0]
         sent += [(draw(st.binary(min_size=len(one[0]), max_size=len(one[0]))), *one[1:]) for _ in range(4)]
     base = draw(st.integers(1, 300) | st.integers(1, (1 << 63) - 20))
-    records = server_py.seal(draw(small), base, draw(signed), [packed(rows_py, sent)])
+    records = rows_py.seal(draw(small), base, draw(signed), [packed(rows_py, sent)])
     extra = draw(st.lists(st.sampled_from([b"", b"\x08\x05", b"\x30\x01\x38\x07", b"\x78\x01", b"\x21" + b"d" * 8])))
     bodies = [wire_pb2.MsgProto(sequence=7, data=b"x").SerializeToString() + tail for tail in extra]
     bodies += draw(st.lists(st.binary(max_size=12), max_size=1))
@@ -112,7 +153,7 @@ def some_records(draw):
 def test_rows_become_messages_and_columns_again(twin, sent, base, timestamp):
     data = packed(twin, sent)
     assert twin.check_rows(data, len(sent)) == -1
-    records = server_py.seal(b"a", base, timestamp, [data])
+    records = rows_py.seal(b"a", base, timestamp, [data])
     expected = prefixed(
         [
             wire_pb2.MsgProto(

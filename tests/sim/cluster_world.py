@@ -11,7 +11,6 @@ import errno
 from functools import partial
 from hashlib import blake2b
 
-from stan_protocol.compression import in_clear
 from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND, GroupId
 
 from stan import limits
@@ -19,6 +18,7 @@ from stan.core.context import META_GROUP
 from stan.errors import FAULT
 from stan.labels import NO_LABELS
 from stan.policies import EPHEMERAL
+from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import STAGING_UID
 from stan.protocol.placement import channel_group
 from stan.protocol.staged import sealed

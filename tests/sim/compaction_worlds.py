@@ -8,7 +8,6 @@ from unittest import mock
 from zlib import crc32
 
 from stan_protocol.compaction import DELETE_HEADER, is_tombstone
-from stan_protocol.compression import in_clear
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.types import MILLISECOND
 
@@ -17,6 +16,7 @@ from stan.core.base.delivery_policy import KEEP_LAST
 from stan.core.state.compactions import Compactions
 from stan.log.files.compactor import Compactor
 from stan.policies import PolicyRule
+from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.storage import state_of

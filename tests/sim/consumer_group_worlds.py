@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
+from stan_protocol.refusals import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
 from stan_protocol.types import MILLISECOND, SECOND
 
 from stan.core.context import META_GROUP
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.meta import SCALE_NEEDED
-from stan.errors import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.scene import CHANNELS

@@ -12,8 +12,7 @@ from stan_protocol.kernel.rows import ID_BYTES, check_rows
 from stan_protocol.parted import part_of
 from stan_protocol.proto.admin_pb2 import PartedStatus
 from stan_protocol.proto.wire_pb2 import MsgProto
-
-from stan.errors import ANOTHER_WRITER, HAS_PARTS
+from stan_protocol.refusals import ANOTHER_WRITER, HAS_PARTS
 
 
 def messages_of(rows, count):

@@ -6,8 +6,7 @@ from stan_client import ChannelInfo, ChannelReplacedError, Fetched, ServerError
 from stan_protocol.patterns import matches
 from stan_protocol.proto.extension_pb2 import FetchResponse
 from stan_protocol.proto.wire_pb2 import MsgProto
-
-from stan.errors import UNKNOWN_CHANNEL
+from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 
 class Channel:

@@ -10,11 +10,11 @@ import time
 from typing import TYPE_CHECKING, Final, cast
 
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, ServerError
+from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 from pyspark_stan.options import SourceOptions
 from pyspark_stan.reading.offsets import DataLossError
 from pyspark_stan.transport import PASSING, UnreachableError, client_of, forget
-from stan.errors import UNKNOWN_CHANNEL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

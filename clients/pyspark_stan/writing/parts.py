@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 from stan_client.errors import ServerError
 from stan_protocol.channels import part_name
-from stan_protocol.kernel.rows import pick_ids, pick_rows
-from stan_protocol.parted import key_in, key_path, part_of
+from stan_protocol.kernel.rows import pick_ids, pick_rows, slots
+from stan_protocol.parted import NO_SLOT, key_in, key_path, part_of
 from stan_protocol.proto.wire_pb2 import MsgProto
 
 from pyspark_stan import transport
 from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.writing.routing import Request
-from stan.protocol.kernel import server as kernel
 
 if TYPE_CHECKING:
     from stan_client.blocking import BlockingClient
@@ -51,13 +50,13 @@ class Division:
         return found
 
     def _numbers(self, rows: bytes) -> list[int]:
-        slots, ends = kernel.slots(rows)
-        parts, without, found = len(self._names), self._without, array("H", slots)
-        numbers = [without if slot == kernel.NO_SLOT else slot % parts for slot in found]
-        if self._path and kernel.NO_SLOT in found:
+        of_keys, ends = slots(rows)
+        parts, without, found = len(self._names), self._without, array("H", of_keys)
+        numbers = [without if slot == NO_SLOT else slot % parts for slot in found]
+        if self._path and NO_SLOT in found:
             places = array("I", ends)
             for row, slot in enumerate(found):
-                if slot == kernel.NO_SLOT:
+                if slot == NO_SLOT:
                     begin = (places[row - 1] if row else 0) + _LENGTH
                     key = key_in(MsgProto.FromString(rows[begin : places[row]]).data, self._path)
                     numbers[row] = part_of(key, parts) if key else without

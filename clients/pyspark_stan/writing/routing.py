@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from stan_client.errors import StanClientError
 from stan_protocol.channels import is_channel_name
 from stan_protocol.kernel.rows import ID_BYTES, Headers, pack_rows
+from stan_protocol.limits import CHANNEL_NAME_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
 from stan_protocol.types import MiB
 
 from pyspark_stan.writing.identity import ContentIds, ids_of_column
 from pyspark_stan.writing.sink_options import SinkOptions
-from stan.limits import CHANNEL_NAME_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
 
 ROW_OVERHEAD: Final = 16
 """Largest number of bytes of a row's lengths and tags, with a reply."""

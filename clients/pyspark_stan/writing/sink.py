@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 from stan_client.errors import ServerError, StanClientError
+from stan_protocol.refusals import HAS_PARTS
 
 from pyspark_stan import transport
 from pyspark_stan.writing.identity import (
@@ -40,7 +41,6 @@ from pyspark_stan.writing.identity import (
 from pyspark_stan.writing.routing import Request, Router
 from pyspark_stan.writing.sending import InFlightRequests, Refused, Submit
 from pyspark_stan.writing.sink_options import SinkOptions, sink_options
-from stan.errors import HAS_PARTS
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

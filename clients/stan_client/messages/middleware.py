@@ -26,7 +26,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol
 
-from stan import errors
+from stan_protocol import refusals
+
 from stan_client.errors import (
     BadConnectionError,
     NotSentError,
@@ -48,11 +49,11 @@ correlation_id: ContextVar[str] = ContextVar("correlation_id", default="")
 
 PASSING: Final = frozenset(
     {
-        errors.BUSY,
-        errors.TOO_MANY_REQUESTS,
-        errors.CHANNEL_DELETING,
-        f"stan: {errors.DiskFull.told}",
-        f"stan: {errors.Shortage.told}",
+        refusals.BUSY,
+        refusals.TOO_MANY_REQUESTS,
+        refusals.CHANNEL_DELETING,
+        refusals.DISK_FULL,
+        refusals.SHORTAGE,
         "stan: too much waits for a majority of the nodes",
         "stan: the metadata of the cluster has no leader",
     }
@@ -254,7 +255,7 @@ def passes(error: StanClientError) -> bool:
 def is_unknown(error: StanClientError) -> bool:
     """Return True if a publish failed with an *error* that leaves open whether it is stored."""
     if isinstance(error, ServerError):
-        return str(error) == errors.CLIENT_REPLACED
+        return str(error) == refusals.CLIENT_REPLACED
     return isinstance(error, PublishAckTimeoutError | PingFailureError | BadConnectionError) and not passes(error)
 
 

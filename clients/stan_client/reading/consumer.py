@@ -15,7 +15,8 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final, NamedTuple
 
-from stan.errors import UNKNOWN_CHANNEL
+from stan_protocol.refusals import UNKNOWN_CHANNEL
+
 from stan_client.errors import ChannelReplacedError, DataLossError, ServerError, StanClientError
 from stan_client.positions import from_sequence
 from stan_client.reading.connected import Connected

@@ -18,8 +18,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Final, Self
 
 from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.refusals import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
 
-from stan.errors import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
 from stan_client.errors import (
     ChannelLostError,
     ChannelReplacedError,

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from stan_protocol.channels import part_name
 from stan_protocol.compression import Compressor
+from stan_protocol.limits import COMMIT_CHANNELS_MAX, COMPRESSED_ROWS_BYTES_MAX
 from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.refusals import INVALID_ROWS
 
-from stan.errors import INVALID_ROWS
-from stan.limits import COMMIT_CHANNELS_MAX, COMPRESSED_ROWS_BYTES_MAX
 from stan_client.errors import ServerError
 from stan_client.requests.requester import Requester, covered, together
 from stan_client.transport.session import text_of

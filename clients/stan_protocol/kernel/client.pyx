@@ -10,12 +10,12 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
-from stan_protocol.kernel.wire_c cimport (
+from wire_c cimport (
     Buffer, Field, RawFrame, Span, decimal_size, next_field, next_frame, number_size, put, put_crlf, put_decimal,
     put_number, put_pub, put_text, put_varint, reserve, text_size, varint_size,
 )
 
-from stan import limits
+from stan_protocol import limits
 from stan_protocol.frames import Frame
 from stan_protocol.kernel.client_py import read_header
 

@@ -6,10 +6,10 @@ Modelled on the server's server_py.py; the load half on what the original's benc
 
 from collections.abc import Iterable
 
-from stan.limits import REASON_BYTES_MAX
 from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
 from stan_protocol.kernel.wire_py import HEADER_TAG, KEY_TAG, long_text, number, read_fields, read_frames, text, varint
+from stan_protocol.limits import REASON_BYTES_MAX
 
 KERNEL_VERSION = 4
 """Raised with every change of the contract; a compiled twin with another one is not used."""

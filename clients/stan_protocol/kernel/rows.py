@@ -24,12 +24,25 @@ __all__ = [
     "pack_rows",
     "pick_ids",
     "pick_rows",
+    "seal",
+    "slots",
 ]
 
 NAME, _module = choose("_stan_rows_kernel", rows_py)
 
 if TYPE_CHECKING:
-    from stan_protocol.kernel.rows_py import IdSet, behind, check_rows, columns, digests, pack_rows, pick_ids, pick_rows
+    from stan_protocol.kernel.rows_py import (
+        IdSet,
+        behind,
+        check_rows,
+        columns,
+        digests,
+        pack_rows,
+        pick_ids,
+        pick_rows,
+        seal,
+        slots,
+    )
 else:
     IdSet = _module.IdSet
     behind = _module.behind
@@ -39,3 +52,5 @@ else:
     pack_rows = _module.pack_rows
     pick_ids = _module.pick_ids
     pick_rows = _module.pick_rows
+    seal = _module.seal
+    slots = _module.slots

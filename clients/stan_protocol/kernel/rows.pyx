@@ -7,22 +7,24 @@ Never reads behind a buffer; makes no Python object per message unless headers a
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
-from stan_protocol.kernel.wire_c cimport (
-    Field, Span, behind_text, get_u32, is_header, long_text_size, next_field, put, put_long_text, put_text, put_u32,
-    text_size,
+from wire_c cimport (
+    Field, Span, behind_text, get_u32, is_header, long_text_size, next_field, number_size, put, put_long_text, put_number,
+    put_text, put_u32, record_size, text_size,
 )
 
-from stan import limits
+from stan_protocol import limits
 from stan_protocol.kernel.rows_py import Columns, encode_headers
 
-KERNEL_VERSION = 3
+KERNEL_VERSION = 4
 
 cdef enum:
     ID_SIZE = 16
+    SLOTS = 32768  # as in parted.py
+    NO_SLOT = 0xFFFF
 
 cdef int64_t OFFSET_MAX = 0x7FFFFFFF
 cdef Py_ssize_t KEY_MAX = limits.KEY_BYTES_MAX
@@ -240,6 +242,101 @@ def behind(records, Py_ssize_t at, Py_ssize_t count, Py_ssize_t bytes_max):
         place = stop
         taken += 1
     return taken, place - view.at
+
+
+def seal(bytes channel not None, uint64_t base_sequence, int64_t timestamp, bodies):
+    """See rows_py.seal."""
+    cdef list parts = list(bodies)
+    cdef const uint8_t* name = _start(channel)
+    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(channel)
+    cdef Py_ssize_t fixed = text_size(name_size) + number_size(<uint64_t> timestamp)
+    cdef Py_ssize_t total = 0, size
+    cdef uint64_t sequence = base_sequence
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef uint8_t* out
+    cdef bytes part
+    if base_sequence < 1:
+        raise ValueError("base_sequence must be 1 or more")
+    for part in parts:
+        at = _start(part)
+        end = at + PyBytes_GET_SIZE(part)
+        while at < end:
+            size = record_size(at, end)
+            total += 4 + number_size(sequence) + fixed + size
+            at += 4 + size
+            sequence += 1
+    cdef bytes records = PyBytes_FromStringAndSize(NULL, total)
+    out = <uint8_t*> PyBytes_AS_STRING(records)
+    sequence = base_sequence
+    for part in parts:
+        at = _start(part)
+        end = at + PyBytes_GET_SIZE(part)
+        while at < end:
+            size = <Py_ssize_t> get_u32(at)
+            out = put_u32(out, <uint64_t> (number_size(sequence) + fixed + size))
+            out = put_number(out, 1, sequence)
+            out = put_text(out, 2, name, name_size)
+            out = put(out, at + 4, size)
+            out = put_number(out, 5, <uint64_t> timestamp)
+            at += 4 + size
+            sequence += 1
+    return records
+
+
+def slots(records):
+    """See rows_py.slots."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        return _slots(<const uint8_t*> view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple _slots(const uint8_t* begin, Py_ssize_t length):
+    cdef const uint8_t* at = begin
+    cdef const uint8_t* end = begin + length
+    cdef Py_ssize_t count = 0, size
+    cdef uint32_t slot
+    while at < end:
+        at += 4 + record_size(at, end)
+        count += 1
+    cdef bytes found = PyBytes_FromStringAndSize(NULL, 2 * count)
+    cdef bytes ends = PyBytes_FromStringAndSize(NULL, 4 * count)
+    cdef uint8_t* into = <uint8_t*> PyBytes_AS_STRING(found)
+    cdef uint8_t* place = <uint8_t*> PyBytes_AS_STRING(ends)
+    at = begin
+    while at < end:
+        size = <Py_ssize_t> get_u32(at)
+        slot = _slot_of(at + 4, at + 4 + size)
+        into[0] = slot & 0xFF
+        into[1] = slot >> 8
+        into += 2
+        at += 4 + size
+        place = put_u32(place, <uint64_t> (at - begin))
+    return found, ends
+
+
+cdef uint32_t _slot_of(const uint8_t* at, const uint8_t* end) noexcept:
+    """A hash of the key of a MsgProto: FNV-1a of 32 bits, folded."""
+    cdef Field field
+    cdef Span key
+    cdef uint32_t hashed = 0x811C9DC5
+    cdef Py_ssize_t i
+    key.at = end
+    key.size = 0
+    while at < end:
+        at = next_field(at, end, &field)
+        if at == NULL or (field.number == 17 and field.wire != 2):
+            return NO_SLOT
+        if field.number == 17:
+            key = field.text
+    if key.size == 0:
+        return NO_SLOT
+    for i in range(key.size):
+        hashed = (hashed ^ key.at[i]) * <uint32_t> 0x01000193
+    return (hashed ^ (hashed >> 16)) % SLOTS
 
 
 # --- out of records ----------------------------------------------------------------------------------------------

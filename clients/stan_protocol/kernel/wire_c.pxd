@@ -97,6 +97,13 @@ cdef inline uint32_t get_u32(const uint8_t* at) noexcept:
     return at[0] | (<uint32_t> at[1] << 8) | (<uint32_t> at[2] << 16) | (<uint32_t> at[3] << 24)
 
 
+cdef inline Py_ssize_t record_size(const uint8_t* at, const uint8_t* end) except -1:
+    """The length in front of a record, checked against what is there."""
+    if end - at < 4 or <Py_ssize_t> get_u32(at) > end - at - 4:
+        raise ValueError("record cut off")
+    return <Py_ssize_t> get_u32(at)
+
+
 cdef inline uint64_t get_u64(const uint8_t* at) noexcept:
     return <uint64_t> get_u32(at) | (<uint64_t> get_u32(at + 4) << 32)
 

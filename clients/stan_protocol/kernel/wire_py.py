@@ -5,12 +5,14 @@ Modelled on the original's generated Go code (STAN-SPEC 2) for protobuf, on the 
 """
 
 from collections.abc import Iterable, Iterator
+from struct import Struct
 
-from stan.limits import NATS_CONTROL_LINE_BYTES_MAX, NATS_PAYLOAD_BYTES_MAX
 from stan_protocol.frames import Frame
+from stan_protocol.limits import NATS_CONTROL_LINE_BYTES_MAX, NATS_PAYLOAD_BYTES_MAX
 
 _VERBS = frozenset((b"PING", b"PONG", b"+OK", b"-ERR", b"INFO"))
 _UINT64_MAX = (1 << 64) - 1
+_LENGTH = Struct("<I")
 
 Field = tuple[int, int, int, int, int]
 """Number, wire type, value (wire type 0, else 0), start and end of the content."""
@@ -115,6 +117,17 @@ def read_fields(data: bytes | memoryview) -> list[Field]:
             raise ValueError("truncated")
         fields.append((field, wire, value, start, at))
     return fields
+
+
+def records_in(data: bytes) -> Iterator[tuple[int, int]]:
+    """Start and end of each record behind its length. Raises ValueError: cut off."""
+    at, end, length_at = 0, len(data), _LENGTH.unpack_from
+    while at < end:
+        start = at + 4
+        at = start + length_at(data, at)[0] if start <= end else start
+        if at > end:
+            raise ValueError("record cut off")
+        yield start, at
 
 
 def read_frame(data: bytes, at: int) -> tuple[int, Frame] | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
+from stan_protocol.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
 from stan_protocol.schemas.kinds import SchemaError, TooIntricate
 from stan_protocol.schemas.misfit import Misfit, Path
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, Final
 
-from stan.limits import (
+from stan_protocol.limits import (
     SCHEMA_CHECK_STEPS_MAX,
     SCHEMA_DEPTH_MAX,
     SCHEMA_EXPLAINED_STEPS_MAX,

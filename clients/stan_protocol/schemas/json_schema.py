@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
+from stan_protocol.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
 from stan_protocol.schemas.kinds import SchemaError, TooIntricate
 
 Schema = bool | dict[str, Any]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
-from stan.limits import (
+from stan_protocol.limits import (
     SCHEMA_CHAIN_MAX,
     SCHEMA_CHECK_STEPS_MAX,
     SCHEMA_DEPTH_MAX,

@@ -12,8 +12,8 @@ from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 
-from stan.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
 from stan_protocol.kernel.wire_py import read_varint
+from stan_protocol.limits import SCHEMA_DEPTH_MAX, SCHEMA_STEPS_MAX
 from stan_protocol.schemas.kinds import SchemaError, TooIntricate
 from stan_protocol.schemas.misfit import Misfit, Path
 

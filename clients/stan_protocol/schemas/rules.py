@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from stan.limits import SCHEMA_BYTES_MAX, SCHEMA_COMPLAINTS_MAX
+from stan_protocol.limits import SCHEMA_BYTES_MAX, SCHEMA_COMPLAINTS_MAX
 from stan_protocol.schemas import avro, json_schema, protobuf
 from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
 

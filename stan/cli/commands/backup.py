@@ -25,6 +25,7 @@ from stan_protocol.patterns import matches, overlap, valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto.admin_pb2 import ReadDelayedResponse
 from stan_protocol.proto.extension_pb2 import FetchResponse
+from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.types import SECOND
 from stan_protocol.units import counted
 
@@ -50,7 +51,6 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import session
-from stan.errors import UNKNOWN_CHANNEL
 from stan.policies import EPHEMERAL
 
 PATIENCE_S: Final = 60.0

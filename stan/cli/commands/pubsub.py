@@ -19,6 +19,7 @@ import stan_client
 import typer
 from rich.markup import escape
 from stan_protocol.compaction import DELETE_HEADER
+from stan_protocol.refusals import HAS_PARTS
 from stan_protocol.types import SECOND
 from stan_protocol.units import duration_ns, number
 
@@ -27,7 +28,6 @@ from stan.cli.support.common import EXIT_FAILED, ClientId, Target, run, stop_on_
 from stan.cli.support.options import injected
 from stan.cli.support.proto_json import message_document
 from stan.cli.support.terminal import INDENT, STDOUT, err, indented, out, write_json
-from stan.errors import HAS_PARTS
 
 PUBLISHES_PER_TURN_MAX: Final = 256
 """Messages encoded before the event loop gets its turn."""

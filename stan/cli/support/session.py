@@ -8,13 +8,13 @@ import stan_client
 from stan_client.requests.requests import raw
 from stan_client.transport.session import text_of
 from stan_protocol.channels import whole_of
+from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.secure import without_secrets
 
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained, run
 from stan.cli.support.groups import format_leaderless, groups_of, leader_step, without_vote
 from stan.cli.support.options import View
 from stan.cli.support.output import Table, present
-from stan.errors import UNKNOWN_CHANNEL
 
 PATIENCE_S = 10.0
 """Seconds until a request without an answer fails."""

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.patterns import ChannelLimits, valid_name
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import INVALID_ADMIN
 from stan_protocol.types import ChannelUid, GroupId, Nanos
 
 from stan import limits
@@ -33,7 +34,6 @@ from stan.core.state.group import Cursor, CursorKind, Subscription
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
-from stan.errors import INVALID_ADMIN
 
 Compacted = Callable[[GroupId, ChannelUid], tuple[int, int, int, int, int] | None]
 """Of a channel, a CompactionState: up to where there is one message of each key, the newest tombstone up to there, passes, bytes

@@ -3,7 +3,9 @@ a policy set, a channel pinned, made with parts or given another commit, a schem
 
 from functools import partial
 
-from stan import errors
+from stan_protocol import refusals
+from stan_protocol.refusals import ALONE
+
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.commit_requests import CommitRequests
 from stan.core.admin.part_requests import PartRequests
@@ -17,7 +19,6 @@ from stan.core.context import BrokerContext, text
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MetaResult
-from stan.errors import ALONE
 
 
 class AdminMembers:
@@ -58,7 +59,7 @@ class AdminMembers:
 
         def done(result: object, error: str) -> None:
             if not isinstance(result, MetaResult):
-                accepted.refuse(error or errors.BUSY, retry=True)
+                accepted.refuse(error or refusals.BUSY, retry=True)
                 return
             self.context.note("INF", f"[Client:{text(client.client_id)}] Evicted by an operator")
             accepted.answer(changed=int(result.gone is not None))

@@ -12,6 +12,7 @@ from functools import partial
 
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.refusals import A_PART, CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE, go_quote
 from stan_protocol.types import ChannelUid, GroupId
 
 from stan import limits
@@ -25,7 +26,6 @@ from stan.core.state.group import GroupResult
 from stan.core.state.limit_overrides import EDITED
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import below_newest, deleted_from
-from stan.errors import A_PART, CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE, go_quote
 from stan.protocol.proto import entries_pb2 as pb
 
 LIMIT_END = 1 << 63

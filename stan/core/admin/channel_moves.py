@@ -10,6 +10,7 @@ whose group does not know for certain that it is its own.
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from stan_protocol.refusals import BUSY, go_quote
 from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
@@ -26,7 +27,6 @@ from stan.core.publishing.timed import TimedMessages
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.core.state.moves import MoveStage, Stage
-from stan.errors import BUSY, go_quote
 from stan.protocol.proto import entries_pb2 as pb
 
 NOBODY = 1 << 63

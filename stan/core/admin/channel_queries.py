@@ -14,6 +14,13 @@ from functools import partial
 
 from stan_protocol.patterns import valid_name
 from stan_protocol.proto import extension_pb2 as pb
+from stan_protocol.refusals import (
+    CHANNEL_DELETING,
+    INVALID_BOOKMARK,
+    INVALID_QUESTION,
+    TOO_MANY_BOOKMARKS,
+    UNKNOWN_CHANNEL,
+)
 from stan_protocol.types import MILLISECOND, GroupId, WallNanos
 
 from stan import limits
@@ -27,13 +34,6 @@ from stan.core.requests.router import Handler
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import SCALE_NEEDED, ChannelInfo
-from stan.errors import (
-    CHANNEL_DELETING,
-    INVALID_BOOKMARK,
-    INVALID_QUESTION,
-    TOO_MANY_BOOKMARKS,
-    UNKNOWN_CHANNEL,
-)
 from stan.level import SCALE
 from stan.permissions import Right
 from stan.protocol.proto import entries_pb2 as entries

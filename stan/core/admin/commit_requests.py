@@ -6,17 +6,17 @@ is held for the move (`MoveSource`). What stands in the way is told all at once.
 """
 
 from google.protobuf.message import DecodeError
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import ALONE, UNKNOWN_CHANNEL, go_quote
 from stan_protocol.types import GroupId
 
-from stan import errors
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.move_target import ANSWER_PATIENCE
 from stan.core.context import BrokerContext, text
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MOVES_NEED_LEVEL, ChannelInfo
-from stan.errors import ALONE, UNKNOWN_CHANNEL, go_quote
 from stan.level import SCALE
 from stan.policies import EPHEMERAL, GROUP_COMMITS
 from stan.protocol.proto import entries_pb2 as entries
@@ -116,4 +116,4 @@ class CommitRequests:
         if self.context.meta.by_uid.get(info.uid) is info:
             self.moves.begin(info, to, told)
         else:
-            accepted.refuse(errors.BUSY, retry=True)
+            accepted.refuse(refusals.BUSY, retry=True)

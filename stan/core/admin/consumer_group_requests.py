@@ -10,13 +10,14 @@ run.
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from stan_protocol import refusals
 from stan_protocol.patterns import literal, valid_name
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as pb
 from stan_protocol.types import MILLISECOND, ChannelUid, Nanos
 from stan_protocol.units import go_duration
 
-from stan import errors, limits
+from stan import limits
 from stan.core.admin.live_consumer_group import LiveConsumerGroup, MemberPoll
 from stan.core.base.shares import of_user, of_whom, share_left
 from stan.core.context import META_GROUP, BrokerContext, text
@@ -97,7 +98,7 @@ class ConsumerGroupRequests:
         )
         changes = not request.leave and known.members.get(member) != row
         if changes and not self.context.access.rate_limiter.admit(now, accepted.user):
-            accepted.refuse(errors.TOO_MANY_REQUESTS, retry=True)
+            accepted.refuse(refusals.TOO_MANY_REQUESTS, retry=True)
             return
         live = self._found(name)
         earlier = live.polls.pop(member, None)
@@ -124,11 +125,11 @@ class ConsumerGroupRequests:
     def _refusal(self, request: pb.ConsumerGroupRequest, user: bytes, name: bytes) -> str:
         """Return why a request of a member is not taken; "" if it is."""
         if wrong := _wrong(request):
-            return f"{errors.INVALID_CONSUMER}: {wrong}"
+            return f"{refusals.INVALID_CONSUMER}: {wrong}"
         if self.context.meta.level < SCALE:
             return SCALE_NEEDED
         if self.context.access.partition is not None:
-            return errors.NO_CONSUMER_GROUPS
+            return refusals.NO_CONSUMER_GROUPS
         return self._refusal_of_state(request, user, name)
 
     def _refusal_of_state(self, request: pb.ConsumerGroupRequest, user: bytes, name: bytes) -> str:
@@ -137,16 +138,16 @@ class ConsumerGroupRequests:
             owner = of_whom(name)[0]
             own = sum(of_whom(one)[0] == owner for one in self.live)
             full = share_left(owner, limits.CONSUMER_GROUPS_MAX, len(self.live), own) <= 0
-            return errors.TOO_MANY_CONSUMER_GROUPS if full else ""
+            return refusals.TOO_MANY_CONSUMER_GROUPS if full else ""
         members = self._known(name).members
         patterns = {row.pattern for row in (members | live.joining).values()}
         if request.pattern not in patterns and len(patterns) >= limits.CONSUMER_PATTERNS_MAX and not request.leave:
-            return errors.TOO_MANY_CONSUMER_PATTERNS
+            return refusals.TOO_MANY_CONSUMER_PATTERNS
         row = live.joining.get(request.member) or members.get(request.member)
         if row is None:
             full = len(members.keys() | live.joining.keys()) >= limits.CONSUMERS_MAX
-            return errors.TOO_MANY_CONSUMERS if full else ""
-        return errors.FOREIGN_MEMBER if row.user != user else ""
+            return refusals.TOO_MANY_CONSUMERS if full else ""
+        return refusals.FOREIGN_MEMBER if row.user != user else ""
 
     # --- channels -----------------------------------------------------------------------------------------------------
 
@@ -302,7 +303,7 @@ class ConsumerGroupRequests:
             named = sorted(name for name in self.live if of_whom(name)[1] == request.group)
             named = [name for name in named if request.user in (b"", of_whom(name)[0])]
             if not named:
-                accepted.refuse(errors.UNKNOWN_CONSUMER_GROUP)
+                accepted.refuse(refusals.UNKNOWN_CONSUMER_GROUP)
                 return
             accepted.answer(groups=[self._details(named[0])])
             return

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.types import GroupId, WallNanos
 
-from stan import errors
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels
 from stan.core.requests.channel_lookup import ChannelLookup
@@ -63,11 +63,11 @@ class CursorAdmin:
         is_owned = kind is CursorKind.DURABLE and asked.client_id
         sequence = self._next_of(accepted.request, "at", info)
         if asked.cursor_id or not (is_owned or kind is CursorKind.DURABLE_QUEUE):
-            accepted.refuse(errors.INVALID_NEW_CURSOR)
+            accepted.refuse(refusals.INVALID_NEW_CURSOR)
         elif isinstance(sequence, str):
             accepted.refuse(sequence)
         elif limit and self.context.group_of(info).machine.channel(info.uid).subscription_count >= limit:
-            accepted.refuse(errors.TOO_MANY_SUBSCRIPTIONS)
+            accepted.refuse(refusals.TOO_MANY_SUBSCRIPTIONS)
         else:
             owner = asked.client_id if is_owned else b""
             cursor = pb.Cursor(uid=info.uid, kind=kind, name=name, client_id=owner, last_sent=sequence - 1)
@@ -90,7 +90,7 @@ class CursorAdmin:
         end = index.last_sequence + 1
         match request.WhichOneof(place):
             case "sequence" if request.sequence > end:
-                return errors.beyond_end(text(info.name), request.sequence, index.last_sequence)
+                return refusals.beyond_end(text(info.name), request.sequence, index.last_sequence)
             case "sequence" if request.sequence:
                 sequence = request.sequence
             case "time":
@@ -100,16 +100,16 @@ class CursorAdmin:
             case "all" if request.all:
                 sequence = index.first_sequence
             case _:
-                return errors.INVALID_MOVE
+                return refusals.INVALID_MOVE
         return max(sequence, index.first_sequence, 1)
 
     def _skip(self, request: admin.SkipRequest, info: ChannelInfo, cursor: Cursor) -> Change | str:
         """Treat messages as acked; those that were not sent yet are passed over when their turn comes."""
         last = self.context.indexes(info.group, info.uid).last_sequence
         if not request.runs or not well_formed(request.runs):
-            return errors.INVALID_RUNS
+            return refusals.INVALID_RUNS
         if max(request.runs) > last:
-            return errors.beyond_end(text(info.name), max(request.runs), last)
+            return refusals.beyond_end(text(info.name), max(request.runs), last)
         return {"skip_sequences": pb.SkipSequences(cursor_id=cursor.cursor_id, runs=request.runs)}
 
     def _evict(self, accepted: AcceptedRequest, info: ChannelInfo) -> None:
@@ -119,7 +119,7 @@ class CursorAdmin:
         group, number = self.context.group_of(info), accepted.request.subscription_id
         member = group.machine.subscriptions.by_id.get(number)
         if member is None or group.machine.cursors[member.cursor_id].uid != info.uid:
-            accepted.refuse(errors.unknown_subscription(number, text(info.name)))
+            accepted.refuse(refusals.unknown_subscription(number, text(info.name)))
             return
 
         def done(result: object, error: str) -> None:
@@ -149,7 +149,7 @@ class CursorAdmin:
         if channel is None:
             accepted.busy()
         elif channel.deleting:
-            accepted.refuse(errors.CHANNEL_DELETING)
+            accepted.refuse(refusals.CHANNEL_DELETING)
         return channel is None or channel.deleting
 
     def _answer(
@@ -184,7 +184,7 @@ class CursorAdmin:
 def _redeliver(request: admin.RedeliverRequest, _info: ChannelInfo, cursor: Cursor) -> Change | str:
     """Send pending messages again now."""
     if not well_formed(request.runs):
-        return errors.INVALID_RUNS
+        return refusals.INVALID_RUNS
     return {"send_again": pb.SendAgain(cursor_id=cursor.cursor_id, runs=request.runs)}
 
 
@@ -206,16 +206,16 @@ def _delete(_request: admin.DeleteCursorRequest, _info: ChannelInfo, cursor: Cur
 def which(cursors: list[Cursor], asked: admin.Which) -> Cursor | str:
     """The one of a channel's *cursors* that an operator names, or why it cannot be determined."""
     if not (asked.cursor_id or asked.durable_name or asked.queue_group):
-        return errors.INVALID_WHICH
+        return refusals.INVALID_WHICH
     group = asked.queue_group
     if group and asked.durable_name:
         group = asked.durable_name + b":" + group
     found = [cursor for cursor in cursors if _is_meant(cursor, asked, group)]
     if not found:
-        return errors.unknown_position(text(asked.channel), _named(asked))
+        return refusals.unknown_position(text(asked.channel), _named(asked))
     if len(found) > 1:
-        others = [f"{cursor.cursor_id} of client {errors.go_quote(text(cursor.client_id))}" for cursor in found]
-        return errors.ambiguous_position(text(asked.channel), _named(asked), others)
+        others = [f"{cursor.cursor_id} of client {refusals.go_quote(text(cursor.client_id))}" for cursor in found]
+        return refusals.ambiguous_position(text(asked.channel), _named(asked), others)
     return found[0]
 
 
@@ -236,9 +236,9 @@ def _named(asked: admin.Which) -> str:
     if asked.cursor_id:
         words.append(f"position {asked.cursor_id}")
     if asked.durable_name:
-        words.append(f"durable {errors.go_quote(text(asked.durable_name))}")
+        words.append(f"durable {refusals.go_quote(text(asked.durable_name))}")
     if asked.queue_group:
-        words.append(f"queue group {errors.go_quote(text(asked.queue_group))}")
+        words.append(f"queue group {refusals.go_quote(text(asked.queue_group))}")
     if asked.client_id:
-        words.append(f"client {errors.go_quote(text(asked.client_id))}")
+        words.append(f"client {refusals.go_quote(text(asked.client_id))}")
     return ", ".join(words)

@@ -9,6 +9,7 @@ from itertools import islice
 
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import CHANNEL_RESTORING, INVALID_ADMIN, TOO_MANY_DELAYED, UNREADABLE
 
 from stan import limits
 from stan.core.base.ready import ReadResult
@@ -23,7 +24,6 @@ from stan.core.requests.router import Handler
 from stan.core.state.deferred import Deferred, Listed
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
-from stan.errors import CHANNEL_RESTORING, INVALID_ADMIN, TOO_MANY_DELAYED, UNREADABLE
 from stan.protocol.entries import DEFERRED_UID
 from stan.protocol.proto import entries_pb2 as pb
 

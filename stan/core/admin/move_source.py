@@ -11,6 +11,7 @@ from itertools import chain
 
 from stan_protocol.fetches import LENGTH_PREFIX
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED, go_quote
 from stan_protocol.types import ChannelUid, GroupId, KiB
 
 from stan import limits
@@ -23,7 +24,6 @@ from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
-from stan.errors import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED, go_quote
 from stan.policies import COMMITS
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import SECOND, ChannelUid, GroupId, KiB, Nanos
 
 from stan import limits
@@ -21,7 +22,6 @@ from stan.core.context import BrokerContext, nobody_waits, text
 from stan.core.state.group import GroupResult
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.moves import Stage
-from stan.errors import go_quote
 from stan.protocol.entries import Kind, encode_batch, encode_fingerprints
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -1,9 +1,11 @@
 """Requests about channels with parts, answered by the leader of the metadata: make one, delete one, list them."""
 
+from stan_protocol import refusals
 from stan_protocol.channels import part_name
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import go_quote
 
-from stan import errors, limits
+from stan import limits
 from stan.core.context import BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
@@ -18,11 +20,10 @@ from stan.core.state.parted import (
     doubling_refusal,
     refusal,
 )
-from stan.errors import go_quote
 from stan.policies import EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
 
-PASSING = (errors.CHANNEL_DELETING, DOUBLED_ALREADY, PART_MOVES)
+PASSING = (refusals.CHANNEL_DELETING, DOUBLED_ALREADY, PART_MOVES)
 
 
 class PartRequests:
@@ -42,7 +43,7 @@ class PartRequests:
         if meta.info is None:
             accepted.busy()
         elif known is not None and known.row.dropping:
-            accepted.refuse(errors.CHANNEL_DELETING, retry=True)
+            accepted.refuse(refusals.CHANNEL_DELETING, retry=True)
         elif known is not None and (known.parts, known.row.key) != (request.parts, request.key):
             accepted.refuse(HAS_OTHER_PARTS.format(name, known.parts))
         elif known is not None:
@@ -50,9 +51,9 @@ class PartRequests:
         elif request.parts > limits.PARTS_MAX:
             accepted.refuse(NOT_THAT_MANY_PARTS)
         elif not self._owns_parts(request.channel, request.parts):
-            accepted.refuse(errors.PARTS_ELSEWHERE.format(text(request.channel)))
+            accepted.refuse(refusals.PARTS_ELSEWHERE.format(text(request.channel)))
         elif self.context.wanted_commit(request.channel) == EPHEMERAL:
-            accepted.refuse(errors.EPHEMERAL_IS_NO.format(name, "parts"))
+            accepted.refuse(refusals.EPHEMERAL_IS_NO.format(name, "parts"))
         else:
             create = self._change(request)
             error = refusal(create, meta.channels.parted, meta.channels.by_lower, meta.level)
@@ -83,7 +84,7 @@ class PartRequests:
         elif known is not None and _is_repeated(known, request.parts):
             accepted.answer(changed=0)
         elif not self._owns_parts(request.channel, 2 * request.parts):
-            accepted.refuse(errors.PARTS_ELSEWHERE.format(text(request.channel)))
+            accepted.refuse(refusals.PARTS_ELSEWHERE.format(text(request.channel)))
         else:
             change = entries.DoubleParted(
                 name=request.channel,

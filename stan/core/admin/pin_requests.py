@@ -1,18 +1,19 @@
 """Requests about pins, answered by the leader of the metadata: pin a channel's name to a group, let it go, list the pins. A
 channel that is in another group already is moved."""
 
+from stan_protocol import refusals
 from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import ALONE, go_quote
 from stan_protocol.types import GroupId
 
-from stan import errors, limits
+from stan import limits
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import PIN_LEVEL_TOO_LOW, ChannelInfo
-from stan.errors import ALONE, go_quote
 from stan.level import SCALE
 from stan.policies import COMMITS, EPHEMERAL
 from stan.protocol.proto import entries_pb2 as entries
@@ -41,7 +42,7 @@ class PinRequests:
         context, request = self.context, accepted.request
         pool = context.pool_open
         if error := self._refusal(request, pool):
-            accepted.refuse(error, retry=error == errors.BUSY)
+            accepted.refuse(error, retry=error == refusals.BUSY)
         elif (info := context.meta.channels.get(request.channel)) is not None and request.group not in (0, info.group):
             self._move(accepted, info)
         else:
@@ -53,9 +54,9 @@ class PinRequests:
     def _refusal(self, request: pb.PinChannelRequest, pool: int) -> str:
         context, placed_by = self.context, self.context.placed_by(request.channel)
         checks = (
-            (not valid_name(text(request.channel), wildcards=False), errors.INVALID_ADMIN),
+            (not valid_name(text(request.channel), wildcards=False), refusals.INVALID_ADMIN),
             (request.group > pool, NO_GROUP.format(request.group, pool)),
-            (context.meta.info is None, errors.BUSY),
+            (context.meta.info is None, refusals.BUSY),
             (context.meta.level < SCALE, PIN_LEVEL_TOO_LOW),
             (
                 request.group != META_GROUP and self._changes_commit(request),

@@ -1,16 +1,17 @@
 """Requests about policies of delivery, answered by the leader of the metadata: set one, list them, tell what is in force."""
 
+from stan_protocol import refusals
 from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import go_quote
 from stan_protocol.schemas import json_data
 
-from stan import errors, limits
+from stan import limits
 from stan.core.context import BrokerContext, raw, text
 from stan.core.requests.channel_lookup import HEAD_ROOM, ITEM_ROOM
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.policies import row_of, shown_policy
-from stan.errors import go_quote
 from stan.policies import COMMITS, VALID, PolicyRule, level_refusal, options_of
 
 OTHER_COMMIT = (
@@ -74,7 +75,7 @@ class PolicyRequests:
         if (request.channel and not valid_name(text(request.channel), wildcards=False)) or (
             request.name and not request.channel
         ):
-            accepted.refuse(errors.INVALID_ADMIN)
+            accepted.refuse(refusals.INVALID_ADMIN)
             return
         policies = self.context.policies
         response = pb.PoliciesResponse()

@@ -1,5 +1,6 @@
 """The pool of groups grows on request: the metadata's leader decides how, and opens the new groups once they have leaders."""
 
+from stan_protocol.refusals import ALONE, INVALID_ADMIN
 from stan_protocol.types import SECOND, Nanos
 
 from stan.core.clients.nodes import NodeRequests
@@ -8,7 +9,6 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MetaResult
 from stan.core.state.pool import POOL_GROWS, POOL_LEVEL_TOO_LOW
-from stan.errors import ALONE, INVALID_ADMIN
 from stan.level import SCALE
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from stan_protocol import dead_letters as letters
+from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.types import ChannelUid
 
-from stan import errors, limits
+from stan import limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 from stan.core.base.ready import ReadResult
 from stan.core.base.runs import Run, Runs, pairs
@@ -78,9 +79,9 @@ class Redriving:
         request, channel = accepted.request, self.channels.by_uid.get(info.uid)
         under_way = self.context.kept(info.group, _Redrives).under_way
         if not request.runs or not well_formed(request.runs) or len(request.runs) > 2 * limits.REDRIVE_MESSAGES_MAX:
-            accepted.refuse(errors.INVALID_RUNS)
+            accepted.refuse(refusals.INVALID_RUNS)
         elif request.to and (not is_channel_name(request.to) or request.to == info.name):
-            accepted.refuse(errors.INVALID_SUBJECT)
+            accepted.refuse(refusals.INVALID_SUBJECT)
         elif channel is None or info.uid in under_way:
             accepted.busy()
         elif channel.closed:
@@ -108,7 +109,7 @@ class Redriving:
         self, redrive: _Redrive, wanted: tuple[tuple[int, int], ...], batches: list[ReadResult], error: str
     ) -> None:
         if error:
-            self._end(redrive, errors.UNREADABLE, retry=True)
+            self._end(redrive, refusals.UNREADABLE, retry=True)
             return
         info, into = redrive.source.info, b""
         deleted = self.context.deleted(info.group, info.uid)
@@ -154,21 +155,21 @@ class Redriving:
         if not redrive.rows:
             return ""
         if not is_channel_name(into):
-            return errors.INVALID_SUBJECT
+            return refusals.INVALID_SUBJECT
         authorizer = self.context.access.authorizer
         if authorizer is not None and (error := authorizer.right_refusal(redrive.asked.reply, Right.PUBLISH, into)):
             return error
         info = redrive.source.info
         deleted = self.context.deleted(info.group, info.uid)
         pieces = redrive.runs.pieces + (deleted.pieces if deleted is not None else 0)
-        return errors.TOO_MANY_DELETED if pieces > limits.DELETED_RUNS_MAX else ""
+        return refusals.TOO_MANY_DELETED if pieces > limits.DELETED_RUNS_MAX else ""
 
     # --- storing ------------------------------------------------------------------------------------------------------
 
     def _opened(self, redrive: _Redrive, into: LiveChannel | None, error: str) -> None:
         group = redrive.source.info.group
         if into is None or into.info.group != group or redrive.source.closed:
-            self._end(redrive, error or errors.BUSY, retry=not error or can_open_later(error))
+            self._end(redrive, error or refusals.BUSY, retry=not error or can_open_later(error))
             return
         rows = RowBatch(
             b"".join(redrive.rows), len(redrive.rows), partial(self._done, redrive), partial(self._change, redrive)

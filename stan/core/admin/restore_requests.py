@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.types import ChannelUid, GroupId, Sequence, WallNanos
 
-from stan import errors, limits
+from stan import limits
 from stan.core.admin.channel_changes import edit_of
 from stan.core.admin.restored_cursors import SEQUENCE_END, cursor_row
 from stan.core.admin.restored_delays import RestoredDelays
@@ -79,9 +80,9 @@ class RestoreRequests:
         request: admin.RestoreChannelRequest = accepted.request
         named = 0 < len(request.restore) <= limits.RESTORE_NAME_BYTES_MAX
         if not is_channel_name(request.channel):
-            accepted.refuse(errors.INVALID_SUBJECT)
+            accepted.refuse(refusals.INVALID_SUBJECT)
         elif not named or request.first_sequence >= SEQUENCE_END or edit_of(ChannelUid(0), request.limits) is None:
-            accepted.refuse(errors.INVALID_RESTORE)
+            accepted.refuse(refusals.INVALID_RESTORE)
         elif request.channel in self.channels.by_name:
             self._begin(accepted, self.channels.by_name[request.channel], "")
         elif self.opening >= limits.CHANNEL_CHANGES_WAITING_MAX:
@@ -97,16 +98,16 @@ class RestoreRequests:
     def _begin(self, accepted: AcceptedRequest, channel: LiveChannel | None, error: str) -> None:
         request: admin.RestoreChannelRequest = accepted.request
         if channel is None or channel.deleting:
-            error = error or errors.CHANNEL_DELETING
+            error = error or refusals.CHANNEL_DELETING
             accepted.refuse(error, retry=can_open_later(error))
             return
         known = accepted.group.machine.restores.by_channel.get(channel.info.uid)
         if known is not None and known.name == request.restore:
             self._done(accepted, channel, 0)
         elif channel.restoring:
-            accepted.refuse(errors.CHANNEL_RESTORING, retry=channel.restoring == request.restore)
+            accepted.refuse(refusals.CHANNEL_RESTORING, retry=channel.restoring == request.restore)
         elif self._is_used(accepted, channel, max(request.first_sequence, 1)):
-            accepted.refuse(errors.CHANNEL_IN_USE)
+            accepted.refuse(refusals.CHANNEL_IN_USE)
         else:
             uid, channel.restoring = channel.info.uid, request.restore
             restore = pb.Restore(uid=uid, name=request.restore, first_sequence=max(request.first_sequence, 1))
@@ -157,7 +158,7 @@ class RestoreRequests:
         if not parts:
             self._done(accepted, channel, 0)
         elif not channel.restoring:
-            accepted.refuse(errors.UNKNOWN_RESTORE)
+            accepted.refuse(refusals.UNKNOWN_RESTORE)
         else:
             last = parts[-1].first + parts[-1].count - 1
             self._store(accepted, channel, parts, last, None)
@@ -173,7 +174,7 @@ class RestoreRequests:
         entry, base = Sealed(info.group), channel.next_sequence
         gaps: list[int] = []  # first, last, first, last, ...
         if widest_gap(parts, base, last) > limits.RESTORED_GAP_MAX:
-            accepted.refuse(errors.INVALID_RESTORE)
+            accepted.refuse(refusals.INVALID_RESTORE)
             return
         total = size = 0
         for part in (*parts, None):
@@ -228,13 +229,13 @@ class RestoreRequests:
     def _cursor(self, accepted: AcceptedRequest, channel: LiveChannel) -> None:
         row = cursor_row(channel.info.uid, accepted.request.cursor, counted=self.context.meta.level >= DELIVERY)
         if row is None:
-            accepted.refuse(errors.INVALID_RESTORE)
+            accepted.refuse(refusals.INVALID_RESTORE)
         elif not channel.restoring:  # the restore has ended: with this cursor, or without it
             key = row.kind, row.name, row.client_id if row.kind == CursorKind.DURABLE else b""
             if key in accepted.group.machine.channel(channel.info.uid).by_key:
                 self._done(accepted, channel, 0)
             else:
-                accepted.refuse(errors.UNKNOWN_RESTORE)
+                accepted.refuse(refusals.UNKNOWN_RESTORE)
         else:
             self._change(
                 accepted, channel, 1, restored_cursor=pb.RestoredCursor(restore=accepted.request.restore, cursor=row)
@@ -261,7 +262,7 @@ class RestoreRequests:
             self._done(accepted, channel, 0)
             return
         if request.last_sequence >= SEQUENCE_END:
-            accepted.refuse(errors.INVALID_RESTORE)
+            accepted.refuse(refusals.INVALID_RESTORE)
             return
         ended = pb.Restore(uid=channel.info.uid, name=request.restore, ended=True)
         if request.last_sequence >= channel.next_sequence:
@@ -283,9 +284,9 @@ class RestoreRequests:
         if channel is None or info.uid in self._storing(info.group):
             accepted.busy()
         elif channel.deleting:
-            accepted.refuse(errors.CHANNEL_DELETING, retry=True)
+            accepted.refuse(refusals.CHANNEL_DELETING, retry=True)
         elif known is None or known.name != accepted.request.restore:
-            accepted.refuse(errors.UNKNOWN_RESTORE, retry=channel.restoring == accepted.request.restore)
+            accepted.refuse(refusals.UNKNOWN_RESTORE, retry=channel.restoring == accepted.request.restore)
         else:
             found(accepted, channel)
 

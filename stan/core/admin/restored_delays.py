@@ -11,10 +11,11 @@ from functools import partial
 from itertools import pairwise
 from struct import Struct
 
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.types import SECOND, Sequence, WallNanos
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.core.admin.restored_rows import LATEST
 from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannel
@@ -41,16 +42,16 @@ class RestoredDelays:
         """Why a request cannot be carried out, whatever is there; "" if it can."""
         found, at_level = request.messages, self.context.meta.level
         if at_level < level.DELIVERY:
-            return errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, at_level)
+            return refusals.DELAY_NEEDS_LEVEL.format(level.DELIVERY, at_level)
         payload_max = self.context.delivered_bytes_max
         if any(one.expires_at for one in found):
             payload_max -= EXPIRY_BYTES
         if error := refusal(request.channel, request.rows, len(found), payload_max, at_level):
             return error
         if any(one.id >= after.id for one, after in pairwise(found)):
-            return errors.RESTORED_OUT_OF_ORDER
+            return refusals.RESTORED_OUT_OF_ORDER
         if not found[0].id or any(one.due <= 0 or not 0 <= one.expires_at <= LATEST * SECOND for one in found):
-            return errors.INVALID_RESTORE
+            return refusals.INVALID_RESTORE
         return ""
 
     def missing(self, accepted: AcceptedRequest, channel: LiveChannel) -> list[admin.DelayedMessage]:
@@ -72,13 +73,13 @@ class RestoredDelays:
         hidden, deferred = self.context.kept(info.group, Deferrals).hidden, accepted.group.machine.part(Deferred)
         gap = messages[-1].id + 1 - hidden.next_sequence
         if hidden.unsealed.count + len(messages) > deferred.shares.left(b"", limits.DEFERRED_MAX):
-            done(StoreResult(error=errors.TOO_MANY_DELAYED))
+            done(StoreResult(error=refusals.TOO_MANY_DELAYED))
         elif gap > limits.RESTORED_GAP_MAX:
-            done(StoreResult(error=errors.INVALID_RESTORE))
+            done(StoreResult(error=refusals.INVALID_RESTORE))
         elif gap <= 0:
             self._add(hidden, accepted.request, channel, messages, done)
         elif hidden.unsealed.count or hidden.uncommitted_bytes or hidden.reservation is not None:
-            done(StoreResult(error=errors.BUSY, retry=True))
+            done(StoreResult(error=refusals.BUSY, retry=True))
         else:
             self._skip(hidden, gap, partial(self._skipped, hidden, accepted.request, channel, messages, done))
 

@@ -8,10 +8,11 @@ from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.types import SECOND, ChannelUid
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.core.admin.restored_cursors import SEQUENCE_END
 from stan.core.base.runs import pairs
 from stan.core.publishing.expiry_rows import EXPIRY_BYTES, expiring_change, runs_of, stamped
@@ -59,9 +60,9 @@ def _disorder(request: admin.RestoreRowsRequest) -> str:
     last = 0
     for run in request.runs:
         if not last < run.first_sequence or not run.count or run.timestamp <= 0:
-            return errors.RESTORED_OUT_OF_ORDER
+            return refusals.RESTORED_OUT_OF_ORDER
         last = run.first_sequence + run.count - 1
-    return "" if last < SEQUENCE_END else errors.INVALID_RESTORE
+    return "" if last < SEQUENCE_END else refusals.INVALID_RESTORE
 
 
 def _expiry_fault(request: admin.RestoreRowsRequest, cluster_level: int) -> str:
@@ -70,17 +71,17 @@ def _expiry_fault(request: admin.RestoreRowsRequest, cluster_level: int) -> str:
     if not runs and not times:
         return ""
     if cluster_level < level.DELIVERY:
-        return errors.TTL_NEEDS_LEVEL.format(level.DELIVERY, cluster_level)
+        return refusals.TTL_NEEDS_LEVEL.format(level.DELIVERY, cluster_level)
     if not well_formed(runs) or len(runs) != 2 * len(times) or not all(0 < at <= LATEST for at in times):
-        return errors.INVALID_RESTORE
+        return refusals.INVALID_RESTORE
     newest = request.runs[-1].first_sequence + request.runs[-1].count - 1
     if runs[0] < request.runs[0].first_sequence or runs[-1] > newest:
-        return errors.INVALID_RESTORE
+        return refusals.INVALID_RESTORE
     if any(one[1] >= after[0] for one, after in pairwise(pairs(runs))):
-        return errors.RESTORED_OUT_OF_ORDER
+        return refusals.RESTORED_OUT_OF_ORDER
     count = sum(run.count for run in request.runs)
     size = sealed_size(request.channel, len(request.rows), count) + EXPIRY_BYTES * count
-    return errors.TOO_MANY_ROWS if size > limits.ROWS_BYTES_MAX else ""
+    return refusals.TOO_MANY_ROWS if size > limits.ROWS_BYTES_MAX else ""
 
 
 def missing(request: admin.RestoreRowsRequest, next_sequence: int) -> Iterator[Part]:
@@ -138,5 +139,5 @@ def too_many(machine: GroupMachine, uid: ChannelUid, gaps: int, expiring: int) -
     """Why a channel cannot have so many more runs of unused sequences, and of messages that expire; "" if it can."""
     known = machine.tombstones.by_channel.get(uid)
     if (known.pieces if known is not None else 0) + gaps > limits.DELETED_RUNS_MAX:
-        return errors.TOO_MANY_DELETED
-    return errors.TOO_MANY_EXPIRING if expiring and machine.part(Expiries).pieces(uid) + expiring > RUNS_MAX else ""
+        return refusals.TOO_MANY_DELETED
+    return refusals.TOO_MANY_EXPIRING if expiring and machine.part(Expiries).pieces(uid) + expiring > RUNS_MAX else ""

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter
 
+from stan_protocol import refusals
 from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import go_quote
 from stan_protocol.schemas import json_data
 from stan_protocol.schemas.checks import checker
 from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
@@ -25,7 +27,6 @@ from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import MetaResult
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW
-from stan.errors import go_quote
 from stan.level import SCALE
 from stan.protocol.proto import entries_pb2 as entries
 
@@ -135,11 +136,11 @@ class SchemaRequests:
     def _fault(self, request: pb.AddSchemaRequest | pb.CheckSchemaRequest) -> str:
         """What is wrong with a request by itself, or too early; "" if nothing is."""
         if not _is_pattern(request.pattern):
-            return errors.INVALID_ADMIN
+            return refusals.INVALID_ADMIN
         if int(request.kind) not in tuple(SchemaKind):
             return NO_SCHEMA_KIND
         if int(request.compatibility) not in tuple(Compatibility) or len(request.message) > limits.NAME_BYTES_MAX:
-            return errors.INVALID_ADMIN
+            return refusals.INVALID_ADMIN
         if self.context.meta.info is not None and self.context.meta.level < SCALE:
             return SCHEMA_LEVEL_TOO_LOW
         schema = SchemaText(SchemaKind(request.kind), request.text, text(request.message))
@@ -171,7 +172,7 @@ class SchemaRequests:
         found = self.context.meta.schemas.by_pattern.get(request.pattern)
         name = go_quote(text(request.pattern))
         if not _is_pattern(request.pattern):
-            accepted.refuse(errors.INVALID_ADMIN)
+            accepted.refuse(refusals.INVALID_ADMIN)
         elif self.context.meta.info is None:
             accepted.busy()
         elif found is None:
@@ -194,7 +195,7 @@ class SchemaRequests:
         """A SchemasRequest."""
         request: pb.SchemasRequest = accepted.request
         if request.channel and (request.pattern or not valid_name(text(request.channel), wildcards=False)):
-            accepted.refuse(errors.INVALID_QUESTION)
+            accepted.refuse(refusals.INVALID_QUESTION)
             return
         response = pb.SchemasResponse()
         room = self.context.nats.payload_bytes_max - HEAD_ROOM

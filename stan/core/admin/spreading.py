@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
 
+from stan_protocol.refusals import ALONE, go_quote
 from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
@@ -20,7 +21,6 @@ from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.router import Handler
 from stan.core.state.meta import ChannelInfo, MetaResult
-from stan.errors import ALONE, go_quote
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from stan_protocol import fetches
 from stan_protocol.fetches import FetchedBatch
 from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
+from stan_protocol.refusals import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
 from stan_protocol.types import ChannelUid, GroupId, Sequence, WallNanos
 
 from stan.core.base.ready import Index
@@ -21,7 +22,6 @@ from stan.core.boundary.view import BrokerView
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.table import Scope
 from stan.core.state.tombstones import behind, below_newest
-from stan.errors import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
 from stan.limits import FETCH_ANSWER_BYTES, KEY_BYTES_MAX
 
 NO_END = (1 << 64) - 1

@@ -10,15 +10,15 @@ from collections.abc import Iterable
 from typing import Final
 
 from google.protobuf.message import DecodeError
+from stan_protocol import refusals
 from stan_protocol.frames import Frame, Publishes, Sender
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import go_quote
 
-from stan import errors
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.table import ALL, REQUESTS, UNKNOWN, RequestKind, Scope
 from stan.core.state.group import Subscription
 from stan.core.state.meta import Client
-from stan.errors import go_quote
 from stan.permissions import EVERYTHING, Permissions, Right
 from stan.protocol.requests import decode
 from stan.protocol.user_subjects import BROKER, FROM, ack_subject, said_by, unwrap, user_of
@@ -94,7 +94,7 @@ class PermissionAuthorizer:
         """Return why a registered client may not make this subscription; "" if it may."""
         client = self.context.meta.clients.get(request.client_id)
         if client is None or not self.owns(reply, client):
-            return errors.UNKNOWN_CLIENT
+            return refusals.UNKNOWN_CLIENT
         rights = [Right.SUBSCRIBE, Right.DURABLE] if request.durable_name else [Right.SUBSCRIBE]
         return self._refusal_of(user_of(reply), client.client_id, rights, request.subject)
 
@@ -102,7 +102,7 @@ class PermissionAuthorizer:
         """Return why the requester with that reply subject may not end a subscription; "" if it may."""
         client = self.context.known(sub.client_id)
         if client is None or not self.owns(reply, client) or not self.may_ack(user_of(reply).encode(), sub):
-            return errors.UNKNOWN_CLIENT
+            return refusals.UNKNOWN_CLIENT
         rights = [Right.DURABLE] if ends_durable else []
         return self._refusal_of(user_of(reply), sub.client_id, rights, channel)
 
@@ -147,7 +147,7 @@ class PermissionAuthorizer:
         found = unwrap(frame, self.context.nats.subjects)
         if found is None and self.context.leading.leads_meta and not frame.subject.startswith(_USERS):
             # Sent in the broker's own account, where no users are: by another server that looks for servers of its cluster.
-            response = wire.ConnectResponse(error=errors.NO_USER.encode())
+            response = wire.ConnectResponse(error=refusals.NO_USER.encode())
             self.context.respond(frame.reply, response.SerializeToString())
         return found
 
@@ -171,7 +171,7 @@ class PermissionAuthorizer:
         if self.permissions.admits(user, client_id):
             return True
         if self.context.concerns(META_GROUP):
-            error = errors.no_client(text(client_id))
+            error = refusals.no_client(text(client_id))
             self.context.complain("WRN", f"{_who(user, client_id)}: {error}")
             self.context.respond(frame.reply, wire.ConnectResponse(error=error.encode()).SerializeToString())
         return False
@@ -190,7 +190,7 @@ class PermissionAuthorizer:
         if client is None or self.owns(frame.reply, client):
             return True
         if self.context.concerns(META_GROUP):
-            refusal = wire.CloseResponse(error=errors.UNKNOWN_CLIENT.encode())
+            refusal = wire.CloseResponse(error=refusals.UNKNOWN_CLIENT.encode())
             self.context.respond(frame.reply, refusal.SerializeToString())
         return False
 
@@ -247,11 +247,11 @@ class PermissionAuthorizer:
     def refusal(self, user: str, client_id: bytes, right: Right, channel: bytes) -> str:
         """Return the error for a requester without the right, and write it to the log, bounded by `complain`."""
         self._complain(user, client_id, right, channel)
-        return errors.not_permitted(right.value, text(channel))
+        return refusals.not_permitted(right.value, text(channel))
 
     def _complain(self, user: str, client_id: bytes, right: Right, channel: bytes) -> None:
         self.context.complain(
-            "WRN", lambda: f"{_who(user, client_id)}: {errors.not_permitted(right.value, text(channel))}"
+            "WRN", lambda: f"{_who(user, client_id)}: {refusals.not_permitted(right.value, text(channel))}"
         )
 
 

@@ -8,23 +8,26 @@ from functools import partial
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
-from stan_protocol.features import features_at
+from stan_protocol import refusals
+from stan_protocol.features import Feature
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import MILLISECOND, GroupId, Nanos
 
-from stan import errors, limits
+from stan import level, limits
 from stan.config import HeartbeatConfig
 from stan.core.context import META_GROUP, BrokerContext, Done, nobody_waits, shown, text
 from stan.core.leader.local_group import ChannelGroup
 from stan.core.state.meta import Client, MetaResult
-from stan.errors import go_quote
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.requests import because, decode
 from stan.protocol.user_subjects import said_by
 
 Key = TypeVar("Key", bytes, tuple[bytes, bytes])
 CLIENT_ID = re.compile(rb"[a-zA-Z0-9_-]+\Z")
+FEATURES = Feature.CONTEXT | Feature.VERDICTS | Feature.DELAYS | Feature.TTL
+"""What clients are told of this server, from level DELIVERY on."""
 
 
 @dataclass(slots=True)
@@ -135,12 +138,12 @@ class Clients:
         try:
             request = decode(wire.ConnectRequest, frame.payload)
         except DecodeError as problem:
-            self._refuse(frame.reply, because(errors.INVALID_CONNECT, problem))
+            self._refuse(frame.reply, because(refusals.INVALID_CONNECT, problem))
             return
         if not self.context.may_send_to(request.heartbeat_inbox) or len(frame.payload) > limits.REQUEST_BYTES_MAX:
-            self._refuse(frame.reply, errors.INVALID_CONNECT)
+            self._refuse(frame.reply, refusals.INVALID_CONNECT)
         elif not CLIENT_ID.match(request.client_id):
-            self._refuse(frame.reply, errors.INVALID_CLIENT_ID)
+            self._refuse(frame.reply, refusals.INVALID_CLIENT_ID)
         elif request.client_id in self.checking:
             if self.checking[request.client_id] != _identity_of(request):  # else one answer is enough
                 self._wait(request, frame.reply)
@@ -156,7 +159,7 @@ class Clients:
         if waiting is None and request.client_id in self.next:
             self.next[request.client_id] = request, reply
         elif waiting is None or _identity_of(waiting[0]) != _identity_of(request):
-            self._refuse(reply, errors.CLIENT_REGISTERED)
+            self._refuse(reply, refusals.CLIENT_REGISTERED)
 
     def _look(self, request: wire.ConnectRequest, reply: bytes) -> None:
         """Register a client; if its id is taken, first check whether the registered client still answers."""
@@ -178,10 +181,10 @@ class Clients:
         limit: another leader may have counted it."""
         context = self.context
         if context.leading.replaying is None and not context.access.rate_limiter.admit(context.clock.now, client_id):
-            return errors.TOO_MANY_REQUESTS
+            return refusals.TOO_MANY_REQUESTS
         most, known = context.config.requests.clients, context.meta.clients
         if most and client_id not in known and len(known) + len(self.checking.keys() - known.keys()) >= most:
-            return errors.TOO_MANY_CLIENTS
+            return refusals.TOO_MANY_CLIENTS
         return ""
 
     def _checked(self, request: wire.ConnectRequest, reply: bytes, old: Client, answer: bytes | None) -> None:
@@ -189,7 +192,7 @@ class Clients:
             return
         if answer is not None or not self.context.nats.connected:  # an outage of NATS says nothing about the old client
             self.checking.pop(request.client_id, None)
-            self._refuse(reply, errors.CLIENT_REGISTERED)
+            self._refuse(reply, refusals.CLIENT_REGISTERED)
             return
         now_there = self.context.meta.clients.get(request.client_id)
         if now_there is not None:
@@ -233,7 +236,7 @@ class Clients:
         """Refuse connects that were followed by a newer connect of the same client."""
         if self.context.concerns(META_GROUP):
             for frame in frames:
-                self._refuse(frame.reply, errors.CLIENT_REGISTERED)
+                self._refuse(frame.reply, refusals.CLIENT_REGISTERED)
 
     def _register(self, request: wire.ConnectRequest, reply: bytes, replaces: int) -> None:
         client = pb.Client(
@@ -270,7 +273,7 @@ class Clients:
             response.ping_requests = self.context.nats.subjects.pings.encode()
             response.ping_interval = request.ping_interval
             response.ping_max_out = request.ping_max_out
-            response.features = features_at(self.context.meta.level)
+            response.features = FEATURES if self.context.meta.level >= level.DELIVERY else Feature(0)
         self.context.respond(reply, response.SerializeToString())
 
     def _refuse(self, reply: bytes, error: str) -> None:
@@ -285,7 +288,7 @@ class Clients:
             client_id = decode(wire.CloseRequest, frame.payload).client_id
         except DecodeError:
             if self.context.concerns(META_GROUP):
-                self._refuse_close(frame.reply, errors.INVALID_CLOSE)
+                self._refuse_close(frame.reply, refusals.INVALID_CLOSE)
             return
         if not self.context.concerns(META_GROUP):
             if not self.context.leading.leads_meta and self.context.leading.replaying is None:
@@ -296,7 +299,7 @@ class Clients:
             done = (
                 self.context.leading.replaying is not None
             )  # by the previous leader, which may have died before it answered
-            self._refuse_close(frame.reply, "" if done else errors.UNKNOWN_CLIENT)
+            self._refuse_close(frame.reply, "" if done else refusals.UNKNOWN_CLIENT)
             return
         self.disconnect(client, partial(self._disconnected, client, frame.reply), asked=True)
 
@@ -454,7 +457,7 @@ class Clients:
             return
         client = self.context.meta.by_connection.get((self.context.user_of(frame.reply), conn_id))
         if client is None:
-            error = errors.CLIENT_REPLACED.encode()
+            error = refusals.CLIENT_REPLACED.encode()
             self.context.respond(frame.reply, wire.PingResponse(error=error).SerializeToString(), (META_GROUP,))
             return
         self.context.respond(frame.reply, b"", (META_GROUP,))

@@ -9,13 +9,13 @@ from functools import partial
 from typing import NamedTuple
 
 from stan_protocol.frames import Frame
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import GroupId, Nanos
 
 from stan import level
 from stan.config import is_node_id
 from stan.core.context import META_GROUP, BrokerContext
 from stan.core.state.meta import MetaResult
-from stan.errors import go_quote
 from stan.labels import Labels, place_rows, places_of
 from stan.limits import LABELS_SETTLE
 from stan.protocol.proto import entries_pb2 as pb

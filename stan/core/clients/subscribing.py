@@ -5,12 +5,14 @@ from collections.abc import Iterable
 from functools import partial
 
 from google.protobuf.message import DecodeError
+from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import GroupId, WallNanos
 
-from stan import errors, limits
+from stan import limits
 from stan.core.clients.clients import Clients
 from stan.core.clients.serving_leader import ServingLeader
 from stan.core.context import META_GROUP, BrokerContext, shown, text
@@ -22,7 +24,6 @@ from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request_order import ArrivalOrder
 from stan.core.state.group import GroupResult, Subscription
 from stan.core.state.tombstones import below_newest
-from stan.errors import go_quote
 from stan.protocol.proto import entries_pb2 as pb
 from stan.protocol.requests import TooLong, because, decode
 
@@ -59,19 +60,19 @@ class Subscribing:
         except DecodeError as problem:
             if self.context.concerns(META_GROUP):  # its channel is unknown, so the metadata's leader answers
                 about_channel = isinstance(problem, TooLong) and problem.field == "subject"
-                error = errors.INVALID_SUBJECT if about_channel else because(errors.INVALID_SUBSCRIBE, problem)
+                error = refusals.INVALID_SUBJECT if about_channel else because(refusals.INVALID_SUBSCRIBE, problem)
                 self._refuse(frame.reply, error)
             return
         if not self._is_mine(request.subject):
             return
         if len(frame.payload) > limits.REQUEST_BYTES_MAX:
-            self._refuse(frame.reply, errors.INVALID_SUBSCRIBE)
+            self._refuse(frame.reply, refusals.INVALID_SUBSCRIBE)
             return
         context = self.context
         if context.leading.replaying is None and not context.access.rate_limiter.admit(
             context.clock.now, request.client_id
         ):
-            self._refuse(frame.reply, errors.TOO_MANY_REQUESTS)
+            self._refuse(frame.reply, refusals.TOO_MANY_REQUESTS)
             return
         group = self.context.groups[self.context.group_number(request.subject)]
         if self.context.leading.replaying is None or not self._was_made(group, request, frame.reply):
@@ -100,7 +101,7 @@ class Subscribing:
                 if not made:
                     newest[name] = frame
         for frame in overtaken:
-            self._refuse(frame.reply, errors.DUPLICATE_DURABLE)
+            self._refuse(frame.reply, refusals.DUPLICATE_DURABLE)
         return overtaken
 
     def _is_mine(self, channel: bytes) -> bool:
@@ -135,32 +136,32 @@ class Subscribing:
 
     @property
     def _unknown_client(self) -> str:
-        return errors.UNKNOWN_CLIENT if self.context.access.partition is None else errors.INVALID_SUBSCRIBE
+        return refusals.UNKNOWN_CLIENT if self.context.access.partition is None else refusals.INVALID_SUBSCRIBE
 
     def _refusal(self, request: wire.SubscriptionRequest) -> str:
         checks = (
-            (not request.client_id, errors.CLIENT_ID_MISSING),
-            (request.ack_wait_s <= 0, errors.INVALID_ACK_WAIT),
-            (request.max_in_flight <= 0, errors.INVALID_MAX_IN_FLIGHT),
-            (not NEW_ONLY <= request.start_position <= FIRST, errors.INVALID_START),
-            (not is_channel_name(request.subject), errors.INVALID_SUBJECT),
+            (not request.client_id, refusals.CLIENT_ID_MISSING),
+            (request.ack_wait_s <= 0, refusals.INVALID_ACK_WAIT),
+            (request.max_in_flight <= 0, refusals.INVALID_MAX_IN_FLIGHT),
+            (not NEW_ONLY <= request.start_position <= FIRST, refusals.INVALID_START),
+            (not is_channel_name(request.subject), refusals.INVALID_SUBJECT),
             (request.client_id not in self.context.meta.clients, self._unknown_client),
-            (not self.context.may_send_to(request.inbox), errors.INVALID_SUBSCRIBE),
+            (not self.context.may_send_to(request.inbox), refusals.INVALID_SUBSCRIBE),
         )
         return next((error for wrong, error in checks if wrong), "")
 
     def _opened(self, request: wire.SubscriptionRequest, reply: bytes, channel: LiveChannel | None, error: str) -> None:
         if channel is None:
-            if error != errors.LED_ELSEWHERE:
+            if error != refusals.LED_ELSEWHERE:
                 self._refuse(reply, error)
             return
         if request.queue_group and b":" in request.durable_name:
-            self._refuse(reply, errors.DURABLE_NAME_COLON)
+            self._refuse(reply, refusals.DURABLE_NAME_COLON)
             return
         if not channel.info.is_ephemeral:
             self._subscribe(request, reply, channel, "")
         elif request.durable_name:
-            self._refuse(reply, errors.EPHEMERAL_IS_NO.format(go_quote(text(request.subject)), "durables"))
+            self._refuse(reply, refusals.EPHEMERAL_IS_NO.format(go_quote(text(request.subject)), "durables"))
         else:
             self.ephemeral.open(channel, partial(self._subscribe, request, reply, channel))
 
@@ -174,7 +175,7 @@ class Subscribing:
         if authorizer is not None and client is not None and not authorizer.owns(reply, client):
             client = None  # the client id belongs to another user since
         if client is None or self.arrival_order.is_of_earlier(reply, client):  # closed or replaced since
-            self._refuse(reply, errors.UNKNOWN_CLIENT)
+            self._refuse(reply, refusals.UNKNOWN_CLIENT)
             return
         self.clients.release(request.client_id)  # a durable of its previous connection is free again
         channel.pending_subscribes += 1  # keeps the idle channel although it has no subscription yet
@@ -244,7 +245,7 @@ class Subscribing:
         sub = result.joined
         client = self.context.meta.clients.get(sub.client_id)
         if client is None or client.incarnation != sub.incarnation:
-            self._refuse(reply, errors.UNKNOWN_CLIENT)
+            self._refuse(reply, refusals.UNKNOWN_CLIENT)
             self.context.end(channel.info.group, sub.subscription_id)  # the client was closed meanwhile
             return
         self.context.respond(reply, wire.SubscriptionResponse(ack_inbox=sub.settings.ack_inbox).SerializeToString())
@@ -263,7 +264,7 @@ class Subscribing:
             request = decode(wire.UnsubscribeRequest, frame.payload)
         except DecodeError as problem:
             if self.context.concerns(META_GROUP):
-                self._refuse(frame.reply, because(errors.INVALID_UNSUBSCRIBE, problem))
+                self._refuse(frame.reply, because(refusals.INVALID_UNSUBSCRIBE, problem))
             return
         if not self._is_mine(request.subject):
             return
@@ -292,13 +293,13 @@ class Subscribing:
             return
         channel = self.channels.by_name.get(request.subject)
         if channel is None:
-            self._refuse(reply, errors.UNKNOWN_CHANNEL if new else NO_METADATA)
+            self._refuse(reply, refusals.UNKNOWN_CHANNEL if new else NO_METADATA)
             return
         member = self._find(channel, request.inbox)
         if member is None:  # the previous leader may have executed a replayed request and died before it answered
-            self._refuse(reply, "" if again else errors.INVALID_SUBSCRIPTION)
+            self._refuse(reply, "" if again else refusals.INVALID_SUBSCRIPTION)
         elif member.sub.client_id != request.client_id or not self.context.known(request.client_id):
-            self._refuse(reply, errors.UNKNOWN_CLIENT)
+            self._refuse(reply, refusals.UNKNOWN_CLIENT)
         elif error := self._leave_refusal(group, member, reply, request, unsubscribe=unsubscribe):
             self._refuse(reply, error)
         else:

@@ -17,6 +17,7 @@ from stan_protocol.channels import publication
 from stan_protocol.compression import rows_of
 from stan_protocol.kernel.rows import ID_BYTES, IdSet, pick_ids, pick_rows
 from stan_protocol.proto.extension_pb2 import BatchResponse
+from stan_protocol.refusals import BUSY, INVALID_BATCH, INVALID_FRAME, PARTS_DOUBLING, TOO_MANY_IDS, VERSION_PAST
 
 from stan import limits
 from stan.core.base.shares import Shares, of_user
@@ -27,7 +28,6 @@ from stan.core.publishing.publishing import ENTRY_BYTES_TARGET, Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, can_open_later, refusal
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.dedup import Name, ProducerDedup, both
-from stan.errors import BUSY, INVALID_BATCH, INVALID_FRAME, PARTS_DOUBLING, TOO_MANY_IDS, VERSION_PAST
 from stan.protocol.proto import entries_pb2 as pb
 
 

@@ -8,20 +8,7 @@ from typing import NamedTuple
 
 from stan_protocol.channels import folded, whole_of
 from stan_protocol.frames import Publishes
-from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
-
-from stan import level, limits
-from stan.config import ChannelLimits
-from stan.core.base.ready import Index
-from stan.core.base.runs import pairs
-from stan.core.context import BrokerContext, nobody_waits, text
-from stan.core.leader.ephemeral_messages import EphemeralStores
-from stan.core.publishing.row_batch import RowBatch
-from stan.core.publishing.tiers import Tiers
-from stan.core.state.ephemeral import Epoch
-from stan.core.state.group import GroupResult
-from stan.core.state.meta import ChannelInfo, MetaResult
-from stan.errors import (
+from stan_protocol.refusals import (
     CHANNEL_DELETING,
     CHANNEL_MOVING,
     CHANNEL_RESTORING,
@@ -36,6 +23,19 @@ from stan.errors import (
     case_conflict,
     go_quote,
 )
+from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+
+from stan import level, limits
+from stan.config import ChannelLimits
+from stan.core.base.ready import Index
+from stan.core.base.runs import pairs
+from stan.core.context import BrokerContext, nobody_waits, text
+from stan.core.leader.ephemeral_messages import EphemeralStores
+from stan.core.publishing.row_batch import RowBatch
+from stan.core.publishing.tiers import Tiers
+from stan.core.state.ephemeral import Epoch
+from stan.core.state.group import GroupResult
+from stan.core.state.meta import ChannelInfo, MetaResult
 from stan.policies import EPHEMERAL, OFF
 from stan.protocol.proto import entries_pb2 as pb
 

@@ -7,11 +7,12 @@ is decided when it is the first one in all of them: so of two requests with chan
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.types import ChannelUid, GroupId
 
-from stan import errors, limits
+from stan import limits
 from stan.core.publishing.channels import LiveChannel
 from stan.core.publishing.staging import is_app
 from stan.core.requests.request import AcceptedRequest
@@ -110,14 +111,14 @@ def waiting_commit(accepted: AcceptedRequest) -> WaitingCommit | str:
     shares = {request.channel: [*request.txns]}
     more = [*request.more] if context.meta.level >= SCALE else []
     if len(more) >= limits.COMMIT_CHANNELS_MAX:
-        return errors.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX)
+        return refusals.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX)
     shares |= {share.channel: [*share.txns] for share in more}
     if not all(map(is_channel_name, shares)):
-        return errors.INVALID_SUBJECT
+        return refusals.INVALID_SUBJECT
     twice = any(len({txn.txn for txn in txns}) < len(txns) for txns in shares.values())
     known = is_app(request.app, request.writer) and request.version >= 0
     if not known or twice or len(shares) <= len(more):
-        return errors.INVALID_TRANSACTION
+        return refusals.INVALID_TRANSACTION
     groups = {name: context.group_number(name) for name in shares}
     here = {name: txns for name, txns in shares.items() if name == request.channel or groups[name] == accepted.number}
     return WaitingCommit(accepted, here, {name: groups[name] for name in shares if name not in here})
@@ -133,8 +134,8 @@ def sequences_of(
         for number in range(txn.parts):
             part = known.find(uid, accepted.user, txn.txn, number)
             if part is None or (part.app, part.version) != (request.app, request.version):
-                return errors.STAGED_GONE
+                return refusals.STAGED_GONE
             sequences.append(part.sequence)
         if known.find(uid, accepted.user, txn.txn, txn.parts):
-            return errors.STAGED_UNNAMED
+            return refusals.STAGED_UNNAMED
     return sequences

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 
+from stan_protocol import refusals
 from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
-from stan import errors, limits
+from stan import limits
 from stan.core.base.ready import Fetch, ReadResult, Ready
 from stan.core.context import BrokerContext, nobody_waits, shown
 from stan.core.leader.local_group import ChannelGroup
@@ -84,7 +85,7 @@ class Committing:
         here = self._of(number)
         here.carriers.pop(uid, None)
         here.deciding.pop(uid, None)
-        self._next(number, self._refuse(number, here.asked.of(uid), errors.CHANNEL_DELETING, retry=True))
+        self._next(number, self._refuse(number, here.asked.of(uid), refusals.CHANNEL_DELETING, retry=True))
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
@@ -110,10 +111,10 @@ class Committing:
         number, by_uid = waiting.accepted.number, self.channels.by_uid
         for uid, one in waiting.channels.items():  # those that were opened first may be gone, or in another group
             if by_uid.get(uid) is not one or one.closed or one.info.group != number:
-                waiting.refuse(errors.BUSY, retry=True)
+                waiting.refuse(refusals.BUSY, retry=True)
                 return
         if not self._of(number).asked.add(waiting):
-            waiting.refuse(errors.BUSY, retry=True)
+            waiting.refuse(refusals.BUSY, retry=True)
             return
         waiting.left.update(waiting.channels)
         self._next(number, waiting.channels)
@@ -135,7 +136,7 @@ class Committing:
         request, user, commits = accepted.request, accepted.user, []
         for uid, channel in waiting.channels.items():
             last = known.committed.get((uid, request.app))
-            refused = errors.APP_OF_ANOTHER if known.is_anothers(uid, request.app, user) else ""
+            refused = refusals.APP_OF_ANOTHER if known.is_anothers(uid, request.app, user) else ""
             if refused := refused or writer_refusal(last, request.version, request.writer):
                 return self._answer(here, waiting, refused)
             if known.is_done(uid, request.app, request.version):
@@ -211,7 +212,7 @@ class Committing:
                 self.context.outgoing.news.add(uid)
         self._release(uids)
         for given_up in ended.given_up:
-            uids += self._refuse(number, here.asked.of_version(given_up), errors.STAGED_GONE, retry=False)
+            uids += self._refuse(number, here.asked.of_version(given_up), refusals.STAGED_GONE, retry=False)
         for committed in ended.committed:
             for waiting in here.asked.of_version(committed):
                 waiting.left.discard(ChannelUid(committed.uid))
@@ -293,7 +294,7 @@ class Committing:
         for number, commits in doubtful:
             deciding = self._of(number).deciding if self.context.leads(number) else {}
             if any(deciding.get(ChannelUid(commit.uid)) is commits for commit in commits):
-                self.context.within(number, self._decided, number, commits, None, errors.BUSY)
+                self.context.within(number, self._decided, number, commits, None, refusals.BUSY)
 
     def _begin(
         self, group: ChannelGroup, channel: LiveChannel, commit: pb.Commit, before: CommitRun | None
@@ -415,7 +416,7 @@ class Committing:
             step = pb.CommitStep(uid=channel.info.uid, given_up=True)
             self.context.note("ERR", f"A commit to {shown(channel.info.name)} is given up: its rows cannot be read")
             self.context.change_group(channel.info.group, nobody_waits, commit_step=step)
-        self._pause(carrier, errors.UNREADABLE)
+        self._pause(carrier, refusals.UNREADABLE)
 
     def _pause(self, carrier: CommitRun, error: str) -> None:
         """Pause a commit that cannot continue now, and refuse the requests and publishes that wait for it."""

@@ -12,7 +12,6 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import groupby
 
-from stan_protocol.compression import Compressor, in_clear, kept
 from stan_protocol.frames import Publishes
 from stan_protocol.types import ChannelUid, GroupId
 
@@ -21,6 +20,7 @@ from stan.core.context import BrokerContext
 from stan.core.publishing.channels import LiveChannels
 from stan.core.publishing.row_batch import RowBatch
 from stan.core.state.meta import ChannelInfo
+from stan.protocol.compressed_batches import BatchCompressor, in_clear, kept
 from stan.protocol.entries import RecordBatch
 
 Batch = Publishes | RowBatch
@@ -63,7 +63,7 @@ class Compressing:
         self.framed: set[ChannelUid] = set()  # channels in which a batch may wait that came compressed
         self.totals = {"client": CompressedTotals(), "leader": CompressedTotals(), "nobody": CompressedTotals()}
         """By who has compressed; nobody: what came compressed, or a policy wants so, is kept in clear all the same."""
-        self._compressor = Compressor()
+        self._compressor = BatchCompressor()
         # The records of compressed batches that are on their way into the log, by group, channel and first sequence.
         self._on_their_way: dict[GroupId, dict[tuple[ChannelUid, int], bytes]] = {}
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import CHANNEL_MOVING
 from stan_protocol.types import MILLISECOND, ChannelUid, GroupId, WallNanos
 
 from stan import limits
@@ -22,7 +23,6 @@ from stan.core.publishing.late import letters_of, mark, tell
 from stan.core.publishing.publishing import Publishing
 from stan.core.publishing.row_batch import RowBatch, StoreResult, row_of
 from stan.core.publishing.stored_reads import StoredReads, stored_messages
-from stan.errors import CHANNEL_MOVING
 from stan.protocol.proto import entries_pb2 as pb
 
 

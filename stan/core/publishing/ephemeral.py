@@ -15,6 +15,7 @@ from typing import Final
 
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.frames import Publishes
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import ChannelUid, Nanos, Sequence, WallNanos
 
 from stan import limits
@@ -25,7 +26,6 @@ from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.publishing.row_batch import RowBatch, StoreResult
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.core.state.group import GroupResult
-from stan.errors import go_quote
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb
 

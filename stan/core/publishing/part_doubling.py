@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from stan_protocol.refusals import MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED, go_quote
 from stan_protocol.types import MILLISECOND, GroupId, KiB, Nanos
 
 from stan import limits
@@ -27,7 +28,6 @@ from stan.core.publishing.publishing import Publishing
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.part_closings import PartClosings
 from stan.core.state.parted import Parted
-from stan.errors import MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED, go_quote
 from stan.protocol.proto import entries_pb2 as pb
 
 ROOM = 4 * KiB

@@ -14,12 +14,12 @@ from stan_protocol.channels import part_name
 from stan_protocol.frames import Publishes
 from stan_protocol.parted import key_in, part_of
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import OTHER_PART, PARTS_DOUBLING, go_quote, not_permitted
 
 from stan.core.base.batch_split import owner_of, split
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel
 from stan.core.state.parted import Parted
-from stan.errors import OTHER_PART, PARTS_DOUBLING, go_quote, not_permitted
 from stan.permissions import Right
 from stan.protocol.kernel import server as kernel
 from stan.remembered import Remembered

@@ -12,12 +12,13 @@ from collections.abc import Collection
 from functools import partial
 
 from google.protobuf.message import DecodeError
+from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name, publication, whole_of
 from stan_protocol.frames import NO_TIMES, Frame, Publishes
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split
 from stan.core.base.ready import Proposal, ReadResult, Replay
@@ -55,7 +56,7 @@ from stan.protocol.entries import (
 from stan.protocol.kernel import server as kernel
 from stan.protocol.requests import can_be_answered
 
-PASSING = (errors.TOO_MANY_DELAYED, errors.TOO_MANY_EXPIRING)
+PASSING = (refusals.TOO_MANY_DELAYED, refusals.TOO_MANY_EXPIRING)
 """Why rows are refused for now."""
 TIMES, REFERENCES = "messages with a time", "messages that are stored together with a change"
 """What an ephemeral channel does not have."""
@@ -153,7 +154,7 @@ class Publishing:
         sane = [max(map(len, publisher)) <= limits.NAME_BYTES_MAX for publisher in batch.publishers]
         if not all(sane):  # no client can be registered with so long a name
             permitted, acks = kernel.select(batch, sane)
-            self._refuse(acks, errors.INVALID_PUBLISH, batch.channel)
+            self._refuse(acks, refusals.INVALID_PUBLISH, batch.channel)
             if permitted is not None:
                 self.take(permitted)
             return
@@ -180,7 +181,7 @@ class Publishing:
         held = self.held.let_go()
         kept, refused = kernel.select(held.batch, [known(sender) is not None for sender in batch.senders()])
         if new:
-            self._refuse(refused, errors.INVALID_PUBLISH, batch.channel)
+            self._refuse(refused, refusals.INVALID_PUBLISH, batch.channel)
         else:
             self._refuse_for_now(refused, NO_METADATA)
         if kept is not None:
@@ -204,12 +205,12 @@ class Publishing:
         if batch.channel in self.context.leading.held.by_name or (replayed and self._refuses_emptied(batch)):
             return
         if len(batch.channel) > limits.CHANNEL_NAME_BYTES_MAX:
-            self._refuse(batch.acks, errors.INVALID_PUBLISH, batch.channel)
+            self._refuse(batch.acks, refusals.INVALID_PUBLISH, batch.channel)
             return
         authorizer = self.context.access.authorizer
         if authorizer is not None and not all(verdicts := authorizer.may_publish(batch)):
             permitted, acks = kernel.select(batch, verdicts)
-            error = errors.not_permitted(
+            error = refusals.not_permitted(
                 Right.PUBLISH.value, text(whole_of(batch.channel))
             )  # not to which part a key belongs
             self._refuse(acks, error, batch.channel)
@@ -221,7 +222,7 @@ class Publishing:
         room = min(room, context.nats.payload_bytes_max - oversize.MESSAGE_ROOM - len(batch.channel))
         if len(batch.bodies) > room or context.config.requests.message_bytes:  # else all messages fit
             fitting, refused = oversize.part(batch, context.message_payload_max(batch.channel))
-            self._refuse(refused, errors.MESSAGE_TOO_LARGE, batch.channel)
+            self._refuse(refused, refusals.MESSAGE_TOO_LARGE, batch.channel)
             if fitting is None:
                 return
             batch = fitting
@@ -232,7 +233,7 @@ class Publishing:
             if special or not self._queue(channel, batch):  # mostly neither: a call less for each publish
                 self._take_into(channel, batch, known)
         elif not is_channel_name(batch.channel):
-            self._refuse(batch.acks, errors.INVALID_PUBLISH, batch.channel)
+            self._refuse(batch.acks, refusals.INVALID_PUBLISH, batch.channel)
         else:
             self._open(batch, replayed=replayed)
 
@@ -241,7 +242,7 @@ class Publishing:
         channel = self.channels.by_name.get(batch.channel)
         if channel is None or not channel.info.is_ephemeral:
             return False
-        self._refuse(batch.acks, errors.EPHEMERAL_EMPTIED, batch.channel)
+        self._refuse(batch.acks, refusals.EPHEMERAL_EMPTIED, batch.channel)
         return True
 
     def _take_into(self, channel: LiveChannel, batch: Publishes, known: bool | None = None) -> None:  # noqa: FBT001
@@ -251,12 +252,12 @@ class Publishing:
                 return
             batch = fitting
         if batch.times is not NO_TIMES and channel.info.is_ephemeral:
-            error = errors.EPHEMERAL_IS_NO.format(errors.go_quote(text(batch.channel)), TIMES)
+            error = refusals.EPHEMERAL_IS_NO.format(refusals.go_quote(text(batch.channel)), TIMES)
             self._refuse(batch.acks, error, batch.channel)
         elif batch.times.dues:
             self._defer(channel, batch)
         elif self.channels.delayed and (error := self.channels.delay_refusal(channel, batch.count)):
-            if error == errors.TOO_MANY_DELAYED:
+            if error == refusals.TOO_MANY_DELAYED:
                 self._refuse_for_now(batch.acks, error)
             else:
                 self._refuse(batch.acks, error, batch.channel)
@@ -292,11 +293,13 @@ class Publishing:
             self._wait_for_parts(batch.acks)
             return
         if context.meta.level < level.DELIVERY:
-            self._refuse(batch.acks, errors.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level), batch.channel)
+            self._refuse(
+                batch.acks, refusals.DELAY_NEEDS_LEVEL.format(level.DELIVERY, context.meta.level), batch.channel
+            )
             return
         latest = context.clock.wall + limits.DELAY_MAX
         fitting, refused = split(batch, [due <= latest for due in array("q", batch.times.dues)])
-        self._refuse(refused, errors.DELAYED_TOO_LONG, batch.channel)
+        self._refuse(refused, refusals.DELAYED_TOO_LONG, batch.channel)
         if fitting is not None and fitting.times.ttls:
             fitting = self._with_ttls(fitting)
         if fitting is None:
@@ -312,7 +315,7 @@ class Publishing:
         change = partial(deferred_change, info.uid, fitting)
         rows = RowBatch(bodies, fitting.count, stored, change, source=fitting)
         if hidden.unsealed.count + fitting.count > left:
-            self._refuse_for_now(fitting.acks, errors.TOO_MANY_DELAYED)
+            self._refuse_for_now(fitting.acks, refusals.TOO_MANY_DELAYED)
         elif not self._queue(hidden, rows):
             self._refuse_for_now(fitting.acks, TOO_MUCH_WAITING)
 
@@ -321,10 +324,10 @@ class Publishing:
         at_level = self.context.meta.level
         if at_level < level.DELIVERY:
             fitting, refused = split(batch, [not ttl for ttl in array("q", batch.times.ttls)])
-            self._refuse(refused, errors.TTL_NEEDS_LEVEL.format(level.DELIVERY, at_level), batch.channel)
+            self._refuse(refused, refusals.TTL_NEEDS_LEVEL.format(level.DELIVERY, at_level), batch.channel)
             return fitting
         fitting, refused = split(batch, [0 <= ttl <= limits.TTL_MAX for ttl in array("q", batch.times.ttls)])
-        self._refuse(refused, errors.INVALID_TTL, batch.channel)
+        self._refuse(refused, refusals.INVALID_TTL, batch.channel)
         return None if fitting is None else self._with_room(fitting)
 
     def _with_room(self, batch: Publishes) -> Publishes | None:
@@ -332,7 +335,7 @@ class Publishing:
         context = self.context
         most = min(context.message_payload_max(batch.channel), context.delivered_bytes_max - EXPIRY_BYTES)
         fitting, refused = oversize.part(batch, most)
-        self._refuse(refused, errors.MESSAGE_TOO_LARGE, batch.channel)
+        self._refuse(refused, refusals.MESSAGE_TOO_LARGE, batch.channel)
         return fitting
 
     def _take_expiring(self, channel: LiveChannel, batch: Publishes) -> None:
@@ -347,7 +350,7 @@ class Publishing:
         stored = partial(self._deferred, fitting)
         rows = RowBatch(stamped(fitting.bodies, times), fitting.count, stored, source=fitting)
         if not self._list_expiring(channel, rows, times, limits.EXPIRING_RUNS_MAX):
-            self._refuse_for_now(fitting.acks, errors.TOO_MANY_EXPIRING)
+            self._refuse_for_now(fitting.acks, refusals.TOO_MANY_EXPIRING)
         elif not self._queue(channel, rows):
             self._refuse_for_now(fitting.acks, TOO_MUCH_WAITING)
 
@@ -366,7 +369,7 @@ class Publishing:
         return True
 
     def _deferred(self, batch: Publishes, stored: StoreResult) -> None:
-        if stored.error == errors.PARTS_DOUBLING:
+        if stored.error == refusals.PARTS_DOUBLING:
             self._wait_for_parts(batch.acks)
         elif stored.error:
             self._refuse(batch.acks, stored.error, batch.channel)
@@ -394,7 +397,7 @@ class Publishing:
         if channel is not None:
             if not replayed or not self._refuses_emptied(batch):
                 self._take_into(channel, batch)
-        elif error == errors.LED_ELSEWHERE:
+        elif error == refusals.LED_ELSEWHERE:
             return
         elif error == NO_METADATA or batch.channel in self.context.meta.channels.parted.by_name:
             self._refuse_for_now(batch.acks, error)  # it has got parts meanwhile, whose leaders may have taken it
@@ -407,13 +410,13 @@ class Publishing:
         info, ttls = channel.info, self.channels.ttls
         if channel.info.is_ephemeral:
             what = TIMES if TAG in rows.bodies else REFERENCES if rows.change or rows.priority or rows.expiring else ""
-            error = errors.EPHEMERAL_IS_NO.format(errors.go_quote(text(info.name)), what) if what else ""
+            error = refusals.EPHEMERAL_IS_NO.format(refusals.go_quote(text(info.name)), what) if what else ""
         # What is put back into the hidden channel of delayed messages expires in its own channel, not there.
         if not error and info.uid != DEFERRED_UID and (info.uid in ttls or TAG in rows.bodies):
             rows.bodies, times = restamped(rows.bodies, self.context.clock.wall, ttls.get(info.uid, 0))
             rows.frame = b""
             most = limits.EXPIRING_RUNS_MAX if not rows.priority else UNBOUNDED
-            error = "" if self._list_expiring(channel, rows, times, most) else errors.TOO_MANY_EXPIRING
+            error = "" if self._list_expiring(channel, rows, times, most) else refusals.TOO_MANY_EXPIRING
         if error:
             rows.on_done(StoreResult(error=error, retry=error in PASSING))
             return
@@ -444,14 +447,14 @@ class Publishing:
         waiting = channel.unsealed.take(others=True)
         self.unsealed[channel.info.group] -= sum(map(len, map(BODIES_OF, waiting)))
         self.waiting.get(channel.info.group, {}).pop(channel.info.uid, None)
-        self._give_up([batch for batch in waiting if isinstance(batch, RowBatch)], errors.CHANNEL_MOVING)
+        self._give_up([batch for batch in waiting if isinstance(batch, RowBatch)], refusals.CHANNEL_MOVING)
 
     def _queue(self, channel: LiveChannel, batch: Publishes | RowBatch) -> bool:
         """Queue messages for a channel; returns False, and they are not queued, if too much waits already."""
         info, unsealed = channel.info, channel.unsealed
         if unsealed.closed or unsealed.halted:
             if isinstance(batch, RowBatch):
-                error = errors.PARTS_DOUBLING if unsealed.halted else errors.CHANNEL_MOVING
+                error = refusals.PARTS_DOUBLING if unsealed.halted else refusals.CHANNEL_MOVING
                 batch.on_done(StoreResult(error=error, retry=True))
             elif unsealed.halted:
                 self._wait_for_parts(batch.acks)
@@ -488,7 +491,7 @@ class Publishing:
         """Publishes come while the parts of their channel are doubled: whoever leads their part afterwards has heard them. A node
         alone has no replay buffer, and refuses them."""
         if not self.context.clustered:
-            self.refuse_as_leader(META_GROUP, acks, errors.PARTS_DOUBLING)
+            self.refuse_as_leader(META_GROUP, acks, refusals.PARTS_DOUBLING)
 
     def _refuse_for_now(self, acks: bytes, error: str) -> None:
         """Refuse publishes for a reason that passes. In a cluster they stay unanswered: the next leader replays what it has
@@ -514,7 +517,7 @@ class Publishing:
             and can_be_answered(frame)
             and len(guid) <= self.context.nats.payload_bytes_max - oversize.ERROR_ROOM
         ):
-            payload = wire.PubAck(guid=guid, error=errors.INVALID_PUBLISH.encode()).SerializeToString()
+            payload = wire.PubAck(guid=guid, error=refusals.INVALID_PUBLISH.encode()).SerializeToString()
             self.context.outgoing.pub_acks.append(publication(frame.reply, payload))
 
     # --- sealing ------------------------------------------------------------------------------------------------------
@@ -544,7 +547,7 @@ class Publishing:
             waiting = channel.unsealed.take(others=channel.reservation is None or channel.deleting)
             self.unsealed[group] -= sum(map(len, map(BODIES_OF, waiting)))
             if channel.deleting:
-                self._give_up(waiting, errors.CHANNEL_DELETING)
+                self._give_up(waiting, refusals.CHANNEL_DELETING)
                 continue
             if ephemeral:
                 self._keep_in_memory(channel, waiting)

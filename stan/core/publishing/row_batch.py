@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
+from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.frames import Publishes
 from stan_protocol.kernel import rows as kernel
 from stan_protocol.proto import wire_pb2 as wire
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.core.base.payload_limit import MESSAGE_ROOM
 
 _LENGTH = Struct("<I")
@@ -65,9 +66,9 @@ def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_l
         cluster_level: the cluster's level (stan.level).
     """
     if not is_channel_name(channel):
-        return errors.INVALID_SUBJECT
+        return refusals.INVALID_SUBJECT
     if not count:
-        return errors.INVALID_BATCH
+        return refusals.INVALID_BATCH
     if error := _fault(rows, count, cluster_level):
         return error
     room = payload_max - MESSAGE_ROOM - len(channel)
@@ -76,10 +77,10 @@ def refusal(channel: bytes, rows: bytes, count: int, payload_max: int, cluster_l
         for row in range(count):
             (size,) = _LENGTH.unpack_from(rows, at)
             if size > room:
-                return errors.ROW_TOO_LARGE.format(row)
+                return refusals.ROW_TOO_LARGE.format(row)
             at += _LENGTH.size + size
     if sealed_size(channel, len(rows), count) > limits.ROWS_BYTES_MAX:
-        return errors.TOO_MANY_ROWS
+        return refusals.TOO_MANY_ROWS
     return ""
 
 
@@ -87,23 +88,23 @@ def _fault(rows: bytes, count: int, cluster_level: int) -> str:
     """Return what is wrong with a row; "" if all are well-formed, and nodes of the versions before, too, would store them."""
     wrong = kernel.check_rows(rows, count)
     if wrong >= 0:
-        return errors.INVALID_ROWS.format(wrong)
+        return refusals.INVALID_ROWS.format(wrong)
     if cluster_level < level.DELIVERY:
         # A leader of a version before levels takes a key for damage: who leads would decide what is stored.
         found = kernel.columns(rows, count, keys=True).keys
         ends = memoryview(found[0] if found else b"").cast("i")[1:]
         for row, end in enumerate(ends):
             if end:
-                return errors.KEY_NEEDS_LEVEL.format(row, level.DELIVERY, cluster_level)
+                return refusals.KEY_NEEDS_LEVEL.format(row, level.DELIVERY, cluster_level)
     return ""
 
 
-_ABOUT_PARTS = tuple(error.partition("{")[0] for error in (errors.HAS_PARTS, errors.PART_NAME))
+_ABOUT_PARTS = tuple(error.partition("{")[0] for error in (refusals.HAS_PARTS, refusals.PART_NAME))
 
 
 def can_open_later(error: str) -> bool:
     """True if *error*, with which `LiveChannels.open` failed, may pass."""
-    return error != errors.TOO_MANY_CHANNELS and not error.startswith((errors.CASE_CONFLICT, *_ABOUT_PARTS))
+    return error != refusals.TOO_MANY_CHANNELS and not error.startswith((refusals.CASE_CONFLICT, *_ABOUT_PARTS))
 
 
 def sealed_size(channel: bytes, size: int, count: int) -> int:

@@ -11,6 +11,7 @@ from functools import partial
 
 from stan_protocol.frames import Publishes
 from stan_protocol.kernel.rows import columns
+from stan_protocol.refusals import BUSY, CHANNEL_DELETING, go_quote
 from stan_protocol.schemas.checks import Check, checker
 from stan_protocol.schemas.kinds import HEADER, SchemaError, SchemaKind
 from stan_protocol.schemas.rules import SchemaText
@@ -21,7 +22,6 @@ from stan.core.base.batch_split import split
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannel, LiveChannels
 from stan.core.requests.read_index import ReadIndex
-from stan.errors import BUSY, CHANNEL_DELETING, go_quote
 from stan.limits import SCHEMA_REFUSAL_BYTES_MAX
 from stan.policies import KNOWN
 from stan.protocol.kernel import server as kernel

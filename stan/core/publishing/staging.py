@@ -9,10 +9,11 @@ not stored again.
 from dataclasses import dataclass, field
 from functools import partial
 
+from stan_protocol import refusals
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.types import GroupId, WallNanos
 
-from stan import errors, limits
+from stan import limits
 from stan.config import ChannelLimits
 from stan.core.base.shares import Shares
 from stan.core.context import BrokerContext, nobody_waits
@@ -33,7 +34,7 @@ from stan.protocol.staged import staged_body
 
 STAGING_NAME = b"_STAN.staged"
 """Channel name in the messages of the hidden channels; no client can request it."""
-PASSING = frozenset((NO_METADATA, errors.CHANNEL_DELETING, errors.CHANNEL_RESTORING))
+PASSING = frozenset((NO_METADATA, refusals.CHANNEL_DELETING, refusals.CHANNEL_RESTORING))
 """Errors of opening a channel that pass."""
 
 
@@ -80,7 +81,7 @@ class Staging:
         payload_max = context.message_payload_max(request.channel)
         error = refusal(request.channel, rows, request.count, payload_max, context.meta.level)
         if error or not names:
-            accepted.refuse(error if names else errors.INVALID_TRANSACTION)
+            accepted.refuse(error if names else refusals.INVALID_TRANSACTION)
         elif (here := self._here(accepted.number)).opening.left(accepted.user, limits.COMMITS_WAITING_MAX) <= 0:
             accepted.busy()
         else:
@@ -89,7 +90,7 @@ class Staging:
 
     def _found(self, accepted: AcceptedRequest, rows: bytes, channel: LiveChannel | None, error: str) -> None:
         if channel is not None and (error := rows_refusal(self.context, channel, rows)):
-            self._opened(accepted, rows, None, error, error == errors.PARTS_DOUBLING)
+            self._opened(accepted, rows, None, error, error == refusals.PARTS_DOUBLING)
         elif channel is None:
             self._opened(accepted, rows, None, error, error in PASSING)
         else:
@@ -121,15 +122,15 @@ class Staging:
             in_place=self.context.meta.level >= SCALE,
         )
         if known.is_anothers(part.uid, part.app, part.user):
-            accepted.refuse(errors.APP_OF_ANOTHER)
+            accepted.refuse(refusals.APP_OF_ANOTHER)
         elif known.find(part.uid, part.user, part.txn, part.part) or known.is_done(part.uid, part.app, part.version):
             self._answer(accepted, part, StoreResult())
         elif self.context.leading.held.waited_for.get(
             channel.info.uid, 0
         ) > self.context.clock.now and not known.has_begun(part):
-            accepted.refuse(errors.CHANNEL_MOVING, retry=True)
+            accepted.refuse(refusals.CHANNEL_MOVING, retry=True)
         elif not known.has_staging_room(part.user):
-            accepted.refuse(errors.STAGED_TOO_MUCH, retry=True)
+            accepted.refuse(refusals.STAGED_TOO_MUCH, retry=True)
         else:
             body, answer = staged_body(channel.info.name, rows), partial(self._answer, accepted, part)
             self.publishing.add(here.hidden, RowBatch(body, 1, answer, partial(self._change, part)))
@@ -144,7 +145,7 @@ class Staging:
         if stored.error:
             accepted.refuse(stored.error, retry=stored.retry)
         elif there is not None and not is_same(there, part):
-            accepted.refuse(errors.STAGED_OTHERWISE)
+            accepted.refuse(refusals.STAGED_OTHERWISE)
         else:  # staged, or dropped since: it will not be committed
             accepted.answer()
 
@@ -175,7 +176,7 @@ class Staging:
         """A FinishRequest."""
         request = accepted.request
         if not is_app(request.app, request.writer) or request.version < 0:
-            accepted.refuse(errors.INVALID_TRANSACTION)
+            accepted.refuse(refusals.INVALID_TRANSACTION)
             return
         finished = pb.Finished(
             app=request.app,
@@ -196,7 +197,7 @@ class Staging:
         request = accepted.request
         finished = known.finished.get(request.app)
         if known.is_finished_by_another(accepted.request.app, accepted.user):
-            accepted.refuse(errors.APP_OF_ANOTHER)
+            accepted.refuse(refusals.APP_OF_ANOTHER)
         elif refused := writer_refusal(finished, request.version, request.writer):
             accepted.refuse(refused)
         elif finished is None:

@@ -7,6 +7,7 @@ or deleted of such a channel is noted with the position, for the tier has it, to
 
 from dataclasses import dataclass, replace
 
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import ChannelUid
 
 from stan.config import ChannelLimits
@@ -14,7 +15,6 @@ from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.context import BrokerContext, text
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.meta import ChannelInfo
-from stan.errors import go_quote
 from stan.protocol.proto import entries_pb2 as pb
 
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from stan_protocol.patterns import ONE, REST
+from stan_protocol.refusals import UNKNOWN_CHANNEL
 
 from stan import limits
 from stan.core.context import BrokerContext
 from stan.core.requests.read_index import ReadIndex
 from stan.core.requests.request import AcceptedRequest
 from stan.core.state.meta import ChannelInfo, MetaMachine
-from stan.errors import UNKNOWN_CHANNEL
 
 HEAD_ROOM: Final = 8 * limits.RAFT_GROUPS_MAX + 64
 """Bytes of an answer besides its items."""

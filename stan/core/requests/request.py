@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
+from stan_protocol.refusals import BUSY, LED_ELSEWHERE, go_quote
 from stan_protocol.types import GroupId
 
 from stan.core.context import META_GROUP, BrokerContext, text
@@ -12,7 +13,6 @@ from stan.core.leader.local_group import ChannelGroup
 from stan.core.requests.table import RequestKind
 from stan.core.state.meta import MetaResult
 from stan.core.state.schemas import SCHEMA_CHANGED
-from stan.errors import BUSY, LED_ELSEWHERE, go_quote
 
 PASSING: Final = frozenset((SCHEMA_CHANGED,))
 """Errors of changes of the metadata that are gone when the client asks again."""

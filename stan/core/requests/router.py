@@ -11,13 +11,13 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
+from stan_protocol.refusals import EPHEMERAL_IS_NO, TOO_MANY_REQUESTS, UNKNOWN_VERSION, go_quote
 from stan_protocol.types import GroupId
 
 from stan.core.base.partition import ELSEWHERE
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.requests.request import AcceptedRequest, Send
 from stan.core.requests.table import RequestKind, Scope
-from stan.errors import EPHEMERAL_IS_NO, TOO_MANY_REQUESTS, UNKNOWN_VERSION, go_quote
 from stan.policies import EPHEMERAL
 from stan.protocol.requests import because, decode
 

@@ -13,9 +13,7 @@ from google.protobuf.message import Message
 from stan_protocol.channels import Subjects
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as extension
-
-from stan.core.base.delivery_policy import satellite
-from stan.errors import (
+from stan_protocol.refusals import (
     INVALID_ADMIN,
     INVALID_BATCH,
     INVALID_CONSUMER,
@@ -23,6 +21,8 @@ from stan.errors import (
     INVALID_QUESTION,
     INVALID_TRANSACTION,
 )
+
+from stan.core.base.delivery_policy import satellite
 from stan.permissions import EVERYTHING, Right
 
 ACCOUNTS: Final = "an account of deliveries"

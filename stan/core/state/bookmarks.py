@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
+from stan_protocol.refusals import OUTDATED_GENERATION, TOO_MANY_BOOKMARKS, TOO_MANY_DELETED
 from stan_protocol.types import ChannelUid, RaftIndex
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
 from stan.core.base.shares import Shares, of_user, of_whom
-from stan.errors import OUTDATED_GENERATION, TOO_MANY_BOOKMARKS, TOO_MANY_DELETED
 from stan.protocol.proto import entries_pb2 as pb
 
 UID_BYTES, SEQUENCE_BYTES = 4, 8

@@ -15,10 +15,10 @@ no row. Why: docs/decisions/0028-ephemeral-channels-live-with-their-leader.md.
 from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
+from stan_protocol.refusals import EPHEMERAL_USED_UP
 from stan_protocol.types import ChannelUid, RaftIndex, Sequence
 
 from stan.core.state.per_channel import PerChannel
-from stan.errors import EPHEMERAL_USED_UP
 from stan.protocol.proto import entries_pb2 as pb
 
 BLOCK_BITS: Final = 32

@@ -12,6 +12,24 @@ from enum import IntEnum
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
 
+from stan_protocol.refusals import (
+    CHANNEL_IN_USE,
+    CHANNEL_MOVING,
+    CHANNEL_RESTORING,
+    CURSOR_EXISTS,
+    CURSOR_GONE,
+    DUPLICATE_DURABLE,
+    DURABLE_OF_ANOTHER,
+    INVALID_SUBSCRIPTION,
+    MOVE_WAITS_DELAYED,
+    MOVE_WAITS_SERVED,
+    MOVE_WAITS_STAGED,
+    TOO_MANY_SKIPPED,
+    TOO_MANY_SUBSCRIPTIONS,
+    UNKNOWN_CHANNEL,
+    UNKNOWN_MOVE,
+    UNKNOWN_RESTORE,
+)
 from stan_protocol.types import ChannelUid, GroupId, RaftIndex, Sequence
 
 from stan import limits
@@ -30,24 +48,6 @@ from stan.core.state.restore_state import RestoreStates
 from stan.core.state.serving import LEADER, ServedBy
 from stan.core.state.tombstones import Tombstones, behind
 from stan.core.state.transactions import Transactions
-from stan.errors import (
-    CHANNEL_IN_USE,
-    CHANNEL_MOVING,
-    CHANNEL_RESTORING,
-    CURSOR_EXISTS,
-    CURSOR_GONE,
-    DUPLICATE_DURABLE,
-    DURABLE_OF_ANOTHER,
-    INVALID_SUBSCRIPTION,
-    MOVE_WAITS_DELAYED,
-    MOVE_WAITS_SERVED,
-    MOVE_WAITS_STAGED,
-    TOO_MANY_SKIPPED,
-    TOO_MANY_SUBSCRIPTIONS,
-    UNKNOWN_CHANNEL,
-    UNKNOWN_MOVE,
-    UNKNOWN_RESTORE,
-)
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto import entries_pb2 as pb

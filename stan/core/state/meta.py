@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stan_protocol.channels import folded, part_name
+from stan_protocol.refusals import CLIENT_REGISTERED, TOO_MANY_CHANNELS, go_quote
 from stan_protocol.types import ChannelUid, GroupId, RaftIndex
 
 from stan import level
@@ -18,7 +19,6 @@ from stan.core.state.parted import refusal as parted_refusal
 from stan.core.state.policies import TOO_MANY, with_policy
 from stan.core.state.pool import POOL_CHANGED, commit_of, home, with_growth, with_open_pool
 from stan.core.state.schemas import SCHEMA_LEVEL_TOO_LOW, Schemas
-from stan.errors import CLIENT_REGISTERED, TOO_MANY_CHANNELS, go_quote
 from stan.limits import MOVE_CHANNELS_MAX, MOVES_MAX, PINS_MAX
 from stan.policies import EPHEMERAL, LEVEL_TOO_LOW, SYNCED, level_refusal
 from stan.protocol.proto import entries_pb2 as pb

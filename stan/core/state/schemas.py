@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from stan_protocol.patterns import matches, overlap
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import RaftIndex
 
 from stan import level, limits
-from stan.errors import go_quote
 from stan.protocol.proto import entries_pb2 as pb
 
 SCHEMA_LEVEL_TOO_LOW = (

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from stan_protocol.refusals import TOO_MANY_DELETED
 from stan_protocol.types import ChannelUid, RaftIndex
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs
 from stan.core.state.per_channel import PerChannel
-from stan.errors import TOO_MANY_DELETED
 from stan.protocol.proto import entries_pb2 as pb
 
 

@@ -16,12 +16,12 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
+from stan_protocol.refusals import ANOTHER_WRITER, APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
 from stan_protocol.types import ChannelUid, RaftIndex, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.ready import Index
 from stan.core.base.shares import Shares, share_left
-from stan.errors import ANOTHER_WRITER, APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
 from stan.protocol.proto import entries_pb2 as pb
 
 STAGED, UNDER_WAY, COMMITTED, FINISHED = b"s", b"w", b"c", b"f"

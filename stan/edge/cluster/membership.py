@@ -23,10 +23,10 @@ from random import Random
 from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import GroupId, Nanos
 
 from stan import level, limits
-from stan.errors import go_quote
 from stan.invariant import invariant
 from stan.labels import Labels, place_rows, places_of
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels, StateHash

@@ -7,9 +7,9 @@ to a subject that servers listen on, or if it is a client's request that the aut
 from collections.abc import Callable
 
 from stan_protocol.frames import Frame
+from stan_protocol.refusals import go_quote
 
 from stan.core.broker.broker import Broker
-from stan.errors import go_quote
 from stan.protocol.requests import can_be_answered
 from stan.protocol.user_subjects import from_any_user
 

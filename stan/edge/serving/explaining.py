@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.refusals import INVALID_ADMIN, UNKNOWN_CHANNEL, UNREADABLE, beyond_end
 from stan_protocol.types import GroupId, RaftIndex, Sequence
 
 from stan import limits
@@ -23,7 +24,6 @@ from stan.core.state.meta import ChannelInfo
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
-from stan.errors import INVALID_ADMIN, UNKNOWN_CHANNEL, UNREADABLE, beyond_end
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.consensus import Consensus

@@ -12,7 +12,8 @@ from functools import partial
 
 from stan_protocol import fetches
 from stan_protocol.compaction import keyed
-from stan_protocol.fetches import FetchedBatch, framed
+from stan_protocol.fetches import FetchedBatch
+from stan_protocol.refusals import UNREADABLE
 from stan_protocol.types import ChannelUid, GroupId, Sequence
 
 from stan import limits
@@ -24,8 +25,9 @@ from stan.core.requests.request import AcceptedRequest
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS, from_memory, refs_that_fill
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
-from stan.errors import UNREADABLE, Damage
+from stan.errors import Damage
 from stan.log.types import BatchRef, ChannelIndex, GroupLog, StaleRef
+from stan.protocol.compressed_batches import framed
 from stan.raft.consensus import Consensus
 
 REPLICA_QUEUE = "stan-replicas"

@@ -14,12 +14,13 @@ from google.protobuf.message import DecodeError
 from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.core.base.partition import conflict
 from stan.edge.nats.gateway import Gateway
-from stan.errors import Aborted, StartError, go_quote
+from stan.errors import Aborted, StartError
 
 _PARTITIONING = 4
 """CtrlMsg.MsgType."""

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from stan_protocol import fetches
 from stan_protocol.fetches import FetchedBatch
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.refusals import INVALID_ADMIN, UNKNOWN_CHANNEL
 from stan_protocol.types import GroupId, Sequence
 
 from stan import limits
@@ -24,7 +25,7 @@ from stan.core.state.meta import ChannelInfo
 from stan.edge.batch_lookup import LOOKUP_ATTEMPTS
 from stan.edge.nats.gateway import Gateway
 from stan.edge.runtime import Runtime
-from stan.errors import INVALID_ADMIN, UNKNOWN_CHANNEL, Damage
+from stan.errors import Damage
 from stan.log.types import BatchRef, GroupLog, StaleRef
 from stan.raft.consensus import Consensus
 

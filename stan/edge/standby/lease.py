@@ -26,11 +26,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
 
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import SECOND, Nanos
 
 from stan import limits
 from stan.edge.storage.manifest import boot_id
-from stan.errors import LostLock, go_quote
+from stan.errors import LostLock
 from stan.log.files.disk import Named, OsFiles
 
 _NAME = re.compile(r"lease-(\d{10})")

@@ -20,6 +20,7 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from stan_protocol.channels import publication
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import SECOND, Nanos, WallNanos
 
 from stan import limits
@@ -29,7 +30,7 @@ from stan.edge.nats.connection import NatsConnection
 from stan.edge.runtime import CLOCK
 from stan.edge.standby.lease import Keeper, Lease, LeaseFiles, LeaseWatch
 from stan.edge.standby.store_generations import StoreGenerations
-from stan.errors import LostLock, StanError, StartError, go_quote
+from stan.errors import LostLock, StanError, StartError
 from stan.protocol.kernel import server as kernel
 
 STANDBY, ACTIVE = "FT_STANDBY", "FT_ACTIVE"

@@ -14,9 +14,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from stan_protocol.refusals import go_quote
+
 from stan import level
 from stan.config import KEY_VARIABLES
-from stan.errors import Damage, StartError, go_quote
+from stan.errors import Damage, StartError
 from stan.log.encryption import Cipher
 from stan.log.files.disk import Files, OsFiles, read_file, write_durably
 

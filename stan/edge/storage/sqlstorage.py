@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from stan_protocol.refusals import go_quote
 from stan_protocol.types import GroupId, RaftIndex, Term
 
 from stan.config import Config
 from stan.core.broker.broker import Broker
 from stan.edge.storage.manifest import lock_file
 from stan.edge.storage.storage import Storage
-from stan.errors import Aborted, Frozen, NotNow, StartError, go_quote
+from stan.errors import Aborted, Frozen, NotNow, StartError
 from stan.log.files.disk import OsFiles, close_to_others
 from stan.log.sql.sqlfile import SqlError, SqlFile
 from stan.log.sql.sqllog import SqlLog

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from stan_protocol.compression import require as require_compression
 from stan_protocol.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
 
 from stan.config import Config
@@ -32,6 +31,7 @@ from stan.errors import Damage, Frozen, NotNow, StanError, StartError, fault
 from stan.log.files.filelog import FileLog
 from stan.log.memorylog import MemoryLog
 from stan.log.types import Entry, GroupLog
+from stan.protocol.compressed_batches import require as require_compression
 from stan.protocol.entries import DEFERRED_UID, Kind, encode_batch
 from stan.protocol.proto import entries_pb2 as pb
 from stan.raft.solo import SOLO_TERM

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from stan_protocol.compression import in_clear
 from stan_protocol.types import ChannelUid, GroupId, RaftIndex, WallNanos
 
 from stan import limits
@@ -25,6 +24,7 @@ from stan.core.context import shown
 from stan.edge.tracing.export import Span
 from stan.edge.tracing.sampling import Sampler, SpanIds, carried, ids_of
 from stan.log.types import Entry
+from stan.protocol.compressed_batches import in_clear
 from stan.protocol.entries import DEFERRED_UID, STAGING_UID, Kind, RecordBatch, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 

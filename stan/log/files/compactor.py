@@ -17,7 +17,6 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from stan_protocol.compression import Compressor, parts_of, stored_rows
 from stan_protocol.types import ChannelUid, RaftIndex, Sequence
 
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
@@ -37,6 +36,7 @@ from stan.log.files.segment import (
 )
 from stan.log.references import reference_rows, with_rows
 from stan.log.types import BatchRef, BatchRow, Entry, StaleRef
+from stan.protocol.compressed_batches import BatchCompressor, parts_of, stored_rows
 from stan.protocol.entries import (
     BATCH_HEADER,
     BESIDE_UID,
@@ -105,7 +105,7 @@ class Compactor:
     clean: dict[ChannelUid, Clean] = field(default_factory=dict)
     under_way: CompactionPass | None = None
     encryptor: Encryptor | None = None
-    compressor: Compressor = field(default_factory=Compressor)
+    compressor: BatchCompressor = field(default_factory=BatchCompressor)
     pause: int = 0  # looks that are left out after a pass that failed
 
     # --- on the event loop --------------------------------------------------------------------------------------------

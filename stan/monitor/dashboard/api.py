@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.types import MILLISECOND, SECOND
 
 import stan
 from stan import limits
 from stan.config import Config
-from stan.errors import UNKNOWN_CHANNEL, Refused, StanError
+from stan.errors import Refused, StanError
 from stan.monitor.dashboard import actions, explaining, listing, messages, rows
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
 from stan.monitor.dashboard.cursor_state import CursorState, state_of

@@ -6,12 +6,12 @@ asks for the plain one. Never holds anything of its own.
 
 from typing import TYPE_CHECKING
 
+from stan_protocol.kernel.rows import seal, slots
 from stan_protocol.kernel.twins import choose
+from stan_protocol.parted import NO_SLOT, SLOTS
 
 from stan.protocol.kernel import server_py
 from stan.protocol.kernel.server_py import (
-    NO_SLOT,
-    SLOTS,
     Assigned,
     HoldLimits,
     OpenWindows,
@@ -64,18 +64,14 @@ if TYPE_CHECKING:
         joined,
         merged,
         scan,
-        seal,
         settle,
         shared,
-        slots,
         take,
     )
 else:
     scan = _module.scan
     by_sender = _module.by_sender
-    seal = _module.seal
     frames = _module.frames
-    slots = _module.slots
     divide = _module.divide
     assign = _module.assign
     assign_again = _module.assign_again

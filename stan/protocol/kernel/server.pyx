@@ -12,10 +12,10 @@ from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memchr, memcmp, memcpy
 
-from stan_protocol.kernel.wire_c cimport (
+from wire_c cimport (
     LINES, Buffer, Field, Line, RawFrame, Span, decimal_size, fits, get_decimal, get_u32, get_u64, get_varint, is_header,
     line_of, long_text_size, next_field, next_frame, number_size, put, put_crlf, put_long_text, put_number, put_pub, put_pub_to,
-    put_text, put_u32, reserve, same, text_size,
+    put_text, put_u32, record_size, reserve, same, text_size,
 )
 
 from collections import deque
@@ -31,11 +31,11 @@ cdef extern from *:
 cdef enum:
     KEY_BYTES = 8  # as in frames.py
     PREFIXES_MAX = 16  # more than a configuration may have of them
-    SLOTS = 32768  # as in server_py.py
+    SLOTS = 32768  # as in parted.py
     NO_SLOT = 0xFFFF
     ROOM = 15  # of PubAck.sequence with a varint of ten bytes, and of PubAck.ack_level with one of a byte
 
-KERNEL_VERSION = 14
+KERNEL_VERSION = 15
 
 cdef Py_ssize_t LINE_MAX = limits.NATS_CONTROL_LINE_BYTES_MAX
 cdef Py_ssize_t PAYLOAD_MAX = limits.NATS_PAYLOAD_BYTES_MAX
@@ -741,53 +741,6 @@ cdef bytes _frames_of(_Sender sender):
     return _bytes(sender.frames.at, sender.frames.used)
 
 
-def seal(bytes channel not None, uint64_t base_sequence, int64_t timestamp, bodies):
-    """See server_py.seal."""
-    cdef list parts = list(bodies)
-    cdef const uint8_t* name = _start(channel)
-    cdef Py_ssize_t name_size = PyBytes_GET_SIZE(channel)
-    cdef Py_ssize_t fixed = text_size(name_size) + number_size(<uint64_t> timestamp)
-    cdef Py_ssize_t total = 0, size
-    cdef uint64_t sequence = base_sequence
-    cdef const uint8_t* at
-    cdef const uint8_t* end
-    cdef uint8_t* out
-    cdef bytes part
-    if base_sequence < 1:
-        raise ValueError("base_sequence must be 1 or more")
-    for part in parts:
-        at = _start(part)
-        end = at + PyBytes_GET_SIZE(part)
-        while at < end:
-            size = _record_size(at, end)
-            total += 4 + number_size(sequence) + fixed + size
-            at += 4 + size
-            sequence += 1
-    cdef bytes records = PyBytes_FromStringAndSize(NULL, total)
-    out = <uint8_t*> PyBytes_AS_STRING(records)
-    sequence = base_sequence
-    for part in parts:
-        at = _start(part)
-        end = at + PyBytes_GET_SIZE(part)
-        while at < end:
-            size = <Py_ssize_t> get_u32(at)
-            out = put_u32(out, <uint64_t> (number_size(sequence) + fixed + size))
-            out = put_number(out, 1, sequence)
-            out = put_text(out, 2, name, name_size)
-            out = put(out, at + 4, size)
-            out = put_number(out, 5, <uint64_t> timestamp)
-            at += 4 + size
-            sequence += 1
-    return records
-
-
-cdef inline Py_ssize_t _record_size(const uint8_t* at, const uint8_t* end) except -1:
-    """The length in front of a record, checked against what is there."""
-    if end - at < 4 or <Py_ssize_t> get_u32(at) > end - at - 4:
-        raise ValueError("record cut off")
-    return <Py_ssize_t> get_u32(at)
-
-
 def frames(
     records, uint64_t base_sequence, uint64_t first, uint64_t last, bytes inbox not None, uint32_t redelivery_count
 ):
@@ -812,11 +765,11 @@ cdef bytes _frames(
     cdef Py_ssize_t total = 0, size
     cdef uint8_t* out
     while at < end and sequence < first and sequence <= last:
-        at += 4 + _record_size(at, end)
+        at += 4 + record_size(at, end)
         sequence += 1
     begin = at
     while at < end and sequence <= last:
-        size = _record_size(at, end)
+        size = record_size(at, end)
         total += 4 + inbox_size + 1 + decimal_size(<uint64_t> (size + extra)) + 2 + size + extra + 2
         at += 4 + size
         sequence += 1
@@ -833,61 +786,6 @@ cdef bytes _frames(
         out = put_crlf(out)
         at += 4 + size
     return result
-
-
-def slots(records):
-    """See server_py.slots."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
-    try:
-        return _slots(<const uint8_t*> view.buf, view.len)
-    finally:
-        PyBuffer_Release(&view)
-
-
-cdef tuple _slots(const uint8_t* begin, Py_ssize_t length):
-    cdef const uint8_t* at = begin
-    cdef const uint8_t* end = begin + length
-    cdef Py_ssize_t count = 0, size
-    cdef uint32_t slot
-    while at < end:
-        at += 4 + _record_size(at, end)
-        count += 1
-    cdef bytes found = PyBytes_FromStringAndSize(NULL, 2 * count)
-    cdef bytes ends = PyBytes_FromStringAndSize(NULL, 4 * count)
-    cdef uint8_t* into = <uint8_t*> PyBytes_AS_STRING(found)
-    cdef uint8_t* place = <uint8_t*> PyBytes_AS_STRING(ends)
-    at = begin
-    while at < end:
-        size = <Py_ssize_t> get_u32(at)
-        slot = _slot_of(at + 4, at + 4 + size)
-        into[0] = slot & 0xFF
-        into[1] = slot >> 8
-        into += 2
-        at += 4 + size
-        place = put_u32(place, <uint64_t> (at - begin))
-    return found, ends
-
-
-cdef uint32_t _slot_of(const uint8_t* at, const uint8_t* end) noexcept:
-    """A hash of the key of a MsgProto: FNV-1a of 32 bits, folded."""
-    cdef Field field
-    cdef Span key
-    cdef uint32_t hashed = 0x811C9DC5
-    cdef Py_ssize_t i
-    key.at = end
-    key.size = 0
-    while at < end:
-        at = next_field(at, end, &field)
-        if at == NULL or (field.number == 17 and field.wire != 2):
-            return NO_SLOT
-        if field.number == 17:
-            key = field.text
-    if key.size == 0:
-        return NO_SLOT
-    for i in range(key.size):
-        hashed = (hashed ^ key.at[i]) * <uint32_t> 0x01000193
-    return (hashed ^ (hashed >> 16)) % SLOTS
 
 
 # --- parts of channels -------------------------------------------------------------------------------------------
@@ -978,7 +876,7 @@ def divide(publishes not None, numbers):
                 raise ValueError("a message of nobody")
             group.owner = group.publishers.setdefault(publishers[owner], len(group.publishers))
             group.divided_owner = owner
-        size = 4 + _record_size(body, body_end)
+        size = 4 + record_size(body, body_end)
         _copy(&group.bodies, body, size)
         group.payload_bytes += size - 4
         body += size

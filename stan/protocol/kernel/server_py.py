@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Seq
 from itertools import count, islice, pairwise
-from struct import Struct, pack
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from stan_protocol.channels import publication
@@ -35,10 +35,12 @@ from stan_protocol.kernel.wire_py import (
     read_frame,
     read_frames,
     read_varint,
+    records_in,
     text,
     varint,
 )
 from stan_protocol.kernel.wire_py import number as number_field
+from stan_protocol.parted import NO_SLOT
 
 from stan.limits import (
     BATCH_WORK,
@@ -55,15 +57,9 @@ from stan.limits import (
 if TYPE_CHECKING:
     from array import array
 
-KERNEL_VERSION = 14
+KERNEL_VERSION = 15
 """Raised with every change of the contract; a compiled twin with another one is not used."""
 
-SLOTS = 32 * 1024
-"""Slots of a key-ordered queue group: so many that few of the keys in flight share one."""
-NO_SLOT = 0xFFFF
-"""Instead of a slot: the message has no key."""
-_FNV_BASIS, _FNV_PRIME = 0x811C9DC5, 0x01000193
-"""FNV-1a, 32 bits."""
 _CRLF = b"\r\n"
 _ROOM = b"\x80\x01" + b"\x80" * 9 + b"\0" + b"\x88\x01\0"
 """PubAck.sequence (16) with a varint of ten bytes, and PubAck.ack_level (17) with one of a byte; both 0 for now."""
@@ -438,44 +434,6 @@ def by_sender(data: bytes, start: int, users: bytes, replies: bytes) -> tuple[in
     return end, {user: b"".join(frames) for user, frames in parts.items()}
 
 
-def _records(data: bytes) -> Iterator[tuple[int, int]]:
-    """Start and end of each record behind its length. Raises ValueError: cut off."""
-    at, end, length_at = 0, len(data), _LENGTH.unpack_from
-    while at < end:
-        start = at + 4
-        at = start + length_at(data, at)[0] if start <= end else start
-        if at > end:
-            raise ValueError("record cut off")
-        yield start, at
-
-
-def seal(channel: bytes, base_sequence: int, timestamp: int, bodies: Seq[bytes]) -> bytes:
-    """The record batch of *bodies* (`Publishes.bodies`, in this order): u32 length and MsgProto per message.
-
-    Args:
-        channel: its name.
-        base_sequence: of the first message, 1 or more; all sequences fit into 64 bits.
-        timestamp: the leader's, Unix nanoseconds, the same for all.
-        bodies: any number of blobs.
-
-    Raises:
-        ValueError: a body is cut off, or *base_sequence* is below 1.
-
-    Source: STAN-SPEC 2.1, MsgProto.
-    """
-    if base_sequence < 1:
-        raise ValueError("base_sequence must be 1 or more")
-    tail = number_field(5, timestamp)
-    parts: list[bytes] = []
-    sequence, name = base_sequence, text(2, channel)
-    for blob in bodies:
-        for start, end in _records(blob):
-            record = number_field(1, sequence) + name + blob[start:end] + tail
-            parts += (_LENGTH.pack(len(record)), record)
-            sequence += 1
-    return b"".join(parts)
-
-
 def frames(
     records: bytes | bytearray | memoryview,
     base_sequence: int,
@@ -502,50 +460,8 @@ def frames(
     extra = number_field(6, 1) + number_field(7, redelivery_count) if redelivery_count else b""
     data = bytes(records)
     upto = max(0, min(last - base_sequence + 1, len(data)))
-    places = enumerate(islice(_records(data), upto), base_sequence)
+    places = enumerate(islice(records_in(data), upto), base_sequence)
     return b"".join(publication(inbox, data[start:end] + extra) for at, (start, end) in places if at >= first)
-
-
-def slots(records: bytes | bytearray | memoryview) -> tuple[bytes, bytes]:
-    """Slots of the messages of a record batch, and where their records end.
-
-    Returns: for each record the slot of its message (u16, little-endian): a hash of its key (`MsgProto.key`) below SLOTS, equal
-    on every node, or NO_SLOT without a key or if the record is no MsgProto; and for each record the place behind its last byte
-    (u32, little-endian).
-
-    Raises:
-        ValueError: a record is cut off.
-
-    Cost: O(len(records)).
-    """
-    data = bytes(records)
-    found: list[int] = []
-    ends: list[int] = []
-    for start, end in _records(data):
-        found.append(_slot_of(data[start:end]))
-        ends.append(end)
-    return pack(f"<{len(found)}H", *found), pack(f"<{len(ends)}I", *ends)
-
-
-def _slot_of(record: bytes) -> int:
-    key = b""
-    try:
-        for field, wire, _, start, stop in read_fields(record):
-            if field == 17:
-                if wire != 2:
-                    return NO_SLOT
-                key = record[start:stop]
-    except ValueError:
-        return NO_SLOT
-    return slot_of_key(key) if key else NO_SLOT
-
-
-def slot_of_key(key: bytes) -> int:
-    """The slot of a key, as `slots` tells it of a message with that key; off the hot path."""
-    hashed = _FNV_BASIS
-    for byte in key:
-        hashed = (hashed ^ byte) * _FNV_PRIME & 0xFFFFFFFF
-    return (hashed ^ hashed >> 16) % SLOTS
 
 
 class SlotTables(NamedTuple):
@@ -902,7 +818,7 @@ def select(publishes: Publishes, keep: Seq[bool]) -> tuple[Publishes | None, byt
     refused: list[bytes] = []
     owners = _OWNER.iter_unpack(publishes.owners)
     replied = publishes.replied or b"\1" * publishes.count
-    messages = zip(owners, replied, _records(publishes.bodies), strict=True)
+    messages = zip(owners, replied, records_in(publishes.bodies), strict=True)
     for at, ((owner,), answer, (start, end)) in enumerate(messages):
         ack, numbered = b"", False
         if answer:
@@ -942,7 +858,7 @@ def divide(publishes: Publishes, numbers: Seq[int]) -> dict[int, Publishes]:
     acks = _ack_frames(publishes.acks)
     owners = publishes.owners or bytes(2 * len(numbers))
     replied = publishes.replied or b"\1" * len(numbers)
-    messages = zip(numbers, _OWNER.iter_unpack(owners), replied, _records(publishes.bodies), strict=True)
+    messages = zip(numbers, _OWNER.iter_unpack(owners), replied, records_in(publishes.bodies), strict=True)
     for at, (number_of, (owner,), answer, (start, end)) in enumerate(messages):
         group = groups.get(number_of)
         if group is None:

@@ -1,10 +1,11 @@
 """Consumer groups at the core: who gets which channel, how one changes hands, whose positions count."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as pb
 
-from stan import errors, limits
+from stan import limits
 from stan.config import Config, RequestLimits
 from stan.core.state.consumer_groups import ConsumerGroups
 from stan.core.state.meta import SCALE_NEEDED, MetaMachine
@@ -205,22 +206,22 @@ def test_earlier_owner_sets_no_position_once_the_later_one_has_claimed(harness) 
     b.ask()
     assert a.note("orders.3", 3).sequence == 3  # nobody else has begun
     assert b.note("orders.3", 1, claim=True).sequence == 3
-    assert a.note("orders.3", 4).error.decode() == errors.OUTDATED_GENERATION
-    assert a.note("orders.3", 1, claim=True).error.decode() == errors.OUTDATED_GENERATION
-    assert a.note("orders.3", 0).error.decode() == errors.OUTDATED_GENERATION
-    assert a.note("orders.3", 9, generation=0).error.decode() == errors.OUTDATED_GENERATION
+    assert a.note("orders.3", 4).error.decode() == refusals.OUTDATED_GENERATION
+    assert a.note("orders.3", 1, claim=True).error.decode() == refusals.OUTDATED_GENERATION
+    assert a.note("orders.3", 0).error.decode() == refusals.OUTDATED_GENERATION
+    assert a.note("orders.3", 9, generation=0).error.decode() == refusals.OUTDATED_GENERATION
     assert b.note("orders.3", 2).sequence == 3  # it never goes back
     assert b.note("orders.3", 4).sequence == 4
     harness.restart()
-    assert a.note("orders.3", 5).error.decode() == errors.OUTDATED_GENERATION
+    assert a.note("orders.3", 5).error.decode() == refusals.OUTDATED_GENERATION
     assert b.note("orders.3", 5).sequence == 5
 
 
 def test_generation_that_was_never_given_is_refused(harness) -> None:
     a = Member(harness, "a")
     a.ask()
-    assert a.note("orders.1", 1, generation=1 << 40).error.decode() == errors.INVALID_BOOKMARK
-    assert a.note("orders.1", 0, claim=True).error.decode() == errors.INVALID_BOOKMARK
+    assert a.note("orders.1", 1, generation=1 << 40).error.decode() == refusals.INVALID_BOOKMARK
+    assert a.note("orders.1", 0, claim=True).error.decode() == refusals.INVALID_BOOKMARK
 
 
 def test_channel_that_was_made_again_has_another_position(harness) -> None:
@@ -236,7 +237,7 @@ def test_channel_that_was_made_again_has_another_position(harness) -> None:
     harness.publish("orders.1", b"again")
     a.ask()
     a.owned["orders.1"] = old
-    assert a.note("orders.1", 3).error.decode() == errors.UNKNOWN_CHANNEL
+    assert a.note("orders.1", 3).error.decode() == refusals.UNKNOWN_CHANNEL
     a.known = 0
     a.ask()
     assert a.note("orders.1", 1, claim=True).sequence == 1
@@ -318,7 +319,7 @@ def test_dead_letters_and_waiting_messages_are_for_who_names_them() -> None:
     ],
 )
 def test_impossible_requests_are_refused_with_the_bound(harness, wrong, why) -> None:
-    assert Member(harness, "a").ask(**wrong).error.decode() == f"{errors.INVALID_CONSUMER}: {why}"
+    assert Member(harness, "a").ask(**wrong).error.decode() == f"{refusals.INVALID_CONSUMER}: {why}"
     assert not harness.broker.parts.consumer_groups.live
 
 
@@ -330,10 +331,10 @@ def test_bounds(harness, monkeypatch) -> None:
     a.ask()
     assert a.channels == ["orders.0", "orders.1", "orders.2"]
     b.ask()
-    assert c.ask().error.decode() == errors.TOO_MANY_CONSUMERS
+    assert c.ask().error.decode() == refusals.TOO_MANY_CONSUMERS
     monkeypatch.setattr(limits, "CONSUMER_PATTERNS_MAX", 1)
-    assert Member(harness, "b", "orders.1").ask().error.decode() == errors.TOO_MANY_CONSUMER_PATTERNS
-    assert Member(harness, "d", group="other").ask().error.decode() == errors.TOO_MANY_CONSUMER_GROUPS
+    assert Member(harness, "b", "orders.1").ask().error.decode() == refusals.TOO_MANY_CONSUMER_PATTERNS
+    assert Member(harness, "d", group="other").ask().error.decode() == refusals.TOO_MANY_CONSUMER_GROUPS
 
 
 def test_joins_are_limited_as_other_requests_are() -> None:
@@ -341,7 +342,7 @@ def test_joins_are_limited_as_other_requests_are() -> None:
     a, b, c = (Member(harness, name) for name in "abc")
     assert a.ask().error == b.ask().error == b""
     refused = c.ask()
-    assert (refused.error.decode(), refused.retry) == (errors.TOO_MANY_REQUESTS, True)
+    assert (refused.error.decode(), refused.retry) == (refusals.TOO_MANY_REQUESTS, True)
     for _ in range(5):
         assert a.ask() is None  # who is a member asks as often as it likes
         assert len(harness.broker.context.meta.consumer_groups.by_name[b"ledger"].members) == 2
@@ -382,7 +383,7 @@ def test_listing(harness) -> None:
         (b"b", 2, 1000 * LEASE_S),
     ]
     assert [one.channel.decode() for one in details.channel_list] == ALL
-    assert listed(harness, "nope").error.decode() == errors.UNKNOWN_CONSUMER_GROUP
+    assert listed(harness, "nope").error.decode() == refusals.UNKNOWN_CONSUMER_GROUP
 
 
 def test_level_that_is_too_low() -> None:
@@ -403,7 +404,7 @@ def test_change_that_knows_an_older_state_is_not_taken() -> None:
     given = [entries.GivenChannels(member=b"member-a", uids=[1, 2, 9])]
     change = entries.ConsumerGroupChange(group=b"g", joined=[row], given=given)
     assert groups.apply(change, 5, {1, 2}) == ""
-    assert groups.apply(change, 6, {1, 2}) == errors.CONSUMER_GROUP_CHANGED
+    assert groups.apply(change, 6, {1, 2}) == refusals.CONSUMER_GROUP_CHANGED
     assert {uid: owner.generation for uid, owner in groups.by_name[b"g"].owners.items()} == {1: 5, 2: 5}
 
 

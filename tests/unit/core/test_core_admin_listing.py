@@ -1,11 +1,12 @@
 """What operators are shown by the core: channels, positions, clients; in pages, in versions, in bounded turns."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.types import SECOND
 
-from stan import errors, limits
+from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.protocol.entries import Kind
 from stan.protocol.part_status import unacked_for
@@ -273,17 +274,17 @@ def test_clients_by_id(harness) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_garbage_and_unknown_versions_are_refused(harness, kind) -> None:
-    assert ask(harness, kind, version=2).error.decode() == errors.UNKNOWN_VERSION
+    assert ask(harness, kind, version=2).error.decode() == refusals.UNKNOWN_VERSION
     assert ask(harness, kind, version=1).error == ask(harness, kind).error == b""
     begin(harness, kind, b"\xff")
-    assert [answer.error.decode() for answer in answers(harness, kind)] == [errors.INVALID_ADMIN]
+    assert [answer.error.decode() for answer in answers(harness, kind)] == [refusals.INVALID_ADMIN]
     begin(harness, kind, b"", reply="")
     assert not harness.hear("")
 
 
 def test_impossible_patterns_are_refused(harness) -> None:
     for kind in ("channels", "subscriptions"):
-        assert ask(harness, kind, pattern=b"a..b").error.decode() == errors.INVALID_ADMIN
+        assert ask(harness, kind, pattern=b"a..b").error.decode() == refusals.INVALID_ADMIN
 
 
 def test_one_turn_looks_at_a_bounded_part(harness, monkeypatch) -> None:
@@ -312,7 +313,7 @@ def test_as_many_answers_are_made_at_once_as_the_limit_lets(harness, monkeypatch
     begin(harness, "channels", reply="a")
     begin(harness, "channels", reply="b")
     (busy,) = answers(harness, "channels", "b")
-    assert (busy.error.decode(), busy.retry) == (errors.BUSY, True)
+    assert (busy.error.decode(), busy.retry) == (refusals.BUSY, True)
     harness.pass_time(0.1)
     assert len(answers(harness, "channels", "a")) == 1
 
@@ -368,7 +369,7 @@ def test_who_may_be_replaced_says_ask_again(node) -> None:
     for kind in KINDS:
         begin(node, kind)
         (response,) = answers(node, kind)
-        assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+        assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
 
 
 def test_leadership_that_ends_while_an_answer_is_made_says_ask_again(node) -> None:
@@ -376,7 +377,7 @@ def test_leadership_that_ends_while_an_answer_is_made_says_ask_again(node) -> No
     node.follow(1)
     node.pass_time(limits.REPORT_PATIENCE / SECOND + 0.1)
     (response,) = answers(node, "channels")
-    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+    assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
 
 
 def test_new_leader_tells_what_the_log_has(node) -> None:

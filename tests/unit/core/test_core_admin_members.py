@@ -1,9 +1,10 @@
 """What operators change about clients and nodes at the core, and the events that tell what happens."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.clients.nodes import HeardNodes
 from stan.protocol.proto import entries_pb2 as pb_entries
@@ -48,7 +49,7 @@ def test_evicted_client_is_gone_with_its_subscriptions(harness) -> None:
     assert b"me" not in harness.broker.context.meta.clients
     (cursor,) = harness.broker.context.groups[1].machine.cursors.values()
     assert not cursor.members  # the durable stays
-    assert harness.publish("foo", b"1") == [errors.INVALID_PUBLISH]
+    assert harness.publish("foo", b"1") == [refusals.INVALID_PUBLISH]
     again = change(harness, "evict_client", pb.EvictClientRequest(client_id=b"me"))
     assert (again.error, again.changed) == (b"", 0)
 
@@ -60,8 +61,8 @@ def test_client_that_cannot_be_put_out_now_may_be_later(harness) -> None:
 
 
 def test_unknown_version_and_garbage_are_refused(harness) -> None:
-    assert change(harness, "evict_client", pb.EvictClientRequest(version=9)).error.decode() == errors.UNKNOWN_VERSION
-    assert change(harness, "evict_client", b"\xff").error.decode() == errors.INVALID_ADMIN
+    assert change(harness, "evict_client", pb.EvictClientRequest(version=9)).error.decode() == refusals.UNKNOWN_VERSION
+    assert change(harness, "evict_client", b"\xff").error.decode() == refusals.INVALID_ADMIN
 
 
 # --- nodes --------------------------------------------------------------------------------------------------------------
@@ -69,7 +70,7 @@ def test_unknown_version_and_garbage_are_refused(harness) -> None:
 
 def test_node_alone_has_no_nodes_to_change(harness) -> None:
     for kind in ("add_node", "remove_node"):
-        assert change(harness, kind, pb.NodeRequest(node="n2")).error.decode() == errors.ALONE
+        assert change(harness, kind, pb.NodeRequest(node="n2")).error.decode() == refusals.ALONE
 
 
 def ask_node(node, kind, name):

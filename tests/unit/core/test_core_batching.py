@@ -3,11 +3,12 @@
 from array import array
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.kernel.rows import pack_rows
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.extension_pb2 import BatchRequest, BatchResponse
 
-from stan import errors, limits
+from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.publishing.batching import Batches
 from stan.core.publishing.publishing import TOO_MUCH_WAITING
@@ -120,23 +121,26 @@ BAD_ROW = packed(b"good") + b"\x02\0\0\0\x08\x01"
 @pytest.mark.parametrize(
     ("asked", "error"),
     [
-        (b"\xff", errors.INVALID_BATCH),
-        (BatchRequest(channel=b"foo"), errors.INVALID_BATCH),
-        (BatchRequest(channel=b"foo", count=2, rows=BAD_ROW), errors.INVALID_ROWS.format(1)),
-        (BatchRequest(channel=b"foo", count=1, rows=packed(b"a", b"b")), errors.INVALID_ROWS.format(1)),
-        (BatchRequest(channel=b"foo.*", count=1, rows=packed(b"a")), errors.INVALID_SUBJECT),
-        (BatchRequest(channel=b"", count=1, rows=packed(b"a")), errors.INVALID_SUBJECT),
-        (BatchRequest(channel=b"foo", count=1, rows=packed(b"a"), ids=b"x" * 16), errors.INVALID_BATCH),
-        (BatchRequest(channel=b"foo", count=1, rows=packed(b"a"), ids=b"x" * 15, producer=b"p"), errors.INVALID_BATCH),
+        (b"\xff", refusals.INVALID_BATCH),
+        (BatchRequest(channel=b"foo"), refusals.INVALID_BATCH),
+        (BatchRequest(channel=b"foo", count=2, rows=BAD_ROW), refusals.INVALID_ROWS.format(1)),
+        (BatchRequest(channel=b"foo", count=1, rows=packed(b"a", b"b")), refusals.INVALID_ROWS.format(1)),
+        (BatchRequest(channel=b"foo.*", count=1, rows=packed(b"a")), refusals.INVALID_SUBJECT),
+        (BatchRequest(channel=b"", count=1, rows=packed(b"a")), refusals.INVALID_SUBJECT),
+        (BatchRequest(channel=b"foo", count=1, rows=packed(b"a"), ids=b"x" * 16), refusals.INVALID_BATCH),
+        (
+            BatchRequest(channel=b"foo", count=1, rows=packed(b"a"), ids=b"x" * 15, producer=b"p"),
+            refusals.INVALID_BATCH,
+        ),
         (
             BatchRequest(channel=b"foo", count=1, rows=packed(b"a"), ids=b"x" * 16, producer=b"p" * 256),
-            errors.INVALID_BATCH,
+            refusals.INVALID_BATCH,
         ),
-        (request(b"a", ids=[1], version=-1), errors.INVALID_BATCH),
-        (request(b"a", b"b" * (1 << 20)), errors.ROW_TOO_LARGE.format(1)),
-        (BatchRequest(channel=b"f" * 200, count=200_000, rows=b"\0\0\0\0" * 200_000), errors.TOO_MANY_ROWS),
-        (request(b"a", channel="FOO"), errors.case_conflict("FOO", "foo")),
-        (request(b"a", channel="other"), errors.TOO_MANY_CHANNELS),
+        (request(b"a", ids=[1], version=-1), refusals.INVALID_BATCH),
+        (request(b"a", b"b" * (1 << 20)), refusals.ROW_TOO_LARGE.format(1)),
+        (BatchRequest(channel=b"f" * 200, count=200_000, rows=b"\0\0\0\0" * 200_000), refusals.TOO_MANY_ROWS),
+        (request(b"a", channel="FOO"), refusals.case_conflict("FOO", "foo")),
+        (request(b"a", channel="other"), refusals.TOO_MANY_CHANNELS),
     ],
 )
 def test_what_cannot_be_stored_is_refused_for_good(asked, error):
@@ -163,8 +167,8 @@ def test_what_waits_is_bounded(monkeypatch):
     harness = CoreHarness(hold=True)
     monkeypatch.setattr(limits, "BATCH_BYTES_WAITING_MAX", 50)
     assert send(harness, b"a" * 60, ids=[1]) is None  # waits for its channel, and nothing else does
-    assert send(harness, b"b" * 30, ids=[2]) == refused(errors.BUSY, retry=True)
-    assert send(harness, b"b" * 30) == refused(errors.BUSY, retry=True)
+    assert send(harness, b"b" * 30, ids=[2]) == refused(refusals.BUSY, retry=True)
+    assert send(harness, b"b" * 30) == refused(refusals.BUSY, retry=True)
     harness.hold = False
     harness.turn()
     assert send(harness, b"b" * 30, ids=[2]) == stored(2, 2)
@@ -206,7 +210,7 @@ def test_a_channel_that_is_being_deleted_is_made_again_later():
     channel = harness.broker.parts.channels.by_name[b"foo"]
     harness.hold = True
     harness.broker.parts.channels.delete(channel)
-    assert send(harness, b"b") == refused(errors.CHANNEL_DELETING, retry=True)
+    assert send(harness, b"b") == refused(refusals.CHANNEL_DELETING, retry=True)
     harness.hold = False
     harness.turn()
     assert send(harness, b"a", ids=[1]) == stored(1, 1)  # another channel, in which nothing is known
@@ -296,10 +300,10 @@ def test_the_ids_of_two_versions_are_known():
     harness = CoreHarness()
     send(harness, b"a", ids=[1], version=5)
     send(harness, b"b", ids=[2], version=7)
-    assert send(harness, b"a", ids=[1], version=4) == refused(errors.VERSION_PAST)
+    assert send(harness, b"a", ids=[1], version=4) == refused(refusals.VERSION_PAST)
     send(harness, b"c", ids=[3], version=9)
     assert send(harness, b"b", ids=[2], version=7) == stored(duplicates=1)
-    assert send(harness, b"a", ids=[1], version=5) == refused(errors.VERSION_PAST)
+    assert send(harness, b"a", ids=[1], version=5) == refused(refusals.VERSION_PAST)
     assert send(harness, b"a", ids=[1], version=9) == stored(4, 4)  # forgotten with version 5
 
 
@@ -320,13 +324,13 @@ def test_more_ids_than_are_remembered_are_refused(monkeypatch):
     harness = CoreHarness()
     monkeypatch.setattr(limits, "WINDOW_IDS_MAX", 3)
     assert send(harness, b"a", b"b", ids=[1, 2]) == stored(1, 2)
-    assert send(harness, b"c", b"d", ids=[3, 4]) == refused(errors.TOO_MANY_IDS)
+    assert send(harness, b"c", b"d", ids=[3, 4]) == refused(refusals.TOO_MANY_IDS)
     assert send(harness, b"a", b"c", ids=[1, 3]) == stored(3, 3, duplicates=1)
     assert send(harness, b"d", ids=[4], version=1) == stored(4, 4)
     monkeypatch.setattr(limits, "WINDOWS_MAX", 1)
-    assert send(harness, b"e", ids=[1], producer=b"q") == refused(errors.TOO_MANY_IDS)
+    assert send(harness, b"e", ids=[1], producer=b"q") == refused(refusals.TOO_MANY_IDS)
     monkeypatch.setattr(limits, "GROUP_IDS_MAX", 4)
-    assert send(harness, b"e", ids=[5], version=1) == refused(errors.TOO_MANY_IDS)
+    assert send(harness, b"e", ids=[5], version=1) == refused(refusals.TOO_MANY_IDS)
 
 
 def test_a_producer_that_is_not_heard_for_a_day_is_forgotten():
@@ -394,7 +398,7 @@ def test_who_leads_no_more_answers_nothing_and_begins_anew():
 def test_who_may_have_been_replaced_says_so_only_where_a_repetition_does_no_harm():
     node = leader()
     node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
-    assert send(node, b"a", ids=[1]) == refused(errors.BUSY, retry=True)
+    assert send(node, b"a", ids=[1]) == refused(refusals.BUSY, retry=True)
     assert send(node, b"a") is None
     assert node.stored() == []
 

@@ -1,10 +1,11 @@
 """Purges, deleted messages, channels made and deleted on request: at the core, over restarts, and on followers."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.types import SECOND
 
-from stan import errors, limits
+from stan import limits
 from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as entries
@@ -92,12 +93,12 @@ def test_purge_removes_the_oldest(harness, what, answer, left) -> None:
 
 
 def test_purge_without_saying_what_is_refused(harness) -> None:
-    assert told(ask(harness, "purge"))[0] == errors.INVALID_ADMIN
+    assert told(ask(harness, "purge"))[0] == refusals.INVALID_ADMIN
 
 
 def test_channel_that_is_not_there(harness) -> None:
-    assert told(ask(harness, "purge", b"bar", keep=0))[0] == errors.UNKNOWN_CHANNEL
-    assert told(ask(harness, "delete_message", b"bar", sequence=1))[0] == errors.UNKNOWN_CHANNEL
+    assert told(ask(harness, "purge", b"bar", keep=0))[0] == refusals.UNKNOWN_CHANNEL
+    assert told(ask(harness, "delete_message", b"bar", sequence=1))[0] == refusals.UNKNOWN_CHANNEL
 
 
 def test_what_is_published_after_a_purge_goes_on_counting(harness) -> None:
@@ -141,8 +142,8 @@ def test_deleted_message_is_passed_over(harness) -> None:
 
 
 def test_message_that_was_never_there_cannot_be_deleted(harness) -> None:
-    assert told(ask(harness, "delete_message", sequence=7))[0] == errors.UNKNOWN_MESSAGE
-    assert told(ask(harness, "delete_message"))[0] == errors.UNKNOWN_MESSAGE
+    assert told(ask(harness, "delete_message", sequence=7))[0] == refusals.UNKNOWN_MESSAGE
+    assert told(ask(harness, "delete_message"))[0] == refusals.UNKNOWN_MESSAGE
 
 
 def test_message_that_is_gone_already_changes_nothing(harness) -> None:
@@ -273,7 +274,7 @@ def test_purge_up_to_a_deleted_message_passes_over_it_at_once(harness) -> None:
 def test_too_many_holes_are_refused(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "DELETED_RUNS_MAX", 1)
     assert ask(harness, "delete_message", sequence=3).changed == 1
-    assert told(ask(harness, "delete_message", sequence=5))[0] == errors.TOO_MANY_DELETED
+    assert told(ask(harness, "delete_message", sequence=5))[0] == refusals.TOO_MANY_DELETED
     assert ask(harness, "delete_message", sequence=4).changed == 1, "it makes no more runs"
     assert read(harness) == [1, 2, 5, 6]
 
@@ -326,7 +327,7 @@ def test_edits_add_up_until_they_are_reset(harness) -> None:
 def test_subscriptions_are_counted_against_the_edited_limit(harness) -> None:
     ask(harness, "edit_limits", limits=pb.Limits(max_subs=1))
     assert harness.subscribe("foo", "one").error == b""
-    assert harness.subscribe("foo", "two").error.decode() == errors.TOO_MANY_SUBSCRIPTIONS
+    assert harness.subscribe("foo", "two").error.decode() == refusals.TOO_MANY_SUBSCRIPTIONS
 
 
 def test_old_messages_go_by_the_edited_age(harness) -> None:
@@ -349,7 +350,7 @@ def test_idle_channel_goes_by_the_edited_inactivity(harness) -> None:
 
 def test_limits_that_make_no_sense_are_refused(harness) -> None:
     for wrong in (pb.Limits(max_age=-1), pb.Limits(max_msgs=1 << 63), pb.Limits(max_inactivity=-5)):
-        assert told(ask(harness, "edit_limits", limits=wrong))[0] == errors.INVALID_ADMIN
+        assert told(ask(harness, "edit_limits", limits=wrong))[0] == refusals.INVALID_ADMIN
     assert not shown(harness).HasField("edited")
 
 
@@ -360,8 +361,8 @@ def test_channel_is_made(harness) -> None:
     assert told(ask(harness, "create_channel", b"new")) == ("", 1, 0, 0)
     assert told(ask(harness, "create_channel", b"new")) == ("", 0, 0, 0)
     assert told(ask(harness, "create_channel", b"foo")) == ("", 0, 1, 6)
-    assert told(ask(harness, "create_channel", b"no..name"))[0] == errors.INVALID_SUBJECT
-    assert told(ask(harness, "create_channel", b"FOO"))[0].startswith(errors.CASE_CONFLICT)
+    assert told(ask(harness, "create_channel", b"no..name"))[0] == refusals.INVALID_SUBJECT
+    assert told(ask(harness, "create_channel", b"FOO"))[0].startswith(refusals.CASE_CONFLICT)
 
 
 def test_channel_is_deleted_with_its_subscriptions(harness) -> None:
@@ -389,9 +390,9 @@ def test_publishes_on_their_way_are_answered_when_their_channel_is_deleted(harne
     harness.hold = True
     harness.asks(f"{ADMIN}.delete_channel", pb.DeleteChannelRequest(channel=b"foo"), "deleted")
     harness.turn()
-    assert harness.publish("foo", b"late") == [errors.CHANNEL_DELETING]
-    assert told(ask(harness, "purge", keep=0))[0] == errors.CHANNEL_DELETING
-    assert told(ask(harness, "delete_channel"))[0] == errors.CHANNEL_DELETING
+    assert harness.publish("foo", b"late") == [refusals.CHANNEL_DELETING]
+    assert told(ask(harness, "purge", keep=0))[0] == refusals.CHANNEL_DELETING
+    assert told(ask(harness, "delete_channel"))[0] == refusals.CHANNEL_DELETING
     harness.hold = False
     harness.turn()
     assert pb.ChangeResponse.FromString(harness.hear("deleted")[0].payload).changed == 6

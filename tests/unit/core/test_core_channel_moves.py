@@ -4,6 +4,7 @@ import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import CHANNEL_MOVING, MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED
 from stan_protocol.types import SECOND
 
 from stan import level, limits
@@ -12,7 +13,6 @@ from stan.core.state.meta import MOVE_UNDER_WAY, MOVED_BACK, MOVES_NEED_LEVEL, N
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.moves import Stage
 from stan.core.state.state_codec import cursor_row, restore_group, snapshot_group, subscription_row
-from stan.errors import CHANNEL_MOVING, MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit import everywhere
 from tests.kit.batches import rows_of

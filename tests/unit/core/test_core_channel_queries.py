@@ -5,12 +5,13 @@ import sys
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.patterns import matches, valid_name
 from stan_protocol.proto import extension_pb2 as pb
 from stan_protocol.types import SECOND
 
-from stan import errors, limits
+from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.requests.channel_lookup import matcher
 from stan.core.state.bookmarks import Bookmarks, NotedPlace
@@ -88,7 +89,7 @@ def test_pattern_covers_tokens_as_of_nats(harness, pattern, expected) -> None:
 @pytest.mark.parametrize("pattern", [b"a..b", b">.a", b"a*", b"."])
 def test_what_is_no_pattern_is_refused(harness, pattern) -> None:
     response = ask(harness, "info", pattern=pattern)
-    assert (response.error.decode(), response.retry) == (errors.INVALID_QUESTION, False)
+    assert (response.error.decode(), response.retry) == (refusals.INVALID_QUESTION, False)
 
 
 def test_channels_come_in_pages(harness, monkeypatch) -> None:
@@ -128,7 +129,7 @@ def test_garbage_is_refused(harness) -> None:
         harness.broker.routes[f"{PREFIX}.{kind}"](frame)
         harness.turn()
         (said,) = harness.hear("answer")
-        assert response.FromString(said.payload).error.decode() == errors.INVALID_QUESTION
+        assert response.FromString(said.payload).error.decode() == refusals.INVALID_QUESTION
 
 
 # --- waiting ----------------------------------------------------------------------------------------------------------
@@ -214,7 +215,7 @@ def test_as_many_may_wait_as_the_limit_lets(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "WATCHED_MAX", 3)
     assert wait(harness, "a", foo=3, baz=1) == []
     (response,) = wait(harness, "b", foo=3, baz=1)
-    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+    assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
     harness.publish("foo", b"4")
     assert len(answers(harness, "info", "a")) == 1
     assert wait(harness, "b", foo=4, baz=1) == []
@@ -244,7 +245,7 @@ def test_sequence_at_a_time_in_an_empty_channel(harness) -> None:
 def test_unknown_channel_is_refused(harness) -> None:
     for kind in ("seq_at_time", "cursor_set"):
         response = ask(harness, kind, channel=b"nope")
-        assert (response.error.decode(), response.retry) == (errors.UNKNOWN_CHANNEL, False)
+        assert (response.error.decode(), response.retry) == (refusals.UNKNOWN_CHANNEL, False)
 
 
 # --- named positions ----------------------------------------------------------------------------------------------------
@@ -293,13 +294,13 @@ def test_positions_outlive_the_process_and_go_with_the_channel(harness) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * (limits.BOOKMARK_NAME_BYTES_MAX + 1)])
 def test_impossible_names_are_refused(harness, name) -> None:
-    assert note(harness, name, "foo", 2) == errors.INVALID_BOOKMARK
+    assert note(harness, name, "foo", 2) == refusals.INVALID_BOOKMARK
 
 
 def test_there_are_as_many_positions_as_the_limit_lets(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "BOOKMARKS_MAX", 2)
     assert note(harness, "a", "foo", 1) == note(harness, "b", "foo", 1) == ""
-    assert note(harness, "c", "foo", 1) == errors.TOO_MANY_BOOKMARKS
+    assert note(harness, "c", "foo", 1) == refusals.TOO_MANY_BOOKMARKS
     assert note(harness, "a", "foo", 2) == note(harness, "b", "foo", 0) == ""
     assert note(harness, "c", "foo", 1) == ""
 
@@ -369,7 +370,7 @@ def test_metadata_that_cannot_be_had_is_no_answer(node) -> None:
     begin(node, "info", pattern=b">")
     node.pass_time(limits.CATCHUP_PATIENCE / SECOND + 1)
     (response,) = answers(node, "info")
-    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+    assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
 
 
 def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
@@ -377,7 +378,7 @@ def test_leader_without_a_lease_says_nothing_about_channels(node) -> None:
     node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     for kind, asked in [("info", {"channels": [b"one"]}), ("cursors", {}), ("seq_at_time", {"channel": b"one"})]:
         response = ask(node, kind, **asked)
-        assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+        assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
 
 
 def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(node) -> None:
@@ -386,7 +387,7 @@ def test_leader_that_loses_its_lease_while_it_waits_for_the_metadata_says_so(nod
     node.broker.context.groups[1].dispatch.stops.lease_lapsed = True
     node.meta_says(len(node.logs[0]))
     (response,) = answers(node, "seq_at_time")
-    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+    assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
 
 
 def test_channel_that_its_group_has_dropped_is_gone_although_it_is_registered(node) -> None:
@@ -394,7 +395,7 @@ def test_channel_that_its_group_has_dropped_is_gone_although_it_is_registered(no
     uid = node.broker.context.meta.channels[b"one"].uid
     node.feed(1, Kind.CHANGE, entries.GroupChange(drop_channel=entries.DropChannel(uid=uid)).SerializeToString())
     assert names(ask(node, "info", channels=[b"one"])) == []
-    assert ask(node, "seq_at_time", channel=b"one").error.decode() == errors.UNKNOWN_CHANNEL
+    assert ask(node, "seq_at_time", channel=b"one").error.decode() == refusals.UNKNOWN_CHANNEL
 
 
 def test_who_waits_is_sent_to_the_next_leader(node) -> None:
@@ -404,7 +405,7 @@ def test_who_waits_is_sent_to_the_next_leader(node) -> None:
     assert answers(node, "info") == []
     node.follow(1)
     (response,) = answers(node, "info")
-    assert (response.error.decode(), response.retry) == (errors.BUSY, True)
+    assert (response.error.decode(), response.retry) == (refusals.BUSY, True)
 
 
 def test_leader_of_nothing_that_is_watched_answers_at_once(node) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import CLIENT_REGISTERED, INVALID_CLOSE, INVALID_PUBLISH, UNKNOWN_CLIENT
 from stan_protocol.types import MILLISECOND, SECOND
 
 from stan import limits
 from stan.config import HeartbeatConfig
-from stan.errors import CLIENT_REGISTERED, INVALID_CLOSE, INVALID_PUBLISH, UNKNOWN_CLIENT
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, Node, pub_frame

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
 from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.core.publishing import publishing
-from stan.errors import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import Node, pub_frame

@@ -7,11 +7,11 @@ import pytest
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import ALONE, UNKNOWN_CHANNEL
 
 from stan import level
 from stan.config import Config, StoreConfig
 from stan.core.state.meta import MOVES_NEED_LEVEL
-from stan.errors import ALONE, UNKNOWN_CHANNEL
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit.core_harness import CLUSTERED, CoreHarness, pub_frame

@@ -2,10 +2,11 @@
 
 import pytest
 import zstandard
+from stan_protocol import refusals
 from stan_protocol.compression import Compressor
 from stan_protocol.proto.extension_pb2 import BatchResponse
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.config import Config, StoreConfig
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_batches
@@ -134,7 +135,7 @@ def test_a_sql_store_gets_everything_in_clear() -> None:
 )
 def test_frames_that_are_refused(frame) -> None:
     harness = started()
-    no = errors.INVALID_FRAME.format(limits.COMPRESSED_ROWS_BYTES_MAX)
+    no = refusals.INVALID_FRAME.format(limits.COMPRESSED_ROWS_BYTES_MAX)
     assert harness.ask(SUBJECT, framed(*EVENTS, frame=frame), BatchResponse) == refused(no)
 
 
@@ -144,7 +145,7 @@ def test_frames_that_are_refused(frame) -> None:
 def test_what_is_in_a_frame_is_checked_as_if_it_had_come_in_clear(rows, bad) -> None:
     harness = started()
     asked = framed(*EVENTS, frame=zstandard.compress(rows))
-    assert harness.ask(SUBJECT, asked, BatchResponse) == refused(errors.INVALID_ROWS.format(bad))
+    assert harness.ask(SUBJECT, asked, BatchResponse) == refused(refusals.INVALID_ROWS.format(bad))
     assert kept(harness) == []
 
 
@@ -152,7 +153,7 @@ def test_rows_beside_a_frame_are_refused() -> None:
     harness = started()
     asked = framed(*EVENTS)
     asked.rows = request(b"other").rows
-    assert harness.ask(SUBJECT, asked, BatchResponse) == refused(errors.INVALID_BATCH)
+    assert harness.ask(SUBJECT, asked, BatchResponse) == refused(refusals.INVALID_BATCH)
 
 
 def test_a_refused_write_leaves_nothing_that_a_later_batch_could_be_taken_for() -> None:

@@ -1,10 +1,11 @@
 """What operators change about durables, queue groups and subscriptions, at the core: moved, skipped, sent again, paused, gone."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.types import SECOND
 
-from stan import errors, limits
+from stan import limits
 from stan.config import ChannelLimits, Config, StoreLimits
 from tests.kit.core_harness import START, CoreHarness, Node
 from tests.kit.cursor_admin import answer, begin, change, refusal, replayed, snapshot, stored
@@ -58,13 +59,13 @@ def test_a_created_durable_is_resumed_where_it_was_put_whatever_start_is_asked_f
 def test_a_durable_is_created_once_and_only_with_whole_names(harness):
     publish(harness, 2)
     change(harness, "create_cursor", client_id="me", sequence=2, **DUR)
-    assert refusal(harness, "create_cursor", client_id="me", sequence=1, **DUR) == errors.CURSOR_EXISTS
-    assert refusal(harness, "create_cursor", sequence=1, **DUR) == errors.INVALID_NEW_CURSOR
-    assert refusal(harness, "create_cursor", queue_group="group", sequence=1) == errors.INVALID_NEW_CURSOR
-    assert refusal(harness, "create_cursor", cursor_id=7, sequence=1) == errors.INVALID_NEW_CURSOR
-    assert refusal(harness, "create_cursor", client_id="me", durable_name="other") == errors.INVALID_MOVE
+    assert refusal(harness, "create_cursor", client_id="me", sequence=1, **DUR) == refusals.CURSOR_EXISTS
+    assert refusal(harness, "create_cursor", sequence=1, **DUR) == refusals.INVALID_NEW_CURSOR
+    assert refusal(harness, "create_cursor", queue_group="group", sequence=1) == refusals.INVALID_NEW_CURSOR
+    assert refusal(harness, "create_cursor", cursor_id=7, sequence=1) == refusals.INVALID_NEW_CURSOR
+    assert refusal(harness, "create_cursor", client_id="me", durable_name="other") == refusals.INVALID_MOVE
     beyond = refusal(harness, "create_cursor", client_id="me", durable_name="other", sequence=4)
-    assert beyond == errors.beyond_end("foo", 4, 2)
+    assert beyond == refusals.beyond_end("foo", 4, 2)
     harness.subscribe("foo", durable="dur")
     assert numbers(harness) == [2]
 
@@ -75,7 +76,7 @@ def test_created_durables_count_as_subscriptions():
     publish(harness, 1)
     change(harness, "create_cursor", client_id="me", sequence=1, **DUR)
     refused = refusal(harness, "create_cursor", client_id="me", durable_name="other", sequence=1)
-    assert refused == errors.TOO_MANY_SUBSCRIPTIONS
+    assert refused == refusals.TOO_MANY_SUBSCRIPTIONS
 
 
 # --- move -----------------------------------------------------------------------------------------------------------------
@@ -315,9 +316,9 @@ def test_a_full_disk_refuses_a_move_and_nothing_happens(harness):
 @pytest.mark.parametrize(
     ("told", "error"),
     [
-        ({}, errors.INVALID_MOVE),
-        ({"sequence": 0}, errors.INVALID_MOVE),
-        ({"new_only": False}, errors.INVALID_MOVE),
+        ({}, refusals.INVALID_MOVE),
+        ({"sequence": 0}, refusals.INVALID_MOVE),
+        ({"new_only": False}, refusals.INVALID_MOVE),
         ({"sequence": 9}, 'stan: channel "foo" ends with sequence 2, 9 is not there yet'),
     ],
 )
@@ -368,9 +369,9 @@ def test_names_that_mean_none_or_several_are_refused_and_named(harness):
         refusal(harness, "skip", queue_group="g", runs=[1, 1]) == 'stan: there is no queue group "g" in channel "foo"'
     )
     assert refusal(harness, "pause", cursor_id=99) == 'stan: there is no position 99 in channel "foo"'
-    assert refusal(harness, "pause") == errors.INVALID_WHICH
-    assert refusal(harness, "pause", channel="no", **DUR) == errors.UNKNOWN_CHANNEL
-    assert refusal(harness, "pause", version=9, **DUR) == errors.UNKNOWN_VERSION
+    assert refusal(harness, "pause") == refusals.INVALID_WHICH
+    assert refusal(harness, "pause", channel="no", **DUR) == refusals.UNKNOWN_CHANNEL
+    assert refusal(harness, "pause", version=9, **DUR) == refusals.UNKNOWN_VERSION
 
 
 # --- skip -----------------------------------------------------------------------------------------------------------------
@@ -453,7 +454,7 @@ def test_skip_without_well_formed_runs_is_refused(harness, runs):
     harness.subscribe("foo", durable="dur")
     publish(harness, 3)
 
-    assert refusal(harness, "skip", runs=runs, **DUR) == errors.INVALID_RUNS
+    assert refusal(harness, "skip", runs=runs, **DUR) == refusals.INVALID_RUNS
 
 
 def test_skip_beyond_the_end_or_of_too_many_pieces_is_refused(harness):
@@ -462,7 +463,7 @@ def test_skip_beyond_the_end_or_of_too_many_pieces_is_refused(harness):
     assert "ends with sequence 2" in refusal(harness, "skip", runs=[2, 3], **DUR)
     runs = [1, 1] * (limits.OVERRIDE_RUNS_MAX + 1)
 
-    assert refusal(harness, "skip", runs=runs, **DUR) == errors.TOO_MANY_SKIPPED
+    assert refusal(harness, "skip", runs=runs, **DUR) == refusals.TOO_MANY_SKIPPED
 
 
 # --- redeliver ------------------------------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ from collections import Counter
 from functools import partial
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.admin_pb2 import DeliveryPolicy
 from stan_protocol.types import SECOND
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.config import Config, StoreLimits
 from stan.core.base.ready import LeaseAnswer
 from stan.core.boundary import loading
@@ -148,7 +149,7 @@ def test_a_deleted_channel_is_made_anew(harness):
 def test_durables_are_refused(harness, more):
     harness.publish("e", b"1")
     found = harness.subscribe("e", **more)
-    assert found.error.decode() == errors.EPHEMERAL_IS_NO.format('"e"', "durables")
+    assert found.error.decode() == refusals.EPHEMERAL_IS_NO.format('"e"', "durables")
 
 
 @pytest.mark.parametrize("more", [{"ttl": SECOND}, {"deliver_at": core_harness.START + 99 * SECOND}])
@@ -249,7 +250,7 @@ def test_acks_wait_for_the_lease_in_their_order_as_long_as_the_leader_stays(node
 
 def test_refusals_and_answers_to_requests_wait_for_the_lease_too(node):
     node.lapsed = {1}
-    error = errors.EPHEMERAL_IS_NO.format('"e"', "times").encode()
+    error = refusals.EPHEMERAL_IS_NO.format('"e"', "times").encode()
     node.broker.context.answer_as_leader(1, b"PUB refused 5\r\nerror\r\n")
     node.broker.context.respond(b"asked", error, (0, 1))
     node.turn()
@@ -270,7 +271,7 @@ def test_acks_that_wait_for_a_lease_end_with_the_leadership(node):
     node.follow(1)
     node.lapsed = set()
     node.lead(1)
-    assert set(node.pub_acks()) == {errors.EPHEMERAL_EMPTIED}
+    assert set(node.pub_acks()) == {refusals.EPHEMERAL_EMPTIED}
     assert node.broker.context.outgoing.waiting.bytes == 0
 
 
@@ -360,7 +361,7 @@ def test_the_next_leadership_is_empty_and_tells_late_publishers(node):
     node.hears(pub_frame("e", "late" + "1" * 18, b"late", conn_id=""))
     assert node.pub_acks() == []
     node.lead(1)
-    assert set(node.pub_acks()) == {errors.EPHEMERAL_EMPTIED}
+    assert set(node.pub_acks()) == {refusals.EPHEMERAL_EMPTIED}
     assert node.publish("e", b"2", conn_id="") == [""]
     assert [sequence for sequence, _ in node.received("in")] == [2 * BLOCK + 1]
     assert "progress" not in node.entries()
@@ -382,7 +383,7 @@ def test_what_was_heard_before_is_not_stored_once_more_where_the_metadata_lag():
     node.feed_meta(create_channels=pb.CreateChannels(channels=[pb.Channel(name=b"e", group=1, commit=EPHEMERAL)]))
     node.turn()
     node.pass_time(1)
-    assert set(node.pub_acks()) == {errors.EPHEMERAL_EMPTIED}
+    assert set(node.pub_acks()) == {refusals.EPHEMERAL_EMPTIED}
     assert node.publish("e", b"3", conn_id="conn-me") == [""]
     store = node.broker.parts.channels.stores.by_uid[1]
     assert store.last_sequence - store.first_sequence + 1 == 1

@@ -5,6 +5,7 @@ from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.extension_pb2 import FetchRequest
+from stan_protocol.refusals import BUSY
 from stan_protocol.types import SECOND, ChannelUid, GroupId, RaftIndex
 
 from stan import level, limits
@@ -14,7 +15,6 @@ from stan.core.boundary.fetches import FetchRules, Refusal
 from stan.core.requests.request import AcceptedRequest
 from stan.core.requests.table import REQUESTS
 from stan.core.state.expiries import Expiries
-from stan.errors import BUSY
 from stan.policies import PolicyRule
 from stan.protocol.entries import Kind, decode_batches, decode_records
 from stan.protocol.proto import entries_pb2 as pb

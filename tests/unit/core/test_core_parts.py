@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.channels import part_name
 from stan_protocol.parted import part_of
 from stan_protocol.proto import admin_pb2 as admin
@@ -11,7 +12,7 @@ from stan_protocol.proto import extension_pb2 as extension
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.types import SECOND
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.boundary.loading import restored
 from stan.core.context import BrokerContext
@@ -125,13 +126,13 @@ def test_what_is_published_to_a_part_belongs_there(harness) -> None:
     number = part_of(b"me", 4)
     other = f"orders.~{(number + 1) % 4}"
     assert harness.publish(f"orders.~{number}", b"x") == [""]
-    assert harness.publish(other, b"x") == [errors.OTHER_PART.format(f'"{other}"', '"orders"')]
+    assert harness.publish(other, b"x") == [refusals.OTHER_PART.format(f'"{other}"', '"orders"')]
     assert harness.stored(other) == []
 
 
 def test_a_subscription_of_the_whole_is_told_the_parts(harness) -> None:
     create(harness)
-    told = errors.HAS_PARTS.format('"orders.~0"', '"orders.~3"')
+    told = refusals.HAS_PARTS.format('"orders.~0"', '"orders.~3"')
     assert harness.subscribe("orders").error.decode() == told
     assert harness.subscribe("orders", durable="d").error.decode() == told
     request = admin.CreateChannelRequest(version=1, channel=b"orders")
@@ -177,10 +178,10 @@ def test_operators_are_told_since_when_parts_are_doubled_and_which_are_closed(no
 
 def test_names_of_parts_belong_to_the_channel_with_parts(harness) -> None:
     create(harness)
-    reserved = errors.PART_NAME.format('"orders"')
+    reserved = refusals.PART_NAME.format('"orders"')
     assert harness.publish("orders.~4", b"x") == [reserved]
     assert harness.publish("Orders.~9", b"x") == [reserved]
-    assert harness.publish("ORDERS", b"x") == [errors.case_conflict("ORDERS", "orders")]
+    assert harness.publish("ORDERS", b"x") == [refusals.case_conflict("ORDERS", "orders")]
     assert harness.publish("orders.new", b"x") == [""]
     assert harness.publish("other.~4", b"x") == [""]
 
@@ -229,7 +230,7 @@ def test_the_most_channels_count_parts() -> None:
     harness = CoreHarness()
     harness.config = replace(harness.config, limits=replace(harness.config.limits, channels=3))
     harness._boot()
-    assert create(harness, parts=4) == (errors.TOO_MANY_CHANNELS, 0)
+    assert create(harness, parts=4) == (refusals.TOO_MANY_CHANNELS, 0)
     assert create(harness, parts=3) == ("", 3)
 
 
@@ -238,7 +239,7 @@ def test_a_channel_goes_with_its_parts_and_can_be_made_again(harness) -> None:
     harness.publish("orders", b"x")
     one = admin.DeleteChannelRequest(version=1, channel=b"orders.~1")
     answer = harness.ask(f"{ADMIN}.delete_channel", one, admin.ChangeResponse)
-    assert answer.error.decode() == errors.A_PART.format('"orders.~1"', '"orders"')
+    assert answer.error.decode() == refusals.A_PART.format('"orders.~1"', '"orders"')
     assert delete(harness, b"other")[0] == UNKNOWN_PARTED.format('"other"')
     assert delete(harness) == ("", 4)
     assert listed(harness) == ([], False)
@@ -453,11 +454,11 @@ def test_a_doubling_is_given_up_while_a_transaction_waits(harness) -> None:
     assert double(harness, parts=2) == ("", 2)
     harness.pass_time(1)
     assert (status(harness).parts, status(harness).doubling) == (2, False)
-    assert any(errors.MOVE_WAITS_STAGED in text for _, text in harness.notes)
+    assert any(refusals.MOVE_WAITS_STAGED in text for _, text in harness.notes)
     assert harness.publish("orders", b"y", key_of=lambda _data: key) == [""]
     stage.channel = b"orders.~1"
     answer = harness.ask("_STAN.x.test-cluster.stage", stage, extension.StageResponse)
-    assert answer.error.decode() == errors.OTHER_PART.format('"orders.~1"', '"orders"')
+    assert answer.error.decode() == refusals.OTHER_PART.format('"orders.~1"', '"orders"')
 
 
 def test_rows_of_a_batch_belong_to_their_part(harness) -> None:
@@ -468,11 +469,11 @@ def test_rows_of_a_batch_belong_to_their_part(harness) -> None:
         for part in range(2):
             request = extension.BatchRequest(channel=b"orders.~%d" % part, count=1, rows=rows)
             answer = harness.ask("_STAN.x.test-cluster.batch", request, extension.BatchResponse)
-            wanted = "" if part == number else errors.OTHER_PART.format(f'"orders.~{part}"', '"orders"')
+            wanted = "" if part == number else refusals.OTHER_PART.format(f'"orders.~{part}"', '"orders"')
             assert (answer.error.decode(), answer.retry) == (wanted, False)
     request = extension.BatchRequest(channel=b"orders", count=1, rows=rows)
     answer = harness.ask("_STAN.x.test-cluster.batch", request, extension.BatchResponse)
-    assert answer.error.decode() == errors.HAS_PARTS.format('"orders.~0"', '"orders.~1"')
+    assert answer.error.decode() == refusals.HAS_PARTS.format('"orders.~0"', '"orders.~1"')
     assert not answer.retry
 
 
@@ -569,7 +570,7 @@ def test_a_node_alone_refuses_what_comes_while_parts_are_doubled(harness) -> Non
     harness.asks(f"{ADMIN}.double_parts", admin.DoublePartsRequest(version=1, channel=b"orders", parts=4), "reply")
     harness.turn()
     harness.commit()
-    assert harness.publish("orders", b"2", key_of=lambda _data: KEYS[0]) == [errors.PARTS_DOUBLING]
+    assert harness.publish("orders", b"2", key_of=lambda _data: KEYS[0]) == [refusals.PARTS_DOUBLING]
     harness.hold = False
     harness.turn()
     harness.pass_time(1)
@@ -623,7 +624,7 @@ def test_what_was_published_to_an_old_part_by_name_is_refused_afterwards_if_it_b
     assert node.pub_acks() == []
     node.leased.clear()
     end_doubling(node)
-    wrong = errors.OTHER_PART.format('"orders.~0"', '"orders"')
+    wrong = refusals.OTHER_PART.format('"orders.~0"', '"orders"')
     assert sorted(node.pub_acks()) == ["", wrong]
     assert [one.groups for one in node.leased if wrong.encode() in one.data] == [(1,)], "only who leads may say so"
     assert node.stored("orders.~0") == [b"1"]
@@ -731,7 +732,7 @@ def test_what_is_in_the_log_is_not_refused_when_it_is_replayed_behind_a_doubling
     node.turn()
     assert set(node.pub_acks()) == {""}, "acknowledged again"
     node.hears(keyed(key, b"2", "orders.~0"))
-    assert node.pub_acks() == [errors.OTHER_PART.format('"orders.~0"', '"orders"')]
+    assert node.pub_acks() == [refusals.OTHER_PART.format('"orders.~0"', '"orders"')]
 
 
 def test_what_waits_for_the_metadata_over_a_doubling_is_stored_where_it_belongs_now(node) -> None:
@@ -822,7 +823,7 @@ def test_what_came_to_a_part_before_it_was_known_to_be_one_is_not_taken_unseen(n
     assert node.stored("late.~0", home) == []
     assert not node.broker.parts.channels.opening
     node.hears(keyed(wrong, b"3", "late.~0"))
-    assert node.pub_acks() == [errors.OTHER_PART.format('"late.~0"', '"late"')]
+    assert node.pub_acks() == [refusals.OTHER_PART.format('"late.~0"', '"late"')]
 
 
 # --- servers that divide the channels among them -----------------------------------------------------------------------------
@@ -849,10 +850,10 @@ def test_parts_are_made_by_the_server_alone_whose_channel_it_is() -> None:
 
 
 def test_parts_that_are_none_of_the_servers_channels_are_refused() -> None:
-    assert create(owner("orders")) == (errors.PARTS_ELSEWHERE.format("orders"), 0)
+    assert create(owner("orders")) == (refusals.PARTS_ELSEWHERE.format("orders"), 0)
     assert create(owner("orders", "orders.~0", "orders.~1"), parts=2) == ("", 2)
     half = owner("orders", "orders.~0", "orders.~1")
     create(half, parts=2)
     request = admin.DoublePartsRequest(version=1, channel=b"orders", parts=2)
     answer = half.ask(f"{ADMIN}.double_parts", request, admin.ChangeResponse)
-    assert answer.error.decode() == errors.PARTS_ELSEWHERE.format("orders")
+    assert answer.error.decode() == refusals.PARTS_ELSEWHERE.format("orders")

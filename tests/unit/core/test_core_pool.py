@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as extension
+from stan_protocol.refusals import ALONE, INVALID_ADMIN
 from stan_protocol.types import SECOND
 
 from stan import level
@@ -12,7 +13,6 @@ from stan.core.admin.pool_requests import NOT_MORE, TOO_MANY_GROUPS
 from stan.core.clients.nodes import HeardNodes
 from stan.core.state.meta import MetaMachine
 from stan.core.state.pool import POOL_CHANGED, POOL_GROWS, POOL_LEVEL_TOO_LOW, first_voters
-from stan.errors import ALONE, INVALID_ADMIN
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import REPLICATED, SYNCED
 from stan.protocol.placement import channel_group

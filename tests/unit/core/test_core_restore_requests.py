@@ -1,11 +1,12 @@
 """Channels restored on request: their messages with gaps and times, their durables, and what they are closed for meanwhile."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.types import SECOND
 
-from stan import errors, limits
+from stan import limits
 from stan.core.state.state_codec import restore_group, snapshot_group
 from stan.protocol.proto import entries_pb2 as entries
 from tests.kit.core_harness import START, CoreHarness, Node
@@ -137,12 +138,12 @@ def test_numbers_of_redeliveries_come_back(harness) -> None:
 def test_gap_that_no_batch_can_tell_is_refused_and_ends_nothing(harness) -> None:
     begin(harness)
     widest = limits.RESTORED_GAP_MAX
-    assert told(ask(harness, "restore_end", last_sequence=5 + widest))[0] == errors.INVALID_RESTORE
-    assert told(ask(harness, "restore_end", last_sequence=(1 << 63) - 1))[0] == errors.INVALID_RESTORE
-    assert told(ask(harness, "restore_rows", **runs_of((6 + widest, 6 + widest, START))))[0] == errors.INVALID_RESTORE
+    assert told(ask(harness, "restore_end", last_sequence=5 + widest))[0] == refusals.INVALID_RESTORE
+    assert told(ask(harness, "restore_end", last_sequence=(1 << 63) - 1))[0] == refusals.INVALID_RESTORE
+    assert told(ask(harness, "restore_rows", **runs_of((6 + widest, 6 + widest, START))))[0] == refusals.INVALID_RESTORE
     assert (
         told(ask(harness, "restore_rows", **runs_of((5, 5, START), (7 + widest, 7 + widest, START))))[0]
-        == errors.INVALID_RESTORE
+        == refusals.INVALID_RESTORE
     )
     assert told(ask(harness, "restore_rows", **runs_of((7, 7, START)))) == ("", 1, 7, 7)
     assert told(ask(harness, "restore_end")) == ("", 1, 7, 7)
@@ -152,10 +153,10 @@ def test_channel_is_left_more_sequences_than_are_ever_published(harness) -> None
     """The state's numbers are signed: with the last of them given out the node could not write its state any more."""
     end = 1 << 62
     for first in (end, (1 << 63) - 1, 1 << 63):
-        assert told(ask(harness, "restore_channel", first_sequence=first))[0] == errors.INVALID_RESTORE
+        assert told(ask(harness, "restore_channel", first_sequence=first))[0] == refusals.INVALID_RESTORE
     begin(harness, first_sequence=end - 3)
-    assert told(ask(harness, "restore_rows", **runs_of((end, end, START))))[0] == errors.INVALID_RESTORE
-    assert told(ask(harness, "restore_end", last_sequence=end))[0] == errors.INVALID_RESTORE
+    assert told(ask(harness, "restore_rows", **runs_of((end, end, START))))[0] == refusals.INVALID_RESTORE
+    assert told(ask(harness, "restore_end", last_sequence=end))[0] == refusals.INVALID_RESTORE
     assert told(ask(harness, "restore_rows", **runs_of((end - 3, end - 1, START)))) == ("", 3, end - 3, end - 1)
     assert told(ask(harness, "restore_end")) == ("", 1, end - 3, end - 1)
     harness.publish("foo", b"new")
@@ -205,25 +206,25 @@ def test_repeated_requests_change_nothing(harness) -> None:
     assert told(ask(harness, "restore_end")) == ("", 0, 5, 12)
     assert told(begin(harness)) == ("", 0, 5, 12)
     assert ask(harness, "restore_rows", **rows).changed == 0
-    assert told(ask(harness, "restore_rows", **runs_of((13, 13, START))))[0] == errors.UNKNOWN_RESTORE
+    assert told(ask(harness, "restore_rows", **runs_of((13, 13, START))))[0] == refusals.UNKNOWN_RESTORE
     assert told(ask(harness, "restore_cursor", cursor=position)) == ("", 0, 5, 12)
     position.durable_name = b"other"
-    assert told(ask(harness, "restore_cursor", cursor=position))[0] == errors.UNKNOWN_RESTORE
+    assert told(ask(harness, "restore_cursor", cursor=position))[0] == refusals.UNKNOWN_RESTORE
     assert snapshot(harness) == before
 
 
 def test_channel_is_closed_until_the_end(harness) -> None:
     begin(harness)
-    assert harness.publish("foo", b"x") == [errors.CHANNEL_RESTORING]
-    assert harness.subscribe("foo", "sub").error.decode() == errors.CHANNEL_RESTORING
+    assert harness.publish("foo", b"x") == [refusals.CHANNEL_RESTORING]
+    assert harness.subscribe("foo", "sub").error.decode() == refusals.CHANNEL_RESTORING
     for kind, what in (("purge", {"keep": 0}), ("delete_message", {"sequence": 5})):
         answer = ask(harness, kind, **what)
-        assert (answer.error.decode(), answer.retry) == (errors.CHANNEL_RESTORING, True)
-    assert told(ask(harness, "restore_channel", restore=b"r2"))[0] == errors.CHANNEL_RESTORING
-    assert told(ask(harness, "restore_rows", restore=b"r2", **runs_of((5, 5, START))))[0] == errors.UNKNOWN_RESTORE
+        assert (answer.error.decode(), answer.retry) == (refusals.CHANNEL_RESTORING, True)
+    assert told(ask(harness, "restore_channel", restore=b"r2"))[0] == refusals.CHANNEL_RESTORING
+    assert told(ask(harness, "restore_rows", restore=b"r2", **runs_of((5, 5, START))))[0] == refusals.UNKNOWN_RESTORE
     harness.restart()
     harness.connect("other")
-    assert harness.publish("foo", b"x", client_id="other") == [errors.CHANNEL_RESTORING]
+    assert harness.publish("foo", b"x", client_id="other") == [refusals.CHANNEL_RESTORING]
     ask(harness, "restore_end")
     assert harness.publish("foo", b"x", client_id="other") == [""]
 
@@ -233,7 +234,7 @@ def test_restore_that_is_given_up_goes_with_its_channel(harness) -> None:
     ask(harness, "restore_rows", **runs_of((5, 7, START)))
     assert ask(harness, "delete_channel").changed == 3
     assert harness.publish("foo", b"x") == [""]
-    assert told(ask(harness, "restore_rows", **runs_of((8, 8, START))))[0] == errors.UNKNOWN_RESTORE
+    assert told(ask(harness, "restore_rows", **runs_of((8, 8, START))))[0] == refusals.UNKNOWN_RESTORE
 
 
 @pytest.mark.parametrize("used", ["message", "subscription", "purged", "deleted"])
@@ -248,7 +249,7 @@ def test_channel_in_use_is_not_restored(harness, used) -> None:
         ask(harness, "delete_channel")
         assert told(ask(harness, "restore_channel", first_sequence=5))[0] == ""
     else:
-        assert told(ask(harness, "restore_channel", first_sequence=5))[0] == errors.CHANNEL_IN_USE
+        assert told(ask(harness, "restore_channel", first_sequence=5))[0] == refusals.CHANNEL_IN_USE
         assert harness.publish("foo", b"x") == [""]
 
 
@@ -261,24 +262,24 @@ def test_purged_channel_takes_what_lies_behind(harness) -> None:
 @pytest.mark.parametrize(
     ("kind", "what", "error"),
     [
-        ("restore_channel", {"restore": b""}, errors.INVALID_RESTORE),
-        ("restore_channel", {"restore": b"x" * 65}, errors.INVALID_RESTORE),
-        ("restore_channel", {"channel": b"a..b"}, errors.INVALID_SUBJECT),
-        ("restore_channel", {"first_sequence": 1 << 63}, errors.INVALID_RESTORE),
-        ("restore_channel", {"limits": pb.Limits(max_age=-1)}, errors.INVALID_RESTORE),
-        ("restore_rows", {}, errors.INVALID_BATCH),
-        ("restore_rows", runs_of((6, 7, START), (5, 5, START)), errors.RESTORED_OUT_OF_ORDER),
-        ("restore_rows", runs_of((6, 7, START), (7, 7, START)), errors.RESTORED_OUT_OF_ORDER),
-        ("restore_rows", runs_of((6, 7, 0)), errors.RESTORED_OUT_OF_ORDER),
-        ("restore_rows", {**runs_of((6, 7, START)), "rows": b"\3\0\0\0xyz"}, errors.INVALID_ROWS.format(0)),
-        ("restore_cursor", {"cursor": pb.CursorStatus(kind="PLAIN")}, errors.INVALID_RESTORE),
-        ("restore_cursor", {"cursor": pb.CursorStatus(kind="DURABLE", durable_name=b"d")}, errors.INVALID_RESTORE),
+        ("restore_channel", {"restore": b""}, refusals.INVALID_RESTORE),
+        ("restore_channel", {"restore": b"x" * 65}, refusals.INVALID_RESTORE),
+        ("restore_channel", {"channel": b"a..b"}, refusals.INVALID_SUBJECT),
+        ("restore_channel", {"first_sequence": 1 << 63}, refusals.INVALID_RESTORE),
+        ("restore_channel", {"limits": pb.Limits(max_age=-1)}, refusals.INVALID_RESTORE),
+        ("restore_rows", {}, refusals.INVALID_BATCH),
+        ("restore_rows", runs_of((6, 7, START), (5, 5, START)), refusals.RESTORED_OUT_OF_ORDER),
+        ("restore_rows", runs_of((6, 7, START), (7, 7, START)), refusals.RESTORED_OUT_OF_ORDER),
+        ("restore_rows", runs_of((6, 7, 0)), refusals.RESTORED_OUT_OF_ORDER),
+        ("restore_rows", {**runs_of((6, 7, START)), "rows": b"\3\0\0\0xyz"}, refusals.INVALID_ROWS.format(0)),
+        ("restore_cursor", {"cursor": pb.CursorStatus(kind="PLAIN")}, refusals.INVALID_RESTORE),
+        ("restore_cursor", {"cursor": pb.CursorStatus(kind="DURABLE", durable_name=b"d")}, refusals.INVALID_RESTORE),
         (
             "restore_cursor",
             {"cursor": pb.CursorStatus(kind="DURABLE", durable_name=b"d", client_id=b"c", owed_runs=[5])},
-            errors.INVALID_RESTORE,
+            refusals.INVALID_RESTORE,
         ),
-        ("restore_end", {"last_sequence": 1 << 63}, errors.INVALID_RESTORE),
+        ("restore_end", {"last_sequence": 1 << 63}, refusals.INVALID_RESTORE),
     ],
 )
 def test_nonsense_is_refused_and_changes_nothing(harness, kind, what, error) -> None:
@@ -304,7 +305,7 @@ def test_too_many_gaps_are_refused(harness, monkeypatch) -> None:
     monkeypatch.setattr(limits, "DELETED_RUNS_MAX", 1)
     begin(harness)
     assert told(ask(harness, "restore_rows", **runs_of((5, 5, START), (7, 7, START), (9, 9, START))))[0] == (
-        errors.TOO_MANY_DELETED
+        refusals.TOO_MANY_DELETED
     )
     assert ask(harness, "restore_rows", **runs_of((5, 5, START), (7, 8, START))).changed == 3
 
@@ -365,7 +366,7 @@ def test_follower_has_the_same_and_goes_on_with_it(node) -> None:
     other.turn()
     assert snapshot(other) == snapshot(node)
     other.lead(1)
-    assert other.publish("foo", b"x") == [errors.CHANNEL_RESTORING]
+    assert other.publish("foo", b"x") == [refusals.CHANNEL_RESTORING]
     assert ask(other, "restore_rows", **runs_of((8, 11, START))).changed == 2
     assert told(ask(other, "restore_end", last_sequence=12))[0] == ""
     assert other.publish("foo", b"x") == [""]

@@ -1,14 +1,15 @@
 """Restored messages with a time to live: they expire when they would have, none before the restore has ended."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto import wire_pb2 as wire
+from stan_protocol.refusals import BUSY
 from stan_protocol.types import SECOND
 
-from stan import errors, level
+from stan import level
 from stan.core.admin import restored_rows
 from stan.core.state.expiries import Expiries
-from stan.errors import BUSY
 from tests.kit.core_harness import START, Node
 from tests.unit.core import test_core_deferred as deferred
 from tests.unit.core.test_core_delays import data, stored
@@ -124,19 +125,19 @@ FIVE_TO_SEVEN = runs_of((5, 7, START))
 @pytest.mark.parametrize(
     ("runs", "times", "error"),
     [
-        ([5], [NOW], errors.INVALID_RESTORE),
-        ([], [NOW], errors.INVALID_RESTORE),
-        ([5, 5], [], errors.INVALID_RESTORE),
-        ([6, 5], [NOW], errors.INVALID_RESTORE),
-        ([0, 5], [NOW], errors.INVALID_RESTORE),
-        ([4, 5], [NOW], errors.INVALID_RESTORE),
-        ([7, 8], [NOW], errors.INVALID_RESTORE),
-        ([5, (1 << 64) - 1], [NOW], errors.INVALID_RESTORE),
-        ([5, 5], [0], errors.INVALID_RESTORE),
-        ([5, 5], [-NOW], errors.INVALID_RESTORE),
-        ([5, 5], [1 << 62], errors.INVALID_RESTORE),
-        ([5, 6, 6, 7], [NOW, NOW], errors.RESTORED_OUT_OF_ORDER),
-        ([6, 6, 5, 5], [NOW, NOW], errors.RESTORED_OUT_OF_ORDER),
+        ([5], [NOW], refusals.INVALID_RESTORE),
+        ([], [NOW], refusals.INVALID_RESTORE),
+        ([5, 5], [], refusals.INVALID_RESTORE),
+        ([6, 5], [NOW], refusals.INVALID_RESTORE),
+        ([0, 5], [NOW], refusals.INVALID_RESTORE),
+        ([4, 5], [NOW], refusals.INVALID_RESTORE),
+        ([7, 8], [NOW], refusals.INVALID_RESTORE),
+        ([5, (1 << 64) - 1], [NOW], refusals.INVALID_RESTORE),
+        ([5, 5], [0], refusals.INVALID_RESTORE),
+        ([5, 5], [-NOW], refusals.INVALID_RESTORE),
+        ([5, 5], [1 << 62], refusals.INVALID_RESTORE),
+        ([5, 6, 6, 7], [NOW, NOW], refusals.RESTORED_OUT_OF_ORDER),
+        ([6, 6, 5, 5], [NOW, NOW], refusals.RESTORED_OUT_OF_ORDER),
     ],
 )
 def test_expiries_that_are_none_are_refused_and_change_nothing(harness, runs, times, error) -> None:
@@ -157,7 +158,7 @@ def test_they_are_refused_below_their_level(harness) -> None:
     begin(harness)
     harness.broker.context.meta.info.level = level.OLDEST
     assert told(ask(harness, "restore_rows", **expiring((5, 7, START), s5=5)))[0] == (
-        errors.TTL_NEEDS_LEVEL.format(level.DELIVERY, level.OLDEST)
+        refusals.TTL_NEEDS_LEVEL.format(level.DELIVERY, level.OLDEST)
     )
     assert ask(harness, "restore_rows", **FIVE_TO_SEVEN).changed == 3
 
@@ -166,7 +167,7 @@ def test_too_many_runs_are_refused(harness, monkeypatch) -> None:
     monkeypatch.setattr("stan.core.admin.restored_rows.RUNS_MAX", 2)
     begin(harness)
     assert ask(harness, "restore_rows", **expiring((5, 7, START), s5=5)).changed == 3
-    assert told(ask(harness, "restore_rows", **expiring((8, 11, START), s8=5, s10=6)))[0] == errors.TOO_MANY_EXPIRING
+    assert told(ask(harness, "restore_rows", **expiring((8, 11, START), s8=5, s10=6)))[0] == refusals.TOO_MANY_EXPIRING
     assert ask(harness, "restore_rows", **expiring((8, 11, START), s8_9=5)).changed == 4
 
 
@@ -177,7 +178,7 @@ def test_a_message_that_would_be_too_large_with_its_expiry_is_refused(harness) -
     rows = {"runs": [pb.RestoredRun(first_sequence=5, count=1, timestamp=START)]}
     rows["rows"] = len(row).to_bytes(4, "little") + row
     expire = {"expiring_runs": [5, 5], "expire_at": [NOW + 5]}
-    assert told(ask(harness, "restore_rows", **rows, **expire))[0] == errors.ROW_TOO_LARGE.format(0)
+    assert told(ask(harness, "restore_rows", **rows, **expire))[0] == refusals.ROW_TOO_LARGE.format(0)
     assert ask(harness, "restore_rows", **rows).changed == 1
 
 
@@ -226,4 +227,4 @@ def test_an_expiry_that_no_message_can_tell_is_not_put_back(harness) -> None:
     message = pb.DelayedMessage(id=1, due=5, expires_at=-1)
     rows = len(row).to_bytes(4, "little") + row
     told = deferred.put_back(harness, "restore_delayed", messages=[message], rows=rows)
-    assert told.error.decode() == errors.INVALID_RESTORE
+    assert told.error.decode() == refusals.INVALID_RESTORE

@@ -2,12 +2,12 @@
 
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
+from stan_protocol.refusals import ALONE
 from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.core.admin import move_source, move_target
 from stan.core.state.meta import MOVES_NEED_LEVEL, MetaMachine
-from stan.errors import ALONE
 from stan.level import DELIVERY
 from stan.protocol.placement import channel_group
 from stan.protocol.proto import entries_pb2 as pb

@@ -1,11 +1,12 @@
 """Limits that wait for a tier, and what its owner hears of messages that were removed."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as pb
 from stan_protocol.types import SECOND
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.state.bookmarks import Bookmarks
 from stan.policies import PolicyRule
@@ -215,7 +216,7 @@ def test_too_many_removals_that_nobody_takes_are_refused(monkeypatch) -> None:
     for sequence in (2, 4, 6, 8):
         delete = admin.DeleteMessageRequest(version=1, channel=b"foo", sequence=sequence)
         answers.append(harness.ask(f"{ADMIN}.delete_message", delete, admin.ChangeResponse).error.decode())
-    assert answers == ["", "", "", errors.TOO_MANY_DELETED]
+    assert answers == ["", "", "", refusals.TOO_MANY_DELETED]
     assert place(harness) == (15, 3, [2, 2, 4, 4, 6, 6])
 
 

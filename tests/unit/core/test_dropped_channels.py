@@ -2,11 +2,12 @@
 
 from random import Random
 
+from stan_protocol.refusals import UNKNOWN_CHANNEL
+
 from stan import level, limits
 from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.state_codec import restore_group, snapshot_group
-from stan.errors import UNKNOWN_CHANNEL
 from stan.protocol.entries import Kind
 from stan.protocol.proto import entries_pb2 as pb
 from tests.kit import core_harness

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol.refusals import CHANNEL_MOVING, EPHEMERAL_USED_UP, UNKNOWN_CHANNEL
 from stan_protocol.types import ChannelUid, GroupId
 
 from stan import level
@@ -11,7 +12,6 @@ from stan.core.state.group import GroupMachine
 from stan.core.state.meta import MetaMachine
 from stan.core.state.moved_rows import moved_rows
 from stan.core.state.state_codec import restore_group, snapshot_group
-from stan.errors import CHANNEL_MOVING, EPHEMERAL_USED_UP, UNKNOWN_CHANNEL
 from stan.policies import EPHEMERAL, REPLICATED, SYNCED
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.changes import add_rows

@@ -1,11 +1,12 @@
 """Fetch on one node, with a log and a disk of the test's own: who answers when, and what becomes of reads that fail."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.kernel import client as client_kernel
 from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
-from stan import errors, limits
+from stan import limits
 from stan.config import ClusterConfig, Config
 from stan.core.base.ready import ReadResult
 from stan.core.broker.broker import Broker
@@ -155,16 +156,16 @@ def test_replica_answers_without_leading_anything():
     assert node.answer().runs[0].first_sequence == 3
 
     node.ask(REPLICA_FETCH, channel=b"later")
-    assert node.answer().error.decode() == errors.UNKNOWN_CHANNEL
+    assert node.answer().error.decode() == refusals.UNKNOWN_CHANNEL
 
 
 @pytest.mark.parametrize(
     ("wrong", "error"),
     [
-        ({"channel": b"bar"}, errors.UNKNOWN_CHANNEL),
-        ({"from_sequence": 0}, errors.INVALID_FETCH),
-        ({"from_sequence": 3, "last": 2}, errors.INVALID_FETCH),
-        ({"newest": 0}, errors.INVALID_FETCH),
+        ({"channel": b"bar"}, refusals.UNKNOWN_CHANNEL),
+        ({"from_sequence": 0}, refusals.INVALID_FETCH),
+        ({"from_sequence": 3, "last": 2}, refusals.INVALID_FETCH),
+        ({"newest": 0}, refusals.INVALID_FETCH),
     ],
 )
 def test_request_that_makes_no_sense_is_refused_for_good(node, wrong, error):
@@ -180,7 +181,7 @@ def test_request_that_makes_no_sense_is_refused_for_good(node, wrong, error):
 
 def test_what_is_no_request_is_refused(node):
     node.hear(FETCH, b"\xff")
-    assert node.answer().error.decode() == errors.INVALID_FETCH
+    assert node.answer().error.decode() == refusals.INVALID_FETCH
 
 
 def test_request_without_reply_is_nothing(node):
@@ -240,5 +241,5 @@ def test_damage_is_told_and_noted_and_counts_no_longer(node):
         node.ask()
         node.disk.finish(Damage("segment 1, byte 2"))
         answer = node.answer()
-        assert (answer.error.decode(), answer.retry) == (errors.UNREADABLE, False)
+        assert (answer.error.decode(), answer.retry) == (refusals.UNREADABLE, False)
     assert node.notes[0] == ("ERR", "Error reading channel foo (segment 1, byte 2)")

@@ -1,9 +1,10 @@
 """Commits of several channels of one group: all of them are visible, or none is, whatever happens in between."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import extension_pb2 as ext
 
-from stan import errors, limits
+from stan import limits
 from stan.core.publishing import publishing
 from stan.core.publishing.committing import Committing
 from stan.core.state.transactions import Transactions
@@ -165,7 +166,7 @@ def test_channels_that_have_the_version_stay_as_they_are(harness):
 def test_a_part_that_is_missing_refuses_all(harness, missing):
     stage_all(harness)
     harness.abort(b"%b.0" % missing, channel=missing)
-    assert harness.request("commit", joint(harness)).error.decode() == errors.STAGED_GONE
+    assert harness.request("commit", joint(harness)).error.decode() == refusals.STAGED_GONE
     assert not any(seen(harness).values())
     assert harness.publish("foo", b"next") == [""]
 
@@ -177,7 +178,7 @@ def test_an_abort_between_request_and_decision_refuses_all(harness):
     sent = harness.send("commit", joint(harness))
     harness.hold = False
     harness.turn()
-    assert harness.answer(sent).error.decode() == errors.STAGED_GONE
+    assert harness.answer(sent).error.decode() == refusals.STAGED_GONE
     assert not any(seen(harness).values())
     assert [harness.publish(name.decode(), b"next") for name in NAMES] == [[""]] * 3
 
@@ -250,9 +251,9 @@ def test_what_names_too_much_or_wrongly_is_refused(harness):
         many.more.add(channel=b"c%d" % number)
     said = [harness.request("commit", one).error.decode() for one in (twice, bad, many)]
     assert said == [
-        errors.INVALID_TRANSACTION,
-        errors.INVALID_SUBJECT,
-        errors.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX),
+        refusals.INVALID_TRANSACTION,
+        refusals.INVALID_SUBJECT,
+        refusals.TOO_MANY_COMMITTED.format(limits.COMMIT_CHANNELS_MAX),
     ]
     assert not any(seen(harness).values())
 
@@ -268,6 +269,6 @@ def test_rows_that_are_lost_end_the_commit_and_what_is_whole_stays(harness):
     harness.pass_time(limits.COMMIT_READS_MAX + 2)
     assert harness.transactions.under_way == harness.transactions.unfinished == {}
     assert seen(harness) == rows() | {b"baz": []}
-    assert harness.request("commit", joint(harness)).error.decode() == errors.STAGED_GONE
+    assert harness.request("commit", joint(harness)).error.decode() == refusals.STAGED_GONE
     assert {uid for uid, _ in harness.transactions.committed} == {harness.uid("foo"), harness.uid("bar")}
     assert [harness.publish(name.decode(), b"next") for name in NAMES] == [[""]] * 3

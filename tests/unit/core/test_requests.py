@@ -3,10 +3,11 @@
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError
+from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.proto import admin_pb2, extension_pb2, wire_pb2
 
-from stan import errors, limits
+from stan import limits
 from stan.permissions import NatsUser, Permissions, Right, Rule
 from stan.protocol.requests import TooLong, TooMany, because, decode
 from tests.kit.core_harness import CoreHarness
@@ -72,7 +73,7 @@ def test_each_name_of_each_request_has_a_bound(kind, way):
 def test_what_is_no_request_is_refused_in_the_original_s_words():
     with pytest.raises(DecodeError) as problem:
         decode(wire_pb2.ConnectRequest, b"\xff")
-    assert because(errors.INVALID_CONNECT, problem.value) == errors.INVALID_CONNECT
+    assert because(refusals.INVALID_CONNECT, problem.value) == refusals.INVALID_CONNECT
 
 
 # --- what the broker says and keeps ---------------------------------------------------------------------------------------
@@ -190,9 +191,9 @@ def test_publishes_of_long_names_are_refused_at_once():
     """Nobody can be registered by such a name, so nobody waits to see whether somebody is."""
     harness = CoreHarness()
     harness.connect()
-    assert harness.publish("foo", b"1", client_id=LONG.decode()) == [errors.INVALID_PUBLISH]
+    assert harness.publish("foo", b"1", client_id=LONG.decode()) == [refusals.INVALID_PUBLISH]
     assert not harness.broker.parts.publishing.held.for_metadata
-    assert harness.publish("x" * 5000, b"1") == [errors.INVALID_PUBLISH]
+    assert harness.publish("x" * 5000, b"1") == [refusals.INVALID_PUBLISH]
 
 
 def lists(kind, way=()):
@@ -240,4 +241,4 @@ def test_a_request_of_too_many_parts_is_answered():
     harness = CoreHarness()
     request = extension_pb2.InfoRequest(channels=[b"a"] * 30_000)
     answer = harness.ask("_STAN.x.test-cluster.info", request, extension_pb2.InfoResponse)
-    assert answer.error.decode() == f"{errors.INVALID_QUESTION}: it has more than {limits.REQUEST_PARTS_MAX} parts"
+    assert answer.error.decode() == f"{refusals.INVALID_QUESTION}: it has more than {limits.REQUEST_PARTS_MAX} parts"

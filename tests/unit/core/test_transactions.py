@@ -3,13 +3,14 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.types import SECOND
 
-from stan import errors, limits
+from stan import limits
 from stan.config import Config, StoreLimits
 from stan.core.publishing.committing import Committing
 from stan.core.state.group import GroupMachine
@@ -152,12 +153,12 @@ def test_a_version_that_another_writer_has_committed_is_refused(harness):
     """Two queries with one app: what the second one writes is not taken for a repetition of the first one's."""
     assert commit_as(harness, b"q1", 0, b"a") == commit_as(harness, b"q1", 1, b"b") == ("", False)
     harness.restart()
-    said = errors.ANOTHER_WRITER.format(0, "app", "q1")
+    said = refusals.ANOTHER_WRITER.format(0, "app", "q1")
     assert commit_as(harness, b"q2", 0, b"c") == (said, False)
     assert commit_as(harness, b"q1", 1, b"b") == ("", True)  # a repetition
     assert commit_as(harness, b"", 1, b"b") == ("", True)  # of a client that does not tell who it is
     assert commit_as(harness, b"q2", 2, b"c") == ("", False)
-    assert commit_as(harness, b"q1", 2, b"d") == (errors.ANOTHER_WRITER.format(2, "app", "q2"), False)
+    assert commit_as(harness, b"q1", 2, b"d") == (refusals.ANOTHER_WRITER.format(2, "app", "q2"), False)
     assert harness.visible() == [b"a", b"b", b"c"]
 
 
@@ -170,7 +171,7 @@ def test_two_writers_that_wait_for_one_version_are_told_apart(harness):
     one, other = harness.send("commit", first), harness.send("commit", second)
     let_go(harness)
     assert harness.answer(one) == ext.CommitResponse(first_sequence=1, last_sequence=1)
-    assert harness.answer(other).error.decode() == errors.ANOTHER_WRITER.format(0, "app", "q1")
+    assert harness.answer(other).error.decode() == refusals.ANOTHER_WRITER.format(0, "app", "q1")
     assert harness.visible() == [b"t"]
 
 
@@ -179,11 +180,11 @@ def test_a_finished_version_of_another_writer_is_told_before_anything_is_staged(
         finish(harness, 5, b"q1") == last(harness, 5, b"q1") == last(harness, 6, b"q2") == last(harness, 0, b"") == ""
     )
     harness.restart()
-    said = errors.ANOTHER_WRITER.format(5, "app", "q1")
+    said = refusals.ANOTHER_WRITER.format(5, "app", "q1")
     assert last(harness, 5, b"q2") == finish(harness, 5, b"q2") == said
     assert finish(harness, 6, b"q2") == ""
-    assert last(harness, 5, b"q1") == errors.ANOTHER_WRITER.format(5, "app", "q2")
-    assert finish(harness, 7, b"x" * 256) == errors.INVALID_TRANSACTION
+    assert last(harness, 5, b"q1") == refusals.ANOTHER_WRITER.format(5, "app", "q2")
+    assert finish(harness, 7, b"x" * 256) == refusals.INVALID_TRANSACTION
 
 
 def test_below_its_level_the_log_tells_no_writer(harness):
@@ -257,7 +258,7 @@ def test_missing_part_refuses_the_commit(harness):
     harness.stage(b"a", part=0)
     harness.stage(b"c", part=2)
     refused = harness.commit_rows((b"t", 3))
-    assert refused.error.decode() == errors.STAGED_GONE
+    assert refused.error.decode() == refusals.STAGED_GONE
     assert not refused.retry
     assert harness.stored() == []
     harness.stage(b"b", part=1)
@@ -268,14 +269,14 @@ def test_missing_part_refuses_the_commit(harness):
 def test_a_commit_that_names_too_few_parts_is_refused(harness, named):
     harness.stage(b"a", part=0)
     harness.stage(b"b", part=1)
-    assert harness.commit_rows((b"t", named)).error.decode() == errors.STAGED_UNNAMED
+    assert harness.commit_rows((b"t", named)).error.decode() == refusals.STAGED_UNNAMED
     assert harness.commit_rows((b"t", 2)).last_sequence == 2
 
 
 def test_part_of_another_version_is_not_taken(harness):
     harness.stage(b"a", version=1)
-    assert harness.commit_rows((b"t", 1), version=2).error.decode() == errors.STAGED_GONE
-    assert harness.commit_rows((b"t", 1), version=1, app=b"other").error.decode() == errors.STAGED_GONE
+    assert harness.commit_rows((b"t", 1), version=2).error.decode() == refusals.STAGED_GONE
+    assert harness.commit_rows((b"t", 1), version=1, app=b"other").error.decode() == refusals.STAGED_GONE
 
 
 def test_part_is_staged_once(harness):
@@ -297,11 +298,11 @@ def test_part_that_is_on_its_way_twice_is_kept_once(harness):
 
 def test_part_with_other_rows_is_refused(harness):
     harness.stage(b"a")
-    assert harness.stage(b"other").error.decode() == errors.STAGED_OTHERWISE
+    assert harness.stage(b"other").error.decode() == refusals.STAGED_OTHERWISE
     harness.hold = True
     sent = [harness.send("stage", harness.stage_request(data, part=1)) for data in (b"a", b"longer")]
     let_go(harness)
-    assert [harness.answer(one).error.decode() for one in sent] == ["", errors.STAGED_OTHERWISE]
+    assert [harness.answer(one).error.decode() for one in sent] == ["", refusals.STAGED_OTHERWISE]
 
 
 def test_rows_of_a_task_that_nobody_names_are_dropped(harness):
@@ -329,7 +330,7 @@ def test_aborted_rows_are_gone(harness):
     harness.stage(b"a", txn=b"a")
     harness.stage(b"b", txn=b"b")
     assert harness.abort(b"a", b"unheard of") == ext.AbortResponse()
-    assert harness.commit_rows((b"a", 1)).error.decode() == errors.STAGED_GONE
+    assert harness.commit_rows((b"a", 1)).error.decode() == refusals.STAGED_GONE
     assert harness.commit_rows((b"b", 1)).last_sequence == 1
     assert harness.abort(b"b") == ext.AbortResponse()
     assert harness.abort(b"b", channel=b"unheard-of") == ext.AbortResponse()
@@ -342,7 +343,7 @@ def test_abort_before_the_decision_wins(harness):
     harness.send("abort", ext.AbortRequest(channel=b"foo", txns=[b"t"]))
     sent = harness.send("commit", harness.commit_request((b"t", 1)))
     let_go(harness)
-    assert harness.answer(sent).error.decode() == errors.STAGED_GONE
+    assert harness.answer(sent).error.decode() == refusals.STAGED_GONE
     assert harness.publish("foo", b"next") == [""]
     assert harness.visible() == [b"next"]
 
@@ -455,7 +456,7 @@ def test_too_many_who_wait_are_told_to_come_again(harness):
     held_commit(harness, (b"t", 1))
     sent = [harness.send("commit", harness.commit_request((b"t", 1))) for _ in range(limits.COMMITS_WAITING_MAX)]
     refused = harness.answer(sent[-1])
-    assert (refused.error.decode(), refused.retry) == (errors.BUSY, True)
+    assert (refused.error.decode(), refused.retry) == (refusals.BUSY, True)
 
 
 @pytest.mark.parametrize("entries", range(8))
@@ -566,10 +567,10 @@ def test_channel_that_is_deleted_takes_its_transactions_with_it(harness):
     channel = harness.broker.parts.channels.by_name[b"foo"]
     harness.broker.parts.channels.delete(channel)
     let_go(harness)
-    assert harness.answer(sent).error.decode() == errors.CHANNEL_DELETING
+    assert harness.answer(sent).error.decode() == refusals.CHANNEL_DELETING
     known = harness.transactions
     assert (len(known.staged), known.under_way, known.committed) == (1, {}, {})
-    assert harness.commit_rows((b"t", 3)).error.decode() == errors.STAGED_GONE
+    assert harness.commit_rows((b"t", 3)).error.decode() == refusals.STAGED_GONE
     assert harness.commit_rows((b"other", 1), channel=b"bar").last_sequence == 1
     assert harness.hidden() == (32, 31)
 
@@ -606,16 +607,16 @@ def test_requests_that_make_no_sense(harness, wrong):
 def test_malformed_row_is_named(harness):
     request = harness.stage_request(b"a", b"b")
     request.rows = request.rows[:-1]
-    assert harness.request("stage", request).error.decode() == errors.INVALID_ROWS.format(1)
+    assert harness.request("stage", request).error.decode() == refusals.INVALID_ROWS.format(1)
     assert harness.request("stage", harness.stage_request()).error
-    assert harness.commit_rows((b"t", 1), (b"t", 1)).error.decode() == errors.INVALID_TRANSACTION
+    assert harness.commit_rows((b"t", 1), (b"t", 1)).error.decode() == refusals.INVALID_TRANSACTION
 
 
 def test_too_much_staged_is_refused(harness, monkeypatch):
     monkeypatch.setattr(limits, "STAGED_PARTS_MAX", 2)
     parts(harness, 2, size=10)
     refused = harness.stage(b"a", part=2)
-    assert (refused.error.decode(), refused.retry) == (errors.STAGED_TOO_MUCH, True)
+    assert (refused.error.decode(), refused.retry) == (refusals.STAGED_TOO_MUCH, True)
     assert harness.stage(b"0" * 10, part=0) == ext.StageResponse()
 
 
@@ -624,8 +625,8 @@ def test_apps_are_forgotten_when_others_come_and_not_before_their_time(harness, 
     for app in (b"a", b"b"):
         harness.commit_rows(app=app, version=7)
         harness.request("finish", ext.FinishRequest(app=app, version=7))
-    assert harness.commit_rows(app=b"c").error.decode() == errors.TOO_MANY_APPS
-    assert harness.request("finish", ext.FinishRequest(app=b"c")).error.decode() == errors.TOO_MANY_APPS
+    assert harness.commit_rows(app=b"c").error.decode() == refusals.TOO_MANY_APPS
+    assert harness.request("finish", ext.FinishRequest(app=b"c")).error.decode() == refusals.TOO_MANY_APPS
     harness.wall += limits.APP_MEMORY + SECOND
     assert harness.commit_rows(app=b"c") == ext.CommitResponse()
     assert harness.request("finish", ext.FinishRequest(app=b"c")) == ext.FinishResponse()
@@ -651,7 +652,7 @@ def test_rows_that_cannot_be_read_hold_the_commit_up(harness):
     harness.indexes[1, STAGING_UID].batches = kept[:1]
     answer = harness.commit_rows((b"t", 3))
     assert answer.retry
-    assert answer.error.decode() == errors.UNREADABLE
+    assert answer.error.decode() == refusals.UNREADABLE
     harness.indexes[1, STAGING_UID].batches = kept
     harness.pass_time(2)
     assert len(harness.visible()) == 3
@@ -664,7 +665,7 @@ def test_rows_that_are_lost_end_the_commit(harness):
     harness.commit_rows((b"t", 3))
     harness.pass_time(limits.COMMIT_READS_MAX + 2)
     assert harness.transactions.under_way == {}
-    assert harness.commit_rows((b"t", 3)).error.decode() == errors.STAGED_GONE
+    assert harness.commit_rows((b"t", 3)).error.decode() == refusals.STAGED_GONE
     assert harness.publish("foo", b"next") == [""]
 
 

@@ -1,9 +1,9 @@
 """Transactions when the leader of the group changes: nobody is answered wrongly, what is decided is carried out."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.proto import extension_pb2 as ext
 
-from stan import errors
 from stan.core.publishing import publishing
 from stan.core.publishing.committing import Committing
 from tests.kit.batches import rows_of
@@ -62,13 +62,13 @@ def test_leader_without_lease_says_nothing_but_come_again(node):
         ("last_committed", ext.LastCommittedRequest(app=b"app"), ext.LastCommittedResponse),
     ):
         answer = node.ask(f"{X}.{kind}", request, response)
-        assert (answer.error.decode(), answer.retry) == (errors.BUSY, True)
+        assert (answer.error.decode(), answer.retry) == (refusals.BUSY, True)
 
 
 def test_request_that_is_none_is_refused_by_the_leader_of_the_metadata(node):
     assert node.ask(f"{X}.commit", b"\xff", ext.CommitResponse) is None
     node.lead(0)
-    assert node.ask(f"{X}.commit", b"\xff", ext.CommitResponse).error.decode() == errors.INVALID_TRANSACTION
+    assert node.ask(f"{X}.commit", b"\xff", ext.CommitResponse).error.decode() == refusals.INVALID_TRANSACTION
 
 
 def test_decided_commit_is_carried_out_by_the_next_leader(node):
@@ -128,7 +128,7 @@ def test_publishes_go_on_if_nobody_tells_what_became_of_the_decision(node):
     node.hears(pub_frame("foo", "g1", b"next"))
     assert node.pub_acks() == [""]
     answer = node.answer("first", ext.CommitResponse)
-    assert (answer.error.decode(), answer.retry) == (errors.BUSY, True)
+    assert (answer.error.decode(), answer.retry) == (refusals.BUSY, True)
     assert commit(node) == ext.CommitResponse(first_sequence=2, last_sequence=3)
 
 

@@ -1,10 +1,10 @@
 """Whose an application's transactions, and a producer's ids, are: of the user who began them, whoever asks later."""
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.proto import extension_pb2 as ext
 
-from stan import errors
 from stan.config import Config
 from stan.core.state import state_codec as state_rows
 from stan.core.state.group import GroupMachine
@@ -13,7 +13,7 @@ from stan.protocol.proto import entries_pb2 as pb
 from tests.unit.core.test_core_batching import request as batch_of
 from tests.unit.core.test_transactions import Transacting
 
-NO = errors.APP_OF_ANOTHER.encode()
+NO = refusals.APP_OF_ANOTHER.encode()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_transactions_of_two_users_have_names_of_their_own(harness):
     for user, row in (("alice", b"a"), ("bob", b"b")):
         assert as_user(harness, user).stage(row, app=user.encode()).error == b""
     assert harness.abort(b"t").error == b""  # bob's alone
-    assert harness.commit_rows((b"t", 1), app=b"bob").error == errors.STAGED_GONE.encode()
+    assert harness.commit_rows((b"t", 1), app=b"bob").error == refusals.STAGED_GONE.encode()
     assert as_user(harness, "alice").commit_rows((b"t", 1), app=b"alice").error == b""
     assert harness.visible() == [b"a"]
 

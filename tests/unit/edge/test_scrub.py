@@ -6,6 +6,7 @@ import zlib
 
 import pytest
 from stan_client.requests.admin import Nodes
+from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.kernel import client as client_kernel
 from stan_protocol.proto import admin_pb2 as pb
@@ -150,7 +151,7 @@ def test_a_place_that_moved_is_looked_up_again():
     assert node.answer().messages == 5
     node.log.faults[1] = StaleRef("rewritten for ever")
     found = node.answer()
-    assert (found.error.decode(), found.retry) == (errors.BUSY, True)
+    assert (found.error.decode(), found.retry) == (refusals.BUSY, True)
 
 
 def test_more_than_a_bounded_number_of_bytes_is_left_for_the_next_request(monkeypatch):
@@ -163,11 +164,11 @@ def test_requests_that_are_refused():
     node = Node()
     for told in ({"from": 0}, {"from": 6}, {"payload": b"\xff\xff"}):
         node.ask(**told)
-        assert node.answers()[0].error.decode() == errors.INVALID_ADMIN
+        assert node.answers()[0].error.decode() == refusals.INVALID_ADMIN
     node.ask(version=2)
-    assert node.answers()[0].error.decode() == errors.UNKNOWN_VERSION
+    assert node.answers()[0].error.decode() == refusals.UNKNOWN_VERSION
     node.ask(channel=b"brief")
-    assert node.answers()[0].error.decode() == errors.EPHEMERAL_IS_NO.format('"brief"', "a verification")
+    assert node.answers()[0].error.decode() == refusals.EPHEMERAL_IS_NO.format('"brief"', "a verification")
     node.ask(channel=b"nothing")
     assert node.answers()[0].retry
     node.ask(uid=9)
@@ -178,7 +179,7 @@ def test_requests_that_are_refused():
     for _ in range(limits.VERIFIES_UNDER_WAY_MAX):
         node.ask()
     node.ask()
-    assert node.answers()[0].error.decode() == errors.BUSY
+    assert node.answers()[0].error.decode() == refusals.BUSY
 
 
 # --- the command ----------------------------------------------------------------------------------------------------------------

@@ -1,11 +1,11 @@
 """What a log remembers of compressed batches, and what it counts."""
 
 import pytest
-from stan_protocol.compression import Compressor
 
 from stan.errors import Damage
 from stan.log.tail import DecompressedBatches
 from stan.log.types import BatchRef
+from stan.protocol.compressed_batches import BatchCompressor
 from stan.protocol.kernel import server as kernel
 from tests.kit.batches import rows_of
 
@@ -17,7 +17,7 @@ COUNT = 50
 def kept():
     """What a log keeps of a batch, and the size of its records."""
     rows = rows_of([b"event %d" % number * 10 for number in range(COUNT)])
-    return Compressor().kept(CHANNEL, rows, kernel.seal(CHANNEL, 1, 7, [rows]))
+    return BatchCompressor().kept(CHANNEL, rows, kernel.seal(CHANNEL, 1, 7, [rows]))
 
 
 def ref(position, size):

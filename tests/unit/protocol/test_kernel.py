@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 from stan_protocol.frames import KEY_MODULUS, Acks, Frame, Publishes
-from stan_protocol.kernel import twins
+from stan_protocol.kernel import rows, rows_py, twins
 from stan_protocol.proto import wire_pb2
 
 from stan import limits
@@ -21,10 +21,18 @@ PUB, ACK = 7, 8
 
 @pytest.fixture(params=["python", "compiled"])
 def twin(request: pytest.FixtureRequest) -> ModuleType:
-    """Each implementation of scan, seal and frames."""
+    """Each implementation of scan and frames."""
     if request.param == "python":
         return server_py
     return pytest.importorskip("_stan_kernel", reason="the compiled kernel is not installed")
+
+
+@pytest.fixture(params=["python", "compiled"])
+def rows_twin(request: pytest.FixtureRequest) -> ModuleType:
+    """Each implementation of seal."""
+    if request.param == "python":
+        return rows_py
+    return pytest.importorskip("_stan_rows_kernel", reason="the compiled kernel is not installed")
 
 
 def msg(subject: bytes, sid: int, payload: bytes, reply: bytes = b"") -> bytes:
@@ -336,9 +344,9 @@ def test_scan_frame_to_be_skipped_without_its_end_is_garbage(twin, wrong):
         twin.scan(theirs[:-2] + wrong, 0, PUB, ACK, PREFIX, Only())
 
 
-def test_seal_gives_sequences_and_timestamp_across_bodies(twin):
+def test_seal_gives_sequences_and_timestamp_across_bodies(rows_twin):
     bodies = [b"\x03\0\0\0\x22\x01a\x00\0\0\0", b"", b"\x06\0\0\0\x1a\x01r\x22\x01b"]
-    records = twin.seal(b"foo", 127, -5, bodies)
+    records = rows_twin.seal(b"foo", 127, -5, bodies)
     found = []
     while records:
         size = int.from_bytes(records[:4], "little")
@@ -349,21 +357,21 @@ def test_seal_gives_sequences_and_timestamp_across_bodies(twin):
 
 
 @pytest.mark.parametrize("body", [b"\0\0\0", b"\1\0\0\0", b"\xff\xff\xff\xff", b"\0\0\0\0\0"])
-def test_seal_and_frames_of_a_cut_record_are_refused(twin, body):
+def test_seal_and_frames_of_a_cut_record_are_refused(twin, rows_twin, body):
     with pytest.raises(ValueError, match="cut off"):
-        twin.seal(b"foo", 1, 0, [body])
+        rows_twin.seal(b"foo", 1, 0, [body])
     with pytest.raises(ValueError, match="cut off"):
         twin.frames(body, 1, 1, 9, b"inbox", 0)
 
 
-def test_seal_without_a_sequence_is_refused(twin):
+def test_seal_without_a_sequence_is_refused(rows_twin):
     with pytest.raises(ValueError, match="base_sequence"):
-        twin.seal(b"foo", 0, 0, [b"\0\0\0\0"])
+        rows_twin.seal(b"foo", 0, 0, [b"\0\0\0\0"])
 
 
 @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
 def test_frames_gives_the_wanted_messages_as_pub_frames(twin, kind):
-    records = kind(twin.seal(b"foo", 10, 99, [b"\x03\0\0\0\x22\x01a\x03\0\0\0\x22\x01b\x03\0\0\0\x22\x01c"]))
+    records = kind(rows.seal(b"foo", 10, 99, [b"\x03\0\0\0\x22\x01a\x03\0\0\0\x22\x01b\x03\0\0\0\x22\x01c"]))
     plain = twin.frames(records, 10, 11, 11, b"in", 0)
     assert plain == b"PUB in 12\r\n\x08\x0b\x12\x03foo\x22\x01b\x28\x63\r\n"
     assert twin.frames(records, 10, 11, 11, b"in", 300) == b"PUB in 17\r\n" + plain[11:-2] + b"\x30\x01\x38\xac\x02\r\n"

@@ -5,13 +5,14 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from stan_protocol import refusals
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.types import SECOND
 
-from stan import errors, level, limits
+from stan import level, limits
 from stan.config import Config, Setting, StoreConfig
 from stan.core.clients.nodes import HeardNodes
 from stan.core.requests.table import REQUESTS
@@ -223,7 +224,7 @@ async def test_as_many_may_wait_as_the_limit_lets(tmp_path, monkeypatch) -> None
     rig.ask("nodes")
     rig.ask("nodes")
     (busy,) = rig.answers("nodes")
-    assert (busy.error.decode(), busy.retry) == (errors.BUSY, True)
+    assert (busy.error.decode(), busy.retry) == (refusals.BUSY, True)
 
 
 async def test_stopped_node_is_silent(tmp_path) -> None:
@@ -259,7 +260,7 @@ async def test_garbage_and_unknown_versions_are_refused(tmp_path, kind) -> None:
     rig = Rig(tmp_path)
     rig.ask(kind, b"\xff")
     rig.ask(kind, pb.NodesRequest(version=2))
-    assert [answer.error.decode() for answer in rig.answers(kind)] == [errors.INVALID_ADMIN, errors.UNKNOWN_VERSION]
+    assert [answer.error.decode() for answer in rig.answers(kind)] == [refusals.INVALID_ADMIN, refusals.UNKNOWN_VERSION]
     rig.ask(kind, reply="")
     assert not rig.written
 
@@ -307,7 +308,7 @@ def test_what_cannot_be_handed_over(leader) -> None:
     assert step_down(leader, 1, "x") == ("stan: node x has no vote in group 1: n1, n2, n3 have", False)
     assert step_down(leader, 9) == ("stan: there is no group 9", False)
     leader.groups[1].transferring = True
-    assert step_down(leader, 1) == (errors.BUSY, True)
+    assert step_down(leader, 1) == (refusals.BUSY, True)
     leader.groups[1].successor = None
     assert step_down(leader, 1) == ("stan: nobody else is there to lead", True)
     leader.harness.follow(1)
@@ -315,4 +316,4 @@ def test_what_cannot_be_handed_over(leader) -> None:
 
 
 def test_node_alone_hands_nothing_over(tmp_path) -> None:
-    assert step_down(Rig(tmp_path), 0) == (errors.ALONE, False)
+    assert step_down(Rig(tmp_path), 0) == (refusals.ALONE, False)

@@ -6,17 +6,16 @@ import pytest
 import stan_client
 from stan_client.reading import fetching
 from stan_client.reading.fetching import Fetcher, Reader, ReadOptions
-from stan_protocol import fetches
+from stan_protocol import fetches, refusals
 from stan_protocol.frames import Frame
 from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 
-from stan import errors
 from tests.kit.fake_broker import eventually
 from tests.kit.pulled_channel import LEADER, REPLICA, UNKNOWN, PulledChannel, sealed
 
 NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
-BUSY = FetchResponse(error=errors.BUSY.encode(), retry=True)
-INVALID = FetchResponse(error=errors.INVALID_FETCH.encode())
+BUSY = FetchResponse(error=refusals.BUSY.encode(), retry=True)
+INVALID = FetchResponse(error=refusals.INVALID_FETCH.encode())
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ async def test_what_may_pass_is_asked_again(server, first) -> None:
 
 async def test_what_does_not_pass_is_told_at_once(server) -> None:
     server.script = [INVALID]
-    with pytest.raises(stan_client.ServerError, match=errors.INVALID_FETCH):
+    with pytest.raises(stan_client.ServerError, match=refusals.INVALID_FETCH):
         await fetch(server)
 
     server.script = [Frame(1, b"in", b"", b"", b"\xff")]

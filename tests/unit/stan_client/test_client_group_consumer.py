@@ -5,9 +5,9 @@ import asyncio
 import pytest
 import stan_client
 from stan_client import GroupConsumer
+from stan_protocol import refusals
 from stan_protocol.proto import extension_pb2 as pb
 
-from stan import errors
 from tests.kit.fake_broker import eventually
 
 
@@ -116,7 +116,7 @@ async def test_owner_that_was_replaced_goes_on_with_other_channels(servers) -> N
     servers.tell(("orders.1", 7, False))
     async with member(servers) as consumer:
         batch = await anext(consumer)
-        servers.refusal = errors.OUTDATED_GENERATION
+        servers.refusal = refusals.OUTDATED_GENERATION
         pending = asyncio.ensure_future(anext(consumer))
         await eventually(lambda: (7, 7) in servers.released)
         assert not batch.valid
@@ -133,7 +133,7 @@ async def test_refused_membership_ends_the_iteration(servers) -> None:
         await anext(consumer)
 
         async def refused(_request, _timeout_s):
-            raise stan_client.ServerError(errors.FOREIGN_MEMBER)
+            raise stan_client.ServerError(refusals.FOREIGN_MEMBER)
 
         servers.consumer_group = refused
         servers.tell()
@@ -142,7 +142,7 @@ async def test_refused_membership_ends_the_iteration(servers) -> None:
             async for _ in consumer:
                 pass
 
-        with pytest.raises(stan_client.ServerError, match=errors.FOREIGN_MEMBER):
+        with pytest.raises(stan_client.ServerError, match=refusals.FOREIGN_MEMBER):
             await rest()
 
 

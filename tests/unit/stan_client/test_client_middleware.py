@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from stan_client import Correlation, Log, Message, MiddlewareContext, NewMessage, Retry, Timing, correlation_id
 from stan_client.messages import middleware as module
 from stan_client.messages.middleware import PASSING, Chain, RetryBudget, handled, is_unknown, passes
+from stan_protocol import refusals
 
 from stan import errors
 from stan.core.publishing.channels import NO_METADATA
 from stan.core.publishing.publishing import TOO_MUCH_WAITING
 
 CLIENT = SimpleNamespace(client_id="me")
-BUSY = stan_client.ServerError(errors.BUSY)
+BUSY = stan_client.ServerError(refusals.BUSY)
 
 
 def context(kind="publish", **fields):
@@ -101,14 +102,14 @@ async def test_what_passes_is_published_again_after_growing_pauses(clock) -> Non
     ("error", "certain", "unknown"),
     [
         (BUSY, True, False),
-        (stan_client.ServerError(errors.CHANNEL_DELETING), True, False),
+        (stan_client.ServerError(refusals.CHANNEL_DELETING), True, False),
         (stan_client.TooManyInFlightError(), True, False),
         (stan_client.NotSentError(), True, False),
         (stan_client.PublishAckTimeoutError(), False, True),
         (stan_client.PingFailureError(), False, True),
         (stan_client.BadConnectionError(), False, True),
-        (stan_client.ServerError(errors.CLIENT_REPLACED), False, True),
-        (stan_client.ServerError(errors.INVALID_PUBLISH), False, False),
+        (stan_client.ServerError(refusals.CLIENT_REPLACED), False, True),
+        (stan_client.ServerError(refusals.INVALID_PUBLISH), False, False),
         (stan_client.ServerError(errors.Frozen.told), False, False),
         (stan_client.NotSupportedError(), False, False),
         (stan_client.InvalidKeyError(), False, False),
@@ -143,7 +144,7 @@ async def test_attempts_are_bounded(clock) -> None:
 
 async def test_what_was_refused_before_its_time_was_over_tells_why(clock) -> None:
     publish = publishing(BUSY, stan_client.NotSentError())
-    with pytest.raises(stan_client.ServerError, match=errors.BUSY):
+    with pytest.raises(stan_client.ServerError, match=refusals.BUSY):
         await Retry(1.0, attempts_max=2, least=9)(context(), NewMessage(b"x"), publish)
 
 

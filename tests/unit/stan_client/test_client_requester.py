@@ -10,16 +10,15 @@ import stan_client
 from stan_client.requests import requester
 from stan_client.requests.requester import Requester, together
 from stan_client.requests.requests import RequestMethods
+from stan_protocol import refusals
 from stan_protocol.compression import rows_of
 from stan_protocol.frames import Frame
 from stan_protocol.proto import extension_pb2 as pb
-
-from stan import errors
-from stan.errors import INVALID_ROWS
+from stan_protocol.refusals import INVALID_ROWS
 
 NOBODY = Frame(1, b"in", b"", b"NATS/1.0 503\r\n\r\n", b"")
 SILENCE = None
-BUSY = {"error": errors.BUSY.encode(), "retry": True}
+BUSY = {"error": refusals.BUSY.encode(), "retry": True}
 REFUSED = {"error": b"stan: no"}
 REQUESTS = {
     "info": (pb.InfoRequest, pb.InfoResponse),

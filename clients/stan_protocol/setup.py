@@ -1,0 +1,42 @@
+"""The compiled kernels; everything else about the build is in pyproject.toml.
+
+Promises that a build succeeds without a C compiler or Cython: the kernels are left out then, and their Python twins run instead. Never leaves
+C files in the source tree.
+"""
+
+import os
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError
+
+
+class BuildKernels(build_ext):
+    """Builds what it can; setuptools' own class calls Cython when that is installed."""
+
+    def build_extension(self, ext: Extension) -> None:
+        """Turn any failure into the one that `optional` forgives."""
+        try:
+            super().build_extension(ext)
+        except Exception as problem:
+            raise CompileError(f"{ext.name} is left out: {problem}") from problem
+
+
+def kernel(name: str, source: str) -> Extension:
+    """A top-level module, so that a source tree that shadows the installed package still finds it."""
+    extension = Extension(
+        name,
+        [source],
+        depends=["kernel/wire_c.pxd"],
+        extra_compile_args=["-O3"] if os.name == "posix" else [],
+        optional=True,
+    )
+    extension.cython_c_in_temp = True
+    extension.cython_include_dirs = ["kernel"]
+    return extension
+
+
+setup(
+    ext_modules=[kernel("_stan_client_kernel", "kernel/client.pyx"), kernel("_stan_rows_kernel", "kernel/rows.pyx")],
+    cmdclass={"build_ext": BuildKernels},
+)

@@ -1,0 +1,105 @@
+"""Compressed record batches as the log stores them, from which whoever reads makes records. Pure.
+
+    rows, as they were published ─► frame ─► stored: codec u8 | length of the channel's name u16 | name | frame
+    stored, the batch's header ─► rows ─► seal ─► records, as if they had never been compressed
+
+A node without the package `zstandard` does not start (`require`).
+"""
+
+from struct import Struct
+from typing import Final
+
+from stan_protocol.compression import Compressor, rows_of
+from stan_protocol.fetches import FetchedBatch
+from stan_protocol.kernel.rows import seal
+
+from stan.errors import Damage, StartError
+from stan.limits import COMPRESSED_BYTES_MAX
+from stan.protocol.entries import RecordBatch
+
+ZSTD: Final = 1
+"""Codecs: what the first byte of a stored batch says. Written to disk, so numbers are never reused."""
+_FRONT = Struct("<BH")
+
+Bytes = bytes | memoryview
+
+
+def require() -> None:
+    """Raises StartError if compressed batches cannot be read here."""
+    try:
+        import zstandard  # noqa: F401, PLC0415 - takes time to import; most processes never need it
+    except ImportError as error:
+        raise StartError("compressed batches need the package zstandard: pip install zstandard") from error
+
+
+class BatchCompressor(Compressor):
+    """Compresses batches for the log; for one thread."""
+
+    def kept(self, channel: bytes, rows: Bytes, records: bytes) -> tuple[bytes, int]:
+        """What the log keeps of a batch, and the size that its header tells: *records* and 0 if compression is not worth it.
+
+        Args:
+            channel: its name.
+            rows: of the batch.
+            records: that `seal` has made of them.
+        """
+        return kept(channel, self.frame(rows) if len(records) <= COMPRESSED_BYTES_MAX else b"", records)
+
+
+def kept(channel: bytes, frame: bytes, records: bytes) -> tuple[bytes, int]:
+    """As `BatchCompressor.kept`, of rows whose *frame* is there already; b"": they have none."""
+    stored = b"".join((_FRONT.pack(ZSTD, len(channel)), channel, frame)) if frame else b""
+    return (stored, len(records)) if 0 < len(stored) < len(records) <= COMPRESSED_BYTES_MAX else (records, 0)
+
+
+def parts_of(stored: Bytes) -> tuple[bytes, Bytes]:
+    """The channel's name and the frame of a stored batch. Raises Damage: it is none, or of a codec that is not known here."""
+    if len(stored) < _FRONT.size:
+        raise Damage("compressed batch cut off")
+    codec, length = _FRONT.unpack_from(stored)
+    start = _FRONT.size + length
+    if codec != ZSTD:
+        raise Damage(f"batch compressed in a way that this version does not know ({codec})")
+    if start > len(stored):
+        raise Damage("compressed batch cut off")
+    return bytes(stored[_FRONT.size : start]), stored[start:]
+
+
+def in_clear(batch: RecordBatch) -> Bytes:
+    """The records of a batch as readers get them. Raises Damage: they are compressed, and not as they were."""
+    return records_of(batch.records, batch.base_sequence, batch.timestamp, batch.size) if batch.size else batch.records
+
+
+def stored_rows(stored: Bytes, size: int) -> bytes:
+    """The rows of a stored batch whose records have *size* bytes. Raises Damage."""
+    try:
+        return rows_of(parts_of(stored)[1], size)
+    except ValueError as error:
+        raise Damage(f"compressed batch cannot be read: {error}") from error
+
+
+def records_of(stored: Bytes, base_sequence: int, timestamp: int, size: int) -> bytes:
+    """The records of a stored batch.
+
+    Args:
+        stored: what the log keeps of it.
+        base_sequence: of its first message.
+        timestamp: of its messages.
+        size: bytes of the records, as the batch's header tells.
+
+    Raises:
+        Damage: it is not a compressed batch of such records.
+    """
+    channel, rows = parts_of(stored)[0], stored_rows(stored, size)
+    try:
+        records = seal(channel, base_sequence, timestamp, [rows])
+    except ValueError as error:
+        raise Damage(f"compressed batch cannot be read: {error}") from error
+    if len(records) != size:
+        raise Damage(f"compressed batch of {len(records)} bytes of records, {size} announced")
+    return records
+
+
+def framed(batch: FetchedBatch) -> FetchedBatch:
+    """The batch of which `records` are what the log keeps, compressed. Raises Damage."""
+    return batch._replace(records=parts_of(batch.records)[1], rows=batch.count)
