@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple
 from stan_protocol.declared_options import option
 from stan_protocol.patterns import RESERVED, ChannelLimits, ChannelOverride, inherit, literal, narrowest, valid_name
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from stan_protocol.units import go_duration
 
 from stan import limits as bounds

@@ -6,7 +6,7 @@ The only place that judges: health checks, `stan doctor`, `stan check` and the d
 from enum import IntEnum
 from typing import Final, NamedTuple
 
-from stan_protocol.types import WallNanos
+from stan_protocol.scalars import WallNanos
 
 
 class Severity(IntEnum):

@@ -1,6 +1,6 @@
 """Bounds of what clients and servers send each other, with name, unit and reason; used as `limits.NAME`."""
 
-from stan_protocol.types import SECOND, KiB, MiB
+from stan_protocol.scalars import SECOND, KiB, MiB
 
 CHANNEL_NAME_BYTES_MAX = 4 * KiB
 """Longest channel name."""

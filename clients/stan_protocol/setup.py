@@ -1,7 +1,7 @@
 """The compiled kernels; everything else about the build is in pyproject.toml.
 
-Promises that a build succeeds without a C compiler or Cython: the kernels are left out then, and their Python twins run instead. Never leaves
-C files in the source tree.
+Promises that a build succeeds without a C compiler or Cython: the kernels are left out then, and their Python twins
+run instead. Never leaves C files in the source tree.
 """
 
 import os

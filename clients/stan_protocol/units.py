@@ -8,7 +8,7 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
-from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND
+from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND
 
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)

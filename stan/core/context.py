@@ -13,7 +13,7 @@ from stan_protocol.channels import Subjects, is_inbox, is_subject, publication
 from stan_protocol.frames import Frame, Publishes, Sender
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
+from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, Sequence, WallNanos
 
 from stan import level, limits
 from stan.config import Config

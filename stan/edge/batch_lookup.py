@@ -6,7 +6,7 @@ No IO: runs on the event loop. A segment may be rewritten between look-up and re
 
 from collections.abc import Sequence as Seq
 
-from stan_protocol.types import Sequence
+from stan_protocol.scalars import Sequence
 
 from stan import limits
 from stan.core.base.ready import ReadResult

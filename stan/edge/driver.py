@@ -14,7 +14,7 @@ from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch, Proposal, ReadResult, Ready

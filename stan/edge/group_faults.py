@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVarTuple
 
-from stan_protocol.types import GroupId, Nanos, RaftIndex, Term, WallNanos
+from stan_protocol.scalars import GroupId, Nanos, RaftIndex, Term, WallNanos
 
 from stan import limits
 from stan.core.broker.broker import Broker

@@ -4,7 +4,7 @@ import threading
 from bisect import bisect_left
 from itertools import accumulate
 
-from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND
+from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND
 
 SYNC_BOUNDS = (
     *(bound * MICROSECOND for bound in (50, 100, 250, 500)),

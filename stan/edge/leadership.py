@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId, Nanos, RaftIndex, Term
+from stan_protocol.scalars import GroupId, Nanos, RaftIndex, Term
 
 from stan import limits
 from stan.core.broker.broker import Broker

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from stan_protocol.patterns import width
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from stan_protocol.units import go_duration, size
 
 from stan import limits

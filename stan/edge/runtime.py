@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-from stan_protocol.types import MILLISECOND, SECOND, Nanos, RaftIndex, WallNanos
+from stan_protocol.scalars import MILLISECOND, SECOND, Nanos, RaftIndex, WallNanos
 
 from stan import limits
 from stan.core.base.ready import ReadResult

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from stan.edge.runtime import Runtime
 
 if TYPE_CHECKING:
-    from stan_protocol.types import GroupId
+    from stan_protocol.scalars import GroupId
 
     from stan.raft.scheduler import Scheduler
 

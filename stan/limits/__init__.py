@@ -4,7 +4,7 @@ Relations between bounds are checked at import, so that a change of one cannot s
 """
 
 from stan_protocol.limits import *
-from stan_protocol.types import GiB, KiB
+from stan_protocol.scalars import GiB, KiB
 
 from stan.invariant import invariant
 from stan.limits.cluster import *

@@ -1,6 +1,6 @@
 """Bounds between nodes: who is there, balance, standby servers, partitioning, verifying of copies."""
 
-from stan_protocol.types import MILLISECOND, SECOND, KiB, MiB
+from stan_protocol.scalars import MILLISECOND, SECOND, KiB, MiB
 
 # --- fault tolerance group -----------------------------------------------------------------------------------------
 FT_HEARTBEAT_INTERVAL = 1 * SECOND

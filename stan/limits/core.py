@@ -1,6 +1,6 @@
 """Bounds of what clients and operators send, and of what the broker keeps of it."""
 
-from stan_protocol.types import MILLISECOND, SECOND, GiB, KiB, MiB
+from stan_protocol.scalars import MILLISECOND, SECOND, GiB, KiB, MiB
 
 from stan.limits.nats import OUTBOUND_BYTES_HIGH
 

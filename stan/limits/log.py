@@ -1,6 +1,6 @@
 """Bounds of the log of a group, in files or SQL, and of the rows of its state."""
 
-from stan_protocol.types import MILLISECOND, SECOND, KiB, MiB
+from stan_protocol.scalars import MILLISECOND, SECOND, KiB, MiB
 
 # --- log -----------------------------------------------------------------------------------------------------------
 ENTRY_BYTES_MAX = 72 * MiB

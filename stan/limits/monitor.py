@@ -1,6 +1,6 @@
 """Bounds of the pages, metrics and dashboard, and of migration."""
 
-from stan_protocol.types import MILLISECOND, SECOND, KiB, MiB
+from stan_protocol.scalars import MILLISECOND, SECOND, KiB, MiB
 
 # --- monitoring ----------------------------------------------------------------------------------------------------
 PAGE_ITEMS = 1024

@@ -1,6 +1,6 @@
 """Bounds of what is read from NATS and written to it, and of the nats-server that a broker starts."""
 
-from stan_protocol.types import MILLISECOND, SECOND, KiB, MiB
+from stan_protocol.scalars import MILLISECOND, SECOND, KiB, MiB
 
 # --- NATS connection -----------------------------------------------------------------------------------------------
 OUTBOUND_BYTES_HIGH = 8 * MiB

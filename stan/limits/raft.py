@@ -1,6 +1,6 @@
 """Bounds of replication: entries on the way, elections, leases, and the transfer of a group to a node that lacks it."""
 
-from stan_protocol.types import MILLISECOND, SECOND, KiB, MiB
+from stan_protocol.scalars import MILLISECOND, SECOND, KiB, MiB
 
 from stan.limits.log import ENTRY_BYTES_MAX
 

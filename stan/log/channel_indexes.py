@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
-from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence
 
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.invariant import broken

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from stan_protocol.compaction import keyed
-from stan_protocol.types import ChannelUid, Sequence
+from stan_protocol.scalars import ChannelUid, Sequence
 
 from stan.core.base.compaction import Compaction
 from stan.limits import COMPACTION_KEYS_MAX

@@ -16,7 +16,7 @@ import zlib
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan import limits
 from stan.errors import Damage, StartError, WrongKey

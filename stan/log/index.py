@@ -11,7 +11,7 @@ from collections.abc import Container
 from itertools import groupby
 from typing import NamedTuple, Self
 
-from stan_protocol.types import ChannelUid, RaftIndex, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence, WallNanos
 
 from stan.invariant import broken, invariant
 from stan.log.references import StagedPlace

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Sequence as Seq
 from itertools import islice
 
-from stan_protocol.types import RaftIndex, Term
+from stan_protocol.scalars import RaftIndex, Term
 
 from stan.invariant import invariant
 from stan.log.channel_indexes import ChannelIndexes, Visible

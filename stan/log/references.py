@@ -8,7 +8,7 @@ were the channel's own.
 from collections.abc import Callable, Container
 from typing import NamedTuple
 
-from stan_protocol.types import Sequence
+from stan_protocol.scalars import Sequence
 
 from stan.log.types import BatchRow, Entry
 from stan.protocol.entries import (

@@ -9,7 +9,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from stan_protocol.types import ChannelUid, RaftIndex, Sequence, Term, WallNanos
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence, Term, WallNanos
 
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.core.base.ready import Index

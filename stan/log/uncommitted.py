@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from stan_protocol.types import RaftIndex
+from stan_protocol.scalars import RaftIndex
 
 from stan.log.types import BatchRow
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 from stan_protocol.kernel.wire_py import number, read_varint, text, varint
-from stan_protocol.types import KiB
+from stan_protocol.scalars import KiB
 
 from stan.migration.crypto import Opener
 from stan.migration.records import HEADER, SIZE_MAX, VERSION, FileWindow, ProtoFields

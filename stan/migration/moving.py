@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stan_protocol.channels import folded
-from stan_protocol.types import MiB
+from stan_protocol.scalars import MiB
 
 from stan.errors import StartError
 from stan.migration.crypto import Opener, opener

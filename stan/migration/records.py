@@ -12,7 +12,7 @@ from typing import NamedTuple, Self
 from zlib import crc32
 
 from stan_protocol.kernel.wire_py import read_fields
-from stan_protocol.types import MiB
+from stan_protocol.scalars import MiB
 
 from stan.limits import NATS_PAYLOAD_BYTES_MAX
 from stan.migration.report import Note

@@ -11,7 +11,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from stan_protocol.types import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, MiB, RaftIndex, Sequence, Term, WallNanos
 
 from stan import level
 from stan.core.state.group import GroupMachine

@@ -6,7 +6,7 @@ node takes part in works now; a full disk is not ready either (stan.troubles).
 
 from collections.abc import Iterator
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan import troubles
 from stan.edge.process import BrokerProcess

@@ -16,7 +16,7 @@ from collections.abc import Collection
 from typing import Any
 
 from aiohttp import web
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 

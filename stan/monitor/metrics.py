@@ -18,8 +18,8 @@ from prometheus_client.core import (
     Metric,
 )
 from prometheus_client.registry import Collector
-from stan_protocol.types import SECOND, WallNanos
-from stan_protocol.types import Sequence as Number
+from stan_protocol.scalars import SECOND, WallNanos
+from stan_protocol.scalars import Sequence as Number
 
 import stan
 from stan import limits

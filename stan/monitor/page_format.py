@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 
-from stan_protocol.types import SECOND, WallNanos
+from stan_protocol.scalars import SECOND, WallNanos
 
 INDENT = "  "
 _HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"})

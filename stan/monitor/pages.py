@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from stan_protocol.types import WallNanos
+from stan_protocol.scalars import WallNanos
 
 import stan
 from stan import limits

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 import aiohttp
 from aiohttp import web
-from stan_protocol.types import SECOND, WallNanos
+from stan_protocol.scalars import SECOND, WallNanos
 
 from stan import limits
 from stan.config import MonitorConfig

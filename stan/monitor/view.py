@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from stan_protocol.types import WallNanos
+from stan_protocol.scalars import WallNanos
 
 from stan import limits
 from stan.config import Config

@@ -31,7 +31,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import NamedTuple
 
-from stan_protocol.types import ChannelUid, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, Sequence, WallNanos
 
 from stan.errors import Damage
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted, format_duration
 
 SKEW_TIMES: Final = 3

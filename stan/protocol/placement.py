@@ -7,7 +7,7 @@ to n + 1 moves only 1 / (n + 1) of the names. The result is written into the reg
 from hashlib import blake2b
 
 from stan_protocol.channels import whole_and_part
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.invariant import invariant
 

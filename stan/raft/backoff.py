@@ -4,7 +4,7 @@ factor   1 ── setback ──► 2 ── setback ──► 4 ── setback 
          └──── late ──────┘
 """
 
-from stan_protocol.types import Nanos
+from stan_protocol.scalars import Nanos
 
 from stan import limits
 

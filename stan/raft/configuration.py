@@ -9,7 +9,7 @@ does not campaign: its voters could be two changes old (as in etcd's raft). Pure
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
-from stan_protocol.types import RaftIndex
+from stan_protocol.scalars import RaftIndex
 
 from stan import limits
 from stan.errors import Damage

@@ -7,7 +7,7 @@ implement the same port, so that a node alone runs the same code as a node in a 
 from collections.abc import Sequence as Seq
 from typing import Protocol
 
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.log.types import Entry, GroupLog
 

@@ -16,7 +16,7 @@ from functools import partial
 from random import Random
 from typing import Literal, NamedTuple, TypeVar, TypeVarTuple
 
-from stan_protocol.types import GroupId, Nanos, RaftIndex, Term
+from stan_protocol.scalars import GroupId, Nanos, RaftIndex, Term
 
 from stan import limits
 from stan.alias import alias

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.invariant import invariant
 from stan.labels import NO_LABELS, Labels

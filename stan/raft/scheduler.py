@@ -7,7 +7,7 @@ for a tick. An owner that has given its groups something to do may `run` them at
 from collections.abc import Callable
 from typing import Protocol
 
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.invariant import invariant

@@ -6,7 +6,7 @@ from collections.abc import Sequence as Seq
 from functools import partial
 from typing import Literal
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.errors import Aborted, Frozen, InDoubt, NotNow, fault
 from stan.log.types import Entry, GroupLog

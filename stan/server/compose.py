@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from stan_protocol.channels import OWN_INBOXES, publication
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import SECOND, WallNanos
+from stan_protocol.scalars import SECOND, WallNanos
 
 import stan
 from stan import limits

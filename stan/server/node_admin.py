@@ -16,7 +16,7 @@ from typing import Final
 
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import ALONE
-from stan_protocol.types import SECOND, GroupId
+from stan_protocol.scalars import SECOND, GroupId
 
 import stan
 from stan import level, limits

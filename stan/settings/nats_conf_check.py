@@ -17,7 +17,7 @@ from shutil import copytree
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, EmbeddedConfig

@@ -1,6 +1,6 @@
 """Changed rows of the state machines, as rows of the database."""
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.core.state.group import GroupRows
 from stan.core.state.meta import MetaRows

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import aiosqlite
-from stan_protocol.types import RaftIndex, Term
+from stan_protocol.scalars import RaftIndex, Term
 
 from stan.errors import Damage, NotNow, StanError, StartError
 from stan.protocol.proto import entries_pb2 as pb

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Any
 
-from stan_protocol.types import RaftIndex
+from stan_protocol.scalars import RaftIndex
 
 from stan.limits import STATE_HASHES_KEPT
 

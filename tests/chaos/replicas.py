@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 from itertools import combinations
 
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.edge.storage.manifest import read_manifest
 from stan.log.files.filelog import FileLog

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 from stan_client import Direct
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from tests.chaos.consumers import GROUP, consume
 from tests.kit.cluster import StanCluster

@@ -10,7 +10,7 @@ import pytest
 import stan_client
 from stan_client import Direct
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from tests.kit.cluster import StanCluster
 from tests.kit.server import NatsServer

@@ -5,7 +5,7 @@ import time
 
 from stan_client import Direct
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from tests.conformance.clients import numbered, payloads, sequences
 from tests.kit.server import CLUSTER_ID

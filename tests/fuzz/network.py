@@ -9,7 +9,7 @@ from stan_protocol.frames import Frame
 from stan_protocol.kernel import client_py, rows_py, wire_py
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.core.boundary.fetches import FetchRequest, locate
 from stan.edge.cluster.membership import Membership

@@ -11,7 +11,7 @@ import typer
 from pyspark_stan.reading.offsets import Offset, from_json
 from stan_protocol import units
 from stan_protocol.patterns import valid_name
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.cli.commands.pubsub import parse_start
 from stan.config import Config, parse_nats_urls

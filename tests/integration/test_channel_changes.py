@@ -9,7 +9,7 @@ from stan_client.blocking import BlockingClient
 from stan_client.reading.direct import Direct
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from tests.kit.batches import rows_of
 from tests.kit.server import StanServer

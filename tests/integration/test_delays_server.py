@@ -6,7 +6,7 @@ import pytest
 import stan_client
 from stan_client import Direct
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from stan.cli.bench.bench_broker import own_broker
 

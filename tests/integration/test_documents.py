@@ -27,7 +27,7 @@ import pytest
 import stan_client
 import typer.main
 from pyspark_stan.pipeline.config import parse_pipeline
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.cli.main import app
 from stan.edge.nats.nats_process import find_binary

@@ -9,7 +9,7 @@ import stan_client
 from stan_client.blocking import BlockingClient
 from stan_protocol import refusals
 from stan_protocol.kernel.rows import pack_rows
-from stan_protocol.types import MiB
+from stan_protocol.scalars import MiB
 
 from stan.limits import EMBEDDED_PAYLOAD_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
 from tests.kit.server import NatsServer, StanServer, until

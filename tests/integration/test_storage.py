@@ -8,7 +8,7 @@ import sys
 
 import pytest
 import stan_client
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.config import ClusterConfig, Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker

@@ -1,6 +1,6 @@
 """A clock that a test sets."""
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 
 class Clock:

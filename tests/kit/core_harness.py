@@ -12,7 +12,7 @@ from random import Random
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.admin_pb2 import Event
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy

@@ -1,7 +1,7 @@
 """ClusterClient a harness to change cursors as operators do, and comparing what its nodes would know."""
 
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import restore_group, snapshot_group

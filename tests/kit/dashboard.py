@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 
 from aiohttp import web
-from stan_protocol.types import WallNanos
+from stan_protocol.scalars import WallNanos
 
 from stan.config import Config
 from stan.monitor.dashboard.api import Api

@@ -1,6 +1,6 @@
 """A cluster node's storage on a simulated disk, and a broker whose groups are filled by hand."""
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.config import ClusterConfig, Config, StoreConfig
 from stan.core.broker.broker import Broker

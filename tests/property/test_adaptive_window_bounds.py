@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.core.base.runs import Run, Runs
 from stan.core.leader.adaptive_window import AdaptiveWindow

@@ -5,7 +5,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.cluster.balance import Balance, leaders

@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from stan_protocol.types import ChannelUid
+from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.leader.ephemeral_messages import COMPACT_BATCHES_MIN, EphemeralStores

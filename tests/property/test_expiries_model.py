@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND, ChannelUid, RaftIndex
+from stan_protocol.scalars import SECOND, ChannelUid, RaftIndex
 
 from stan.core.base.runs import pairs
 from stan.core.publishing.expiry_rows import expiring_change, restamped, runs_of, stamped, times_of

@@ -9,7 +9,7 @@ from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.config import HeartbeatConfig, StoreConfig, StoreLimits
 from stan.policies import PolicyRule

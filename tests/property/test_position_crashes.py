@@ -1,7 +1,7 @@
 """Power is lost at every single write while an operator changes a durable: what was answered stays, and repeats are flagged."""
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.kit.files import PowerCut
 from tests.sim.clients import Publisher, Subscriber

@@ -3,7 +3,7 @@ what was answered stays, and asked again each comes to the same end."""
 
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.kit.batches import rows_of
 from tests.kit.files import PowerCut

@@ -5,7 +5,7 @@ import random
 from contextlib import asynccontextmanager
 
 import pytest
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.log.sql.sqlfile import SqlFile
 from stan.log.sql.sqllog import SqlLog

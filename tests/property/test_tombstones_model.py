@@ -2,7 +2,7 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from stan_protocol.types import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.tombstones import Tombstones, behind, below_newest, deleted_from

@@ -3,7 +3,7 @@
 from contextlib import nullcontext
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.kit.files import PowerCut
 from tests.sim.history import complaints

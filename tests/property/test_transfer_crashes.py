@@ -1,7 +1,7 @@
 """Power goes at every single call to the disk while a group is received and installed: the old state or the new one is found."""
 
 import pytest
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from tests.kit.batches import batch, entry
 from tests.kit.files import PowerCut

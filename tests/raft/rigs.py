@@ -8,7 +8,7 @@ import pysyncobj.syncobj as library
 from pysyncobj import SyncObj, SyncObjConf
 from pysyncobj.node import Node
 from pysyncobj.transport import Transport
-from stan_protocol.types import MILLISECOND, SECOND, GroupId, RaftIndex
+from stan_protocol.scalars import MILLISECOND, SECOND, GroupId, RaftIndex
 
 from stan import limits
 from stan.log.files.filelog import FileLog

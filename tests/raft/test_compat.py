@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pysyncobj.syncobj as library
 import pytest
 from pysyncobj.syncobj import SyncObj
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.log.memorylog import MemoryLog
 from stan.protocol.entries import Kind

@@ -1,7 +1,7 @@
 """Elections between the answer that decides them and the turn that acts on it: links end, time passes, roles change."""
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.raft.transport.codec import VoteAnswer, VoteRequest

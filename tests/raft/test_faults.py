@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from stan_protocol.types import SECOND, GroupId
+from stan_protocol.scalars import SECOND, GroupId
 
 from stan import limits
 from stan.errors import FAULT, Aborted, Frozen, InDoubt

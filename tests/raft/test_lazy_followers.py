@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.raft.transport.codec import AppendEntries

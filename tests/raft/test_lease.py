@@ -1,7 +1,7 @@
 """A leader's lease: nobody else leads before it ends, whoever restarts, campaigns or is handed the leadership."""
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.raft.transport.codec import AppendAnswer, TimeoutNow, VoteRequest

@@ -5,7 +5,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from stan import limits
 from stan.errors import ConfigError

@@ -6,7 +6,7 @@ import random
 import re
 
 import pytest
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.edge.runtime import AsyncRuntime
 from stan.log.files.disk import OsFiles

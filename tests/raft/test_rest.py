@@ -1,7 +1,7 @@
 """Groups at rest cost next to nothing: no turns, no writes; and whatever is new is looked at all the same."""
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.protocol.entries import Kind

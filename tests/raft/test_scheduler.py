@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.errors import ConfigError

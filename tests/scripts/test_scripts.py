@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.config import ChannelLimits, Config, StoreLimits
 from tests.kit.core_harness import CoreHarness

@@ -4,7 +4,7 @@ with rows of the one before; or without, once. Each row is stored once, whatever
 from stan_protocol.kernel.rows import ID_BYTES
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.extension_pb2 import BatchRequest, BatchResponse
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld

@@ -8,7 +8,7 @@ from random import Random
 
 from stan_protocol.compaction import DELETE_HEADER
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.kit.guids import guids
 from tests.sim.history import Acked, Delivered, Ended, Publish, Sub

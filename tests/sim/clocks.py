@@ -1,6 +1,6 @@
 """Clocks that are set by an hour while a world runs: for what waits for a time, or goes when one has come."""
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 HOUR = 3600 * SECOND
 

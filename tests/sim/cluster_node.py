@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND
+from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND
 
 from stan.config import ClusterConfig, Config, HeartbeatConfig, StoreConfig, StoreLimits
 from stan.edge.cluster.host import Environment

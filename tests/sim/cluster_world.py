@@ -11,7 +11,7 @@ import errno
 from functools import partial
 from hashlib import blake2b
 
-from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND, GroupId
+from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND, GroupId
 
 from stan import limits
 from stan.core.context import META_GROUP

@@ -8,7 +8,7 @@ acked just before may be gone, and others get their sequences; `check_replicated
 import re
 from copy import copy
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.context import nobody_waits
 from stan.policies import REPLICATED, PolicyRule

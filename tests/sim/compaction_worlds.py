@@ -9,7 +9,7 @@ from zlib import crc32
 
 from stan_protocol.compaction import DELETE_HEADER, is_tombstone
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from stan import limits
 from stan.core.base.delivery_policy import KEEP_LAST

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.refusals import CHANNEL_DELETING, OUTDATED_GENERATION, UNKNOWN_CHANNEL
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.context import META_GROUP
 from stan.core.state.bookmarks import Bookmarks

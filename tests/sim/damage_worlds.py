@@ -3,7 +3,7 @@ the damaged node says what it has lost; a node alone does not go on as if nothin
 
 import re
 
-from stan_protocol.types import MILLISECOND, SECOND, GroupId
+from stan_protocol.scalars import MILLISECOND, SECOND, GroupId
 
 from stan.errors import StanError
 from tests.kit.damage import KINDS, damage

@@ -12,7 +12,7 @@ from zlib import crc32
 from stan_protocol import dead_letters as letters
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.base.delivery_policy import DEFAULT
 from stan.core.boundary import loading

@@ -8,7 +8,7 @@ published, whatever fails. That none goes early is looked at where they are move
 from unittest import mock
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from stan.core.publishing.deferring import Deferring
 from stan.core.publishing.delaying import Delaying

@@ -7,7 +7,7 @@ One writer publishes a message at a time and never the same one twice; listeners
 from itertools import pairwise
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.state.ephemeral import BLOCK_BITS
 from stan.policies import EPHEMERAL, PolicyRule

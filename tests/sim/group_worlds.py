@@ -4,7 +4,7 @@ from unittest import mock
 from zlib import crc32
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, Nanos
+from stan_protocol.scalars import MILLISECOND, Nanos
 
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.boundary import loading

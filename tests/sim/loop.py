@@ -3,7 +3,7 @@
 import heapq
 import random
 
-from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND
+from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND
 
 from stan.core.base.ready import ReadResult
 from stan.errors import StanError

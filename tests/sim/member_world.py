@@ -2,7 +2,7 @@
 
 import re
 
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from tests.sim.cluster_node import LEADS, SimulatedNode
 from tests.sim.cluster_world import ClusterWorld

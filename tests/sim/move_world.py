@@ -3,7 +3,7 @@
 import re
 from functools import partial
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.context import GroupId
 from stan.protocol.placement import channel_group

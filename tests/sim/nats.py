@@ -9,7 +9,7 @@ with a 503), and so is what is on the way when a connection or a route breaks.
 
 from typing import NamedTuple
 
-from stan_protocol.types import MICROSECOND
+from stan_protocol.scalars import MICROSECOND
 
 DELAY_MAX = 700 * MICROSECOND
 NOBODY = b"NATS/1.0 503\r\n\r\n"

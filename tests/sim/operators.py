@@ -9,7 +9,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.sim.clients import SimClient
 from tests.sim.cluster_world import ClusterWorld

@@ -10,7 +10,7 @@ from itertools import chain
 
 from stan_protocol.channels import part_name
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.policies import PolicyRule
 from tests.sim.group_worlds import UnsteadySubscriber

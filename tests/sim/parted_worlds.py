@@ -8,7 +8,7 @@ from zlib import crc32
 
 from stan_protocol.channels import part_name
 from stan_protocol.parted import part_of
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.core.context import nobody_waits

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from stan.core.context import nobody_waits
 from stan.protocol.placement import channel_group

@@ -8,7 +8,7 @@ goes on with a new object in place of the old one. Crashes are aimed at the mome
 
 import sys
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.errors import Frozen, NotNow
 from stan.protocol.entries import Kind

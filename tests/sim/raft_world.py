@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
+from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND, GroupId, RaftIndex
 
 from stan.errors import FAULT, Frozen, NotNow
 from stan.log.files.filelog import FileLog

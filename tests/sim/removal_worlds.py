@@ -2,7 +2,7 @@
 gone, for everybody, and nothing else goes; what is restored is there once, in its places."""
 
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.protocol.entries import Kind, decode_batches
 from stan.protocol.placement import channel_group

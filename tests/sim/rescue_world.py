@@ -7,7 +7,7 @@ to, or stored by, a node that came back; whoever comes back is refused."""
 import json
 from dataclasses import replace
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.edge.cluster import rescue
 from stan.edge.cluster.rescue_plan import RescuePlan, SurvivorFindings, plan

@@ -3,7 +3,7 @@
 import hashlib
 import re
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.protocol.entries import Kind, decode_records
 from stan.protocol.proto import entries_pb2 as entries

@@ -2,7 +2,7 @@
 
 import re
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.core.state.serving import ANY

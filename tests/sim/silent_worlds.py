@@ -2,7 +2,7 @@
 keeps the order in which it was published, with acks and without."""
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.sim.clients import Publisher
 from tests.sim.cluster_world import ClusterWorld

@@ -7,7 +7,7 @@ must be well soon after. `python -m tests.sim --world starved --seeds 100`.
 
 from collections import Counter
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.sim.raft_world import RaftWorld
 

@@ -1,6 +1,6 @@
 """A cluster in which the rows of a node's state are damaged while it is down: a flipped bit, a row that is gone, a whole file."""
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.sim.cluster_world import ClusterWorld
 from tests.sim.database import SimDatabase

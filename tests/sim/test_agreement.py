@@ -1,7 +1,7 @@
 """Nodes whose states differ are found out, at rest and while entries never stop."""
 
 import pytest
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan import limits
 from stan.monitor.health import trouble

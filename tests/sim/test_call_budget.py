@@ -12,7 +12,7 @@ from collections import Counter
 
 import pytest
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.core.base.ready import Delivery
 from stan.edge.tracing.message_traces import MessageTraces

@@ -1,7 +1,7 @@
 """Single faults at chosen moments, in otherwise peaceful clusters: what simulated runs have found once stays found."""
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.edge.nats.subscriptions import ACK_SID

@@ -4,7 +4,7 @@ import os
 from collections import defaultdict
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.edge.cluster import copies
 from stan.raft.group import RaftGroup

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from stan_protocol.frames import Times
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.core.publishing import delaying, publishing
 from stan.core.publishing.channels import LiveChannels

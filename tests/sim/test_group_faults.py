@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from stan_protocol.frames import Frame
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.core.base.ready import Delivery
 from stan.core.context import META_GROUP

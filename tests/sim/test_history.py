@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.base.causes import Cause
 from stan.core.state.group import Cursor, CursorKind

@@ -7,7 +7,7 @@ sum.
 from functools import partial
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND, GroupId
+from stan_protocol.scalars import MILLISECOND, SECOND, GroupId
 
 from stan.core.context import META_GROUP
 from stan.protocol.entries import Kind

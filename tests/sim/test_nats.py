@@ -1,7 +1,7 @@
 """The simulated NATS keeps the promises of the real one, and no more."""
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from tests.sim.loop import Loop
 from tests.sim.nats import ClientPort, NodePort, SimNats

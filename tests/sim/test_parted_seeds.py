@@ -4,7 +4,7 @@ and changes of leaders."""
 import os
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.publishing.part_doubling import PartDoubling

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.core.base.ready import Delivery, LeaseAnswer
 from stan.protocol.kernel import server as kernel

@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.core.leader.dispatch import Dispatch
 from stan.core.state.tombstones import Tombstones

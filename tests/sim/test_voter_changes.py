@@ -1,7 +1,7 @@
 """While the voters of a group change in peace, its leadership goes from one to the next: nobody waits for an election."""
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from tests.sim.member_world import MemberWorld

@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from tests.sim.clients import Publisher, Subscriber
 from tests.sim.test_cluster_faults import calm_world

@@ -1,6 +1,6 @@
 """Worlds in which apps stage rows and commit them: one of a node alone, one of a cluster."""
 
-from stan_protocol.types import MICROSECOND
+from stan_protocol.scalars import MICROSECOND
 
 from stan.protocol.entries import Kind, decode_batches
 from tests.sim.cluster_world import ClusterWorld

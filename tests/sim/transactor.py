@@ -8,7 +8,7 @@ the app has died and come back. Rows count as published once their commit was as
 from contextlib import contextmanager, nullcontext
 
 from stan_protocol.proto import extension_pb2 as ext
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from stan import limits
 from stan.core.publishing import publishing

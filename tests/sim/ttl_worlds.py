@@ -9,7 +9,7 @@ from unittest import mock
 
 from stan_protocol.fetches import LENGTH_PREFIX
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.base.ready import Delivery
 from stan.core.broker.broker import Broker

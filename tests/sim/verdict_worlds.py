@@ -7,7 +7,7 @@ from unittest import mock
 from zlib import crc32
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 from stan.core.base.delivery_policy import DeliveryPolicy
 from stan.core.boundary import loading

@@ -8,7 +8,7 @@ import errno
 from pathlib import Path
 from types import SimpleNamespace
 
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.config import Config, HeartbeatConfig, StoreConfig
 from stan.core.broker.broker import Broker

@@ -18,7 +18,7 @@ from stan_client.errors import StanClientError
 from stan_protocol.channels import is_channel_name
 from stan_protocol.kernel.rows import ID_BYTES, Headers, pack_rows
 from stan_protocol.limits import CHANNEL_NAME_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
-from stan_protocol.types import MiB
+from stan_protocol.scalars import MiB
 
 from pyspark_stan.writing.identity import ContentIds, ids_of_column
 from pyspark_stan.writing.sink_options import SinkOptions

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from stan_client.errors import ConnectionClosedError, RequestTimeoutError, ServerError
-from stan_protocol.types import MiB
+from stan_protocol.scalars import MiB
 
 from pyspark_stan import transport
 from pyspark_stan.options import ConnectionOptions

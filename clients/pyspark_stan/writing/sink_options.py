@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 from stan_protocol.channels import is_channel_name
 from stan_protocol.declared_options import filled, option
-from stan_protocol.types import KiB, MiB
+from stan_protocol.scalars import KiB, MiB
 
 from pyspark_stan.options import ConnectionOptions, OptionReader
 

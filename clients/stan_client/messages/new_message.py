@@ -13,7 +13,7 @@ from stan_protocol.ack_levels import TOLD, AckLevel
 from stan_protocol.kernel.client import encode_more
 from stan_protocol.kernel.wire_py import varint
 from stan_protocol.limits import DELAY_MAX, HEADERS_BYTES_MAX, KEY_BYTES_MAX, TTL_MAX
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan_client.errors import InvalidDelayError, InvalidHeadersError, InvalidKeyError, InvalidTtlError
 

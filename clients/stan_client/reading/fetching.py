@@ -23,7 +23,7 @@ from stan_protocol.frames import Frame
 from stan_protocol.kernel.client import decode_message
 from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse, InfoRequest, InfoResponse, Position, Run
 from stan_protocol.retries import RETRY_MAX_S
-from stan_protocol.types import MiB
+from stan_protocol.scalars import MiB
 
 from stan_client.errors import ChannelReplacedError, FetchTimeoutError, NotSupportedError, ServerError
 from stan_client.messages.messages import Message

@@ -35,7 +35,7 @@ from stan_protocol.proto.admin_pb2 import (
 )
 from stan_protocol.proto.extension_pb2 import FetchResponse
 from stan_protocol.proto.wire_pb2 import MsgProto
-from stan_protocol.types import SECOND, MiB
+from stan_protocol.scalars import SECOND, MiB
 
 from stan.policies import PolicyRule, options_of, set_options
 

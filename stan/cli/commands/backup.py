@@ -26,7 +26,7 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto.admin_pb2 import ReadDelayedResponse
 from stan_protocol.proto.extension_pb2 import FetchResponse
 from stan_protocol.refusals import UNKNOWN_CHANNEL
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted
 
 import stan

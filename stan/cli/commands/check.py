@@ -17,7 +17,7 @@ from stan_client.requests.admin import Nodes
 from stan_client.transport.session import text_of
 from stan_protocol import units
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted, format_duration
 
 from stan.cli.commands.cursors import full_name, in_vain, lag, state_of

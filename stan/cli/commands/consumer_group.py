@@ -6,7 +6,7 @@ import stan_client
 import typer
 from stan_client.transport.session import text_of
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 from stan_protocol.units import counted, format_duration
 
 from stan.cli.support.common import Target, group_of_commands

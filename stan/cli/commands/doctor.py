@@ -11,8 +11,8 @@ import stan_client
 from stan_client.requests.admin import Nodes
 from stan_client.transport.session import text_of
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.scalars import SECOND, MiB
 from stan_protocol.secure import without_secrets
-from stan_protocol.types import SECOND, MiB
 from stan_protocol.units import counted, format_age, format_duration, format_size
 
 from stan.cli.commands.channel import compression_ratio, holder_of

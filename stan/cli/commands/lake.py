@@ -10,7 +10,7 @@ import stan_client
 import stan_lake
 import typer
 from stan_protocol import units
-from stan_protocol.types import SECOND, MiB
+from stan_protocol.scalars import SECOND, MiB
 from stan_protocol.units import counted, format_size, format_time
 
 from stan.cli.support.args import Channel, checked_channel, checked_pattern, parsed, sequence_runs

@@ -19,8 +19,8 @@ from stan_client.errors import CannotConnectError
 from stan_client.transport.connection import ClientConnection
 from stan_client.transport.inbox import Inbox
 from stan_client.transport.session import fresh_id
+from stan_protocol.scalars import SECOND
 from stan_protocol.secure import without_secrets
-from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.cli.support.common import DEFAULT_SERVER, EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, fail, group_of_commands

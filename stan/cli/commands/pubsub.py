@@ -20,7 +20,7 @@ import typer
 from rich.markup import escape
 from stan_protocol.compaction import DELETE_HEADER
 from stan_protocol.refusals import HAS_PARTS
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from stan_protocol.units import duration_ns, number
 
 from stan.cli.support.args import parsed

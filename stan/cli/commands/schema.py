@@ -10,10 +10,10 @@ import stan_client
 import typer
 from stan_client.transport.session import text_of
 from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.scalars import SECOND
 from stan_protocol.schemas import protobuf
 from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
 from stan_protocol.schemas.rules import SchemaText, compared
-from stan_protocol.types import SECOND
 from stan_protocol.units import counted, format_size
 
 from stan.cli.support.args import Pattern, checked_pattern

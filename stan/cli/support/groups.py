@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from stan_client.requests.admin import Nodes
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import WallNanos
+from stan_protocol.scalars import WallNanos
 from stan_protocol.units import counted
 
 from stan.errors import NO_LEADER, NO_VOTE

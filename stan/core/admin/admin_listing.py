@@ -18,7 +18,7 @@ from stan_protocol.ack_levels import AckLevel
 from stan_protocol.patterns import ChannelLimits, valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import INVALID_ADMIN
-from stan_protocol.types import ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.base.ready import Index

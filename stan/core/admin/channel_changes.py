@@ -13,7 +13,7 @@ from functools import partial
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import A_PART, CHANNEL_DELETING, INVALID_ADMIN, INVALID_SUBJECT, UNKNOWN_MESSAGE, go_quote
-from stan_protocol.types import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan import limits
 from stan.core.context import BrokerContext, text

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from stan_protocol.refusals import BUSY, go_quote
-from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.admin.move_source import MoveSource, context_change

@@ -21,7 +21,7 @@ from stan_protocol.refusals import (
     TOO_MANY_BOOKMARKS,
     UNKNOWN_CHANNEL,
 )
-from stan_protocol.types import MILLISECOND, GroupId, WallNanos
+from stan_protocol.scalars import MILLISECOND, GroupId, WallNanos
 
 from stan import limits
 from stan.core.admin.long_poll import LongPoll

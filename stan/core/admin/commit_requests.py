@@ -9,7 +9,7 @@ from google.protobuf.message import DecodeError
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import ALONE, UNKNOWN_CHANNEL, go_quote
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.admin.channel_moves import ChannelMoves
 from stan.core.admin.move_target import ANSWER_PATIENCE

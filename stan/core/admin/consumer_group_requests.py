@@ -14,7 +14,7 @@ from stan_protocol import refusals
 from stan_protocol.patterns import literal, valid_name
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.types import MILLISECOND, ChannelUid, Nanos
+from stan_protocol.scalars import MILLISECOND, ChannelUid, Nanos
 from stan_protocol.units import go_duration
 
 from stan import limits

@@ -12,7 +12,7 @@ from typing import Any
 
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import GroupId, WallNanos
+from stan_protocol.scalars import GroupId, WallNanos
 
 from stan.core.context import BrokerContext, text
 from stan.core.publishing.channels import LiveChannels

@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.types import ChannelUid
+from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.base.assignor import assign

@@ -7,7 +7,7 @@ channel may be watched before it exists.
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from stan_protocol.types import ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.base.shares import Shares

@@ -12,7 +12,7 @@ from itertools import chain
 from stan_protocol.fetches import LENGTH_PREFIX
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import BUSY, CHANNEL_DELETING, CHANNEL_RESTORING, MOVE_WAITS_STAGED, go_quote
-from stan_protocol.types import ChannelUid, GroupId, KiB
+from stan_protocol.scalars import ChannelUid, GroupId, KiB
 
 from stan import limits
 from stan.core.base.ready import ReadResult, Replay

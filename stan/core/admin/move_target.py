@@ -13,7 +13,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import SECOND, ChannelUid, GroupId, KiB, Nanos
+from stan_protocol.scalars import SECOND, ChannelUid, GroupId, KiB, Nanos
 
 from stan import limits
 from stan.core.admin.move_source import context_change

@@ -5,7 +5,7 @@ from stan_protocol import refusals
 from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import ALONE, go_quote
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan import limits
 from stan.core.admin.channel_moves import ChannelMoves

@@ -1,7 +1,7 @@
 """The pool of groups grows on request: the metadata's leader decides how, and opens the new groups once they have leaders."""
 
 from stan_protocol.refusals import ALONE, INVALID_ADMIN
-from stan_protocol.types import SECOND, Nanos
+from stan_protocol.scalars import SECOND, Nanos
 
 from stan.core.clients.nodes import NodeRequests
 from stan.core.context import BrokerContext

@@ -16,7 +16,7 @@ from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import ChannelUid
+from stan_protocol.scalars import ChannelUid
 
 from stan import limits
 from stan.core.base.payload_limit import MESSAGE_ROOM

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
-from stan_protocol.types import ChannelUid, GroupId, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Sequence, WallNanos
 
 from stan import limits
 from stan.core.admin.channel_changes import edit_of

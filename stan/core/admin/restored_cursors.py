@@ -3,7 +3,7 @@
 from typing import Final
 
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import ChannelUid
+from stan_protocol.scalars import ChannelUid
 
 from stan.core.base.runs import Run, Runs, counted_of, counted_runs, pairs
 from stan.core.state.cursor_override import well_formed

@@ -13,7 +13,7 @@ from struct import Struct
 
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND, Sequence, WallNanos
+from stan_protocol.scalars import SECOND, Sequence, WallNanos
 
 from stan import level, limits
 from stan.core.admin.restored_rows import LATEST

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND, ChannelUid
+from stan_protocol.scalars import SECOND, ChannelUid
 
 from stan import level, limits
 from stan.core.admin.restored_cursors import SEQUENCE_END

@@ -14,11 +14,11 @@ from stan_protocol import refusals
 from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import go_quote
+from stan_protocol.scalars import Nanos
 from stan_protocol.schemas import json_data
 from stan_protocol.schemas.checks import checker
 from stan_protocol.schemas.kinds import Compatibility, SchemaError, SchemaKind, word
 from stan_protocol.schemas.rules import NumberedText, SchemaText, fault, incompatible
-from stan_protocol.types import Nanos
 
 from stan import errors, limits
 from stan.core.context import META_GROUP, BrokerContext, raw, text

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain, islice
 
 from stan_protocol.refusals import ALONE, go_quote
-from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.admin.channel_moves import ChannelMoves

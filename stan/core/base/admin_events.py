@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from stan_protocol.channels import publication
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND, Nanos, WallNanos
+from stan_protocol.scalars import SECOND, Nanos, WallNanos
 
 from stan import limits
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stan_protocol.types import RaftIndex, Sequence, WallNanos
+from stan_protocol.scalars import RaftIndex, Sequence, WallNanos
 
 
 class Compaction(NamedTuple):

@@ -5,7 +5,7 @@ A client that can cause one line can cause a million of them. Pure.
 
 from collections.abc import Callable
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from stan_protocol.types import SECOND, Nanos
+from stan_protocol.scalars import SECOND, Nanos
 
 from stan.policies import OFF
 

@@ -6,7 +6,7 @@ The others' channels belong to ELSEWHERE, a group that nobody leads here: reques
 from collections.abc import Iterable
 
 from stan_protocol.patterns import ONE, REST, matches
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.remembered import Remembered
 

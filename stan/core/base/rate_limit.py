@@ -4,7 +4,7 @@ A bucket holds as many tokens as one second brings, so a client that was silent 
 limit nothing is counted or kept.
 """
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import RequestLimits

@@ -7,7 +7,7 @@ before visible" is a matter of where the code stands (model: etcd-io/raft's Read
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 from stan import limits
 

@@ -7,7 +7,7 @@ import heapq
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 Call = Callable[[Nanos], None]
 """The callback of a timer; its argument is the time of the turn."""

@@ -3,7 +3,7 @@
 Both are bounded, as whoever publishes such messages, or rejects them, can go on with it.
 """
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.base.runs import Run
 from stan.core.context import BrokerContext, shown, shown_position

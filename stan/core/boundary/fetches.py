@@ -14,7 +14,7 @@ from stan_protocol import fetches
 from stan_protocol.fetches import FetchedBatch
 from stan_protocol.proto.extension_pb2 import FetchRequest, FetchResponse
 from stan_protocol.refusals import BUSY, INVALID_FETCH, MESSAGE_TOO_LARGE, UNKNOWN_CHANNEL
-from stan_protocol.types import ChannelUid, GroupId, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Sequence, WallNanos
 
 from stan.core.base.ready import Index
 from stan.core.base.runs import Runs

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 from stan_protocol.channels import Subjects
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.config import Config
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy

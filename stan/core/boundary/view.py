@@ -9,7 +9,7 @@ from typing import Protocol
 
 from stan_protocol.ack_levels import TOLD, AckLevel
 from stan_protocol.channels import Subjects
-from stan_protocol.types import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, RaftIndex, Sequence
 
 from stan.config import Config
 from stan.core.base.compaction import Compaction

@@ -13,7 +13,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Acks, Frame, Publishes, Verdicts
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
+from stan_protocol.scalars import SECOND, ChannelUid, GroupId, Nanos, RaftIndex, WallNanos
 
 from stan import level, limits
 from stan.config import Config

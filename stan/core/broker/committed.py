@@ -1,6 +1,6 @@
 """What the broker does with each committed entry: the replicated state applies it, then the live view follows."""
 
-from stan_protocol.types import ChannelUid, GroupId, RaftIndex
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext

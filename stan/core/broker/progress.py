@@ -6,7 +6,7 @@ The next leader begins behind what they report, and flags deliveries that it may
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.ready import Proposal, Ready

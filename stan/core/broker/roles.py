@@ -1,7 +1,7 @@
 """How this node begins and ends to lead a group: the live view is made from the replicated state, and forgotten."""
 
 from stan_protocol.channels import whole_of
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.broker.parts import BrokerParts
 from stan.core.context import META_GROUP, BrokerContext, nobody_waits

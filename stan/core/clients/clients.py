@@ -13,7 +13,7 @@ from stan_protocol.features import Feature
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import MILLISECOND, GroupId, Nanos
+from stan_protocol.scalars import MILLISECOND, GroupId, Nanos
 
 from stan import level, limits
 from stan.config import HeartbeatConfig

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stan_protocol.frames import Frame
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import level
 from stan.config import is_node_id

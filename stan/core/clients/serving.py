@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.clients.nodes import NodeRequests
 from stan.core.clients.serving_leader import ServingLeader

@@ -16,7 +16,7 @@ from zlib import crc32
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.delivery_policy import NOT_KNOWN, DeliveryPolicy

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator
 from functools import partial
 
 from google.protobuf.message import DecodeError
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.base.ready import Ready

@@ -10,7 +10,7 @@ from stan_protocol.channels import is_channel_name
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import GroupId, WallNanos
+from stan_protocol.scalars import GroupId, WallNanos
 
 from stan import limits
 from stan.core.clients.clients import Clients

@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from stan_protocol.types import SECOND, ChannelUid
+from stan_protocol.scalars import SECOND, ChannelUid
 
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
-from stan_protocol.types import Nanos
+from stan_protocol.scalars import Nanos
 
 from stan.core.base.ready import ReportMoment
 from stan.core.base.runs import Run, Runs, flat_of, pairs

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import ChannelUid, Nanos, WallNanos
+from stan_protocol.scalars import ChannelUid, Nanos, WallNanos
 
 from stan import limits
 from stan.core.base.causes import Cause

@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from stan_protocol.types import ChannelUid, GroupId, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.ready import Index, Indexes, ReadResult

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from stan_protocol.types import Nanos
+from stan_protocol.scalars import Nanos
 
 from stan.core.leader.cursors import LiveCursor
 from stan.core.leader.dispatch import Dispatch

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate, chain, repeat
 from typing import Final
 
-from stan_protocol.types import Nanos
+from stan_protocol.scalars import Nanos
 
 from stan import limits
 from stan.core.base.causes import Cause

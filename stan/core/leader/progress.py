@@ -4,7 +4,7 @@ A *progress entry* records what the leader has sent and who holds it, so that th
 knows what to flag as redelivered.
 """
 
-from stan_protocol.types import ChannelUid, Nanos
+from stan_protocol.scalars import ChannelUid, Nanos
 
 from stan import limits
 from stan.core.base.ready import ReportMoment

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from stan_protocol.frames import KEY_BYTES, LATER, Publishes
 from stan_protocol.kernel.rows import ID_BYTES, IdSet
-from stan_protocol.types import Nanos
+from stan_protocol.scalars import Nanos
 
 from stan import limits
 from stan.core.base.batch_split import OWNER, last_of, owner_of, split

@@ -8,7 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from zlib import crc32
 
-from stan_protocol.types import SECOND, Nanos
+from stan_protocol.scalars import SECOND, Nanos
 
 from stan import limits
 from stan.core.base.causes import Cause

@@ -23,7 +23,7 @@ from stan_protocol.refusals import (
     case_conflict,
     go_quote,
 )
-from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 from stan import level, limits
 from stan.config import ChannelLimits

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import extension_pb2 as ext
-from stan_protocol.types import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan import limits
 from stan.core.publishing.channels import LiveChannel

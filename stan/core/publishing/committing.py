@@ -19,7 +19,7 @@ from functools import partial
 from itertools import takewhile
 
 from stan_protocol import refusals
-from stan_protocol.types import ChannelUid, GroupId, Nanos, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.ready import Fetch, ReadResult, Ready

@@ -10,7 +10,7 @@ delay is not compacted, nor what a tier has not passed.
 
 from collections.abc import Iterator, Mapping
 
-from stan_protocol.types import ChannelUid, GroupId, Nanos, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, Nanos, WallNanos
 
 from stan import limits
 from stan.core.base.compaction import Compaction, CompactionState

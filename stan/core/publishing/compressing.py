@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from stan_protocol.frames import Publishes
-from stan_protocol.types import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan import level
 from stan.core.context import BrokerContext

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from stan_protocol import dead_letters as letters
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 from stan_protocol.units import counted
 
 from stan import limits

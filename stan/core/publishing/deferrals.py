@@ -5,7 +5,7 @@ from array import array
 from dataclasses import dataclass, field
 
 from stan_protocol.frames import Publishes
-from stan_protocol.types import ChannelUid, GroupId, Sequence
+from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan.config import ChannelLimits
 from stan.core.context import BrokerContext

@@ -12,7 +12,7 @@ from collections import defaultdict
 from functools import partial
 
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import MILLISECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.base.delivery_policy import DEFAULT

@@ -13,7 +13,7 @@ from functools import partial
 
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import CHANNEL_MOVING
-from stan_protocol.types import MILLISECOND, ChannelUid, GroupId, WallNanos
+from stan_protocol.scalars import MILLISECOND, ChannelUid, GroupId, WallNanos
 
 from stan import limits
 from stan.core.base.ready import ReadResult

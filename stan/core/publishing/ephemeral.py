@@ -16,7 +16,7 @@ from typing import Final
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.frames import Publishes
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import ChannelUid, Nanos, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, Nanos, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.ready import ReadResult

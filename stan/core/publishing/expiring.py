@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from stan_protocol.types import MILLISECOND, SECOND, ChannelUid, GroupId, Nanos
+from stan_protocol.scalars import MILLISECOND, SECOND, ChannelUid, GroupId, Nanos
 
 from stan import limits
 from stan.core.base.runs import flat_of, pairs, size_of

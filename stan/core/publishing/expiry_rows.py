@@ -6,7 +6,7 @@ from struct import Struct
 from stan_protocol.fetches import LENGTH_PREFIX
 from stan_protocol.kernel.wire_py import varint
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND, ChannelUid
+from stan_protocol.scalars import SECOND, ChannelUid
 
 from stan import limits
 from stan.protocol.proto import entries_pb2 as pb

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from stan_protocol.frames import Publishes, Sender
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 
 class HeldBatch(NamedTuple):

@@ -2,7 +2,7 @@
 
 from stan_protocol import dead_letters as letters
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.context import BrokerContext, shown
 from stan.core.state.meta import ChannelInfo

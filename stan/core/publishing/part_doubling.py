@@ -15,7 +15,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stan_protocol.refusals import MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED, go_quote
-from stan_protocol.types import MILLISECOND, GroupId, KiB, Nanos
+from stan_protocol.scalars import MILLISECOND, GroupId, KiB, Nanos
 
 from stan import limits
 from stan.core.base.ready import Replay

@@ -16,7 +16,7 @@ from stan_protocol import refusals
 from stan_protocol.channels import is_channel_name, publication, whole_of
 from stan_protocol.frames import NO_TIMES, Frame, Publishes
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex
+from stan_protocol.scalars import ChannelUid, GroupId, MiB, Nanos, RaftIndex
 
 from stan import level, limits
 from stan.core.base import payload_limit as oversize

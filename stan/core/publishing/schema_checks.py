@@ -12,10 +12,10 @@ from functools import partial
 from stan_protocol.frames import Publishes
 from stan_protocol.kernel.rows import columns
 from stan_protocol.refusals import BUSY, CHANNEL_DELETING, go_quote
+from stan_protocol.scalars import ChannelUid
 from stan_protocol.schemas.checks import Check, checker
 from stan_protocol.schemas.kinds import HEADER, SchemaError, SchemaKind
 from stan_protocol.schemas.rules import SchemaText
-from stan_protocol.types import ChannelUid
 
 from stan.core.base import payload_limit as oversize
 from stan.core.base.batch_split import split

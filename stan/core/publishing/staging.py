@@ -11,7 +11,7 @@ from functools import partial
 
 from stan_protocol import refusals
 from stan_protocol.proto import extension_pb2 as ext
-from stan_protocol.types import GroupId, WallNanos
+from stan_protocol.scalars import GroupId, WallNanos
 
 from stan import limits
 from stan.config import ChannelLimits

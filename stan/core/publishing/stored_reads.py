@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from stan_protocol.fetches import LENGTH_PREFIX
-from stan_protocol.types import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan import limits
 from stan.core.base.ready import Fetch, ReadResult

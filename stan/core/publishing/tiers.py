@@ -8,7 +8,7 @@ or deleted of such a channel is noted with the position, for the tier has it, to
 from dataclasses import dataclass, replace
 
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import ChannelUid
+from stan_protocol.scalars import ChannelUid
 
 from stan.config import ChannelLimits
 from stan.core.base.delivery_policy import DeliveryPolicy

@@ -4,7 +4,7 @@ of a broker that look at the clock."""
 from dataclasses import dataclass
 from typing import Final
 
-from stan_protocol.types import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan.core.context import BrokerContext
 from stan.core.leader.leadership import Leadership

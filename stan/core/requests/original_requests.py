@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Mapping
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan import limits
 from stan.core.context import META_GROUP, BrokerContext

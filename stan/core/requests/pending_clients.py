@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from stan_protocol.frames import Sender
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.context import META_GROUP, BrokerContext

@@ -13,7 +13,7 @@ from functools import partial
 from typing import NamedTuple
 
 from stan_protocol.frames import Sender
-from stan_protocol.types import GroupId, Nanos, RaftIndex
+from stan_protocol.scalars import GroupId, Nanos, RaftIndex
 
 from stan import limits
 from stan.core.context import META_GROUP, BrokerContext

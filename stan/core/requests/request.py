@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
 from stan_protocol.refusals import BUSY, LED_ELSEWHERE, go_quote
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.context import META_GROUP, BrokerContext, text
 from stan.core.leader.local_group import ChannelGroup

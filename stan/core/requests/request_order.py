@@ -11,7 +11,7 @@ from typing import NamedTuple
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import Nanos, RaftIndex
+from stan_protocol.scalars import Nanos, RaftIndex
 
 from stan import limits
 from stan.core.state.meta import Client

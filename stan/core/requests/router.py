@@ -12,7 +12,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 from stan_protocol.frames import Frame
 from stan_protocol.refusals import EPHEMERAL_IS_NO, TOO_MANY_REQUESTS, UNKNOWN_VERSION, go_quote
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.base.partition import ELSEWHERE
 from stan.core.context import META_GROUP, BrokerContext, text

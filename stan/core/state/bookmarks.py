@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from stan_protocol.refusals import OUTDATED_GENERATION, TOO_MANY_BOOKMARKS, TOO_MANY_DELETED
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, from_flat, pairs

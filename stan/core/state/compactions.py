@@ -8,7 +8,7 @@ is stored, so the state of a channel stays a few bytes however many messages it 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence
 
 from stan.core.base.compaction import Compaction
 from stan.core.state.per_channel import PerChannel

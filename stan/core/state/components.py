@@ -7,7 +7,7 @@ as rows, key to bytes, and records which rows have changed; other code writes th
 from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
 
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from stan_protocol.refusals import CONSUMER_GROUP_CHANGED, TOO_MANY_CONSUMER_GROUPS, TOO_MANY_CONSUMERS
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan import limits
 from stan.protocol.proto import entries_pb2 as pb

@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, ClassVar
 
 from stan_protocol.kernel.rows import ID_BYTES, IdSet
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan import limits
 from stan.core.base.shares import Shares, of_whom

@@ -12,7 +12,7 @@ from collections.abc import Sequence as Numbers
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence
 
 from stan.core.base.runs import pairs
 from stan.core.base.shares import Shares

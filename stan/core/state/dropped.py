@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.base.runs import Run, Runs, pairs
 from stan.core.state.per_channel import UID_BYTES

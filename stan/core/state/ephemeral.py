@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, NamedTuple
 
 from stan_protocol.refusals import EPHEMERAL_USED_UP
-from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence
 
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.base.runs import pairs
 from stan.protocol.proto import entries_pb2 as pb

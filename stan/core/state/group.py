@@ -30,7 +30,7 @@ from stan_protocol.refusals import (
     UNKNOWN_MOVE,
     UNKNOWN_RESTORE,
 )
-from stan_protocol.types import ChannelUid, GroupId, RaftIndex, Sequence
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Sequence
 
 from stan import limits
 from stan.core.base.runs import Run, Runs, counted_runs, from_flat, pairs, size_of

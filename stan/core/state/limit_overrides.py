@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Final
 
 from stan_protocol.patterns import ChannelLimits
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from stan_protocol.channels import folded, part_name
 from stan_protocol.refusals import CLIENT_REGISTERED, TOO_MANY_CHANNELS, go_quote
-from stan_protocol.types import ChannelUid, GroupId, RaftIndex
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex
 
 from stan import level
 from stan.core.state.consumer_groups import ConsumerGroups

@@ -6,7 +6,7 @@ While a channel is held nothing of it changes, so every leader of the group make
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from stan_protocol.types import ChannelUid
+from stan_protocol.scalars import ChannelUid
 
 from stan.core.state.bookmarks import Bookmarks
 from stan.core.state.compactions import Compactions

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple
 
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb

@@ -7,7 +7,7 @@ however old its copy of the metadata is. It stays when the doubling has ended, a
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb

@@ -15,7 +15,7 @@ from stan_protocol.channels import folded, part_name, whole_of
 from stan_protocol.parted import can_have_parts, key_path
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import CHANNEL_DELETING, TOO_MANY_CHANNELS, go_quote
-from stan_protocol.types import RaftIndex
+from stan_protocol.scalars import RaftIndex
 
 from stan import level, limits
 from stan.protocol.proto import entries_pb2 as pb

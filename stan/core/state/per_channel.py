@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from stan_protocol.types import ChannelUid
+from stan_protocol.scalars import ChannelUid
 
 UID_BYTES = 4
 

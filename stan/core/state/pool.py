@@ -7,7 +7,7 @@ Promises: a growth is taken only for the pool and the nodes that it was made for
 group. Pure.
 """
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan import level
 from stan.limits import RAFT_GROUPS_MAX

@@ -8,7 +8,7 @@ machine is in group.py.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.state.per_channel import PerChannel
 from stan.protocol.proto import entries_pb2 as pb

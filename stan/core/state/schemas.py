@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from stan_protocol.patterns import matches, overlap
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import RaftIndex
+from stan_protocol.scalars import RaftIndex
 
 from stan import level, limits
 from stan.protocol.proto import entries_pb2 as pb

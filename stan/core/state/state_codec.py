@@ -5,7 +5,7 @@ Rows are protobuf messages of entries.proto; other code keeps them in the tables
 
 from collections.abc import Iterable
 
-from stan_protocol.types import ChannelUid
+from stan_protocol.scalars import ChannelUid
 
 from stan.core.base.runs import pairs
 from stan.core.state.group import Cursor, GroupMachine, Subscription, cursor_of, subscription_of

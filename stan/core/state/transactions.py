@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from stan_protocol.refusals import ANOTHER_WRITER, APP_OF_ANOTHER, BUSY, STAGED_GONE, STAGED_OTHERWISE, TOO_MANY_APPS
-from stan_protocol.types import ChannelUid, RaftIndex, Sequence, WallNanos
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence, WallNanos
 
 from stan import limits
 from stan.core.base.ready import Index

@@ -7,7 +7,7 @@ again. No clock, no network.
 
 from collections.abc import Iterable, Mapping
 
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.edge.storage.storage import Note, Storage
 from stan.protocol.proto.node_pb2 import NodeHello, StateHash

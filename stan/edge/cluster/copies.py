@@ -12,7 +12,7 @@ frozen until a restart, and the other groups go on.
 
 from functools import partial
 
-from stan_protocol.types import GroupId, Nanos, RaftIndex
+from stan_protocol.scalars import GroupId, Nanos, RaftIndex
 
 import stan
 from stan import limits

@@ -13,7 +13,7 @@ from struct import Struct
 
 from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.edge.cluster.host import Host

@@ -10,7 +10,7 @@ it.
 
 from collections.abc import Sequence as Seq
 
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.core.state.pool import first_voters

@@ -8,7 +8,7 @@ behind the progress of the group: what was sent is in the log, and nothing more 
 from collections.abc import Callable
 from functools import partial
 
-from stan_protocol.types import GroupId, Nanos, Term
+from stan_protocol.scalars import GroupId, Nanos, Term
 
 from stan import limits
 from stan.edge.cluster.balance import Balance

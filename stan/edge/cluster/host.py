@@ -4,7 +4,7 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import NamedTuple, Protocol, TypeVarTuple
 
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan.core.broker.broker import Broker
 from stan.edge.cluster.membership import Membership

@@ -6,7 +6,7 @@ from dataclasses import replace
 from random import Random
 
 from stan_protocol.channels import Subjects, publication
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 import stan
 from stan import limits

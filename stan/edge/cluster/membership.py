@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from google.protobuf.message import DecodeError
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import level, limits
 from stan.invariant import invariant

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVarTuple
 
 from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 import stan
 from stan import limits

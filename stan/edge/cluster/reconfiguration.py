@@ -11,7 +11,7 @@ and all that was so for COPY_PATIENCE; the files of a closed copy are moved asid
 from functools import partial
 from typing import TYPE_CHECKING
 
-from stan_protocol.types import GroupId, Nanos
+from stan_protocol.scalars import GroupId, Nanos
 
 from stan import limits
 from stan.config import ClusterConfig

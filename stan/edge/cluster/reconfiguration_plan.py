@@ -9,7 +9,7 @@ a majority of the voters is alive and counts; a voter is removed only while all 
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.context import META_GROUP
 

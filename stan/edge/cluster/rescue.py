@@ -17,7 +17,7 @@ from contextlib import suppress
 
 from google.protobuf.message import DecodeError, Message
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import ChannelUid, GroupId, MiB, RaftIndex, Term
+from stan_protocol.scalars import ChannelUid, GroupId, MiB, RaftIndex, Term
 
 from stan.core.context import META_GROUP
 from stan.core.state.meta import MetaMachine

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from typing import Any, Self
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.context import META_GROUP
 from stan.edge.cluster.membership import EPOCH_BITS, epoch_name, epoch_number

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from stan_protocol.nats_client import ConnectedTransport, NoServersError, RepairedClient, Srv, TcpTransport
 from stan_protocol.nats_client import Error as NatsError
+from stan_protocol.scalars import SECOND
 from stan_protocol.secure import told
-from stan_protocol.types import SECOND
 
 from stan import limits
 from stan.config import NatsConfig, TlsConfig

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.nats.nats_process import DEFAULT_HOST, DEFAULT_PORT, NatsProcess, decides_port

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from stan_protocol.channels import publication
 from stan_protocol.frames import Acks, Frame, Publishes, Verdicts
-from stan_protocol.types import GroupId, MiB, Nanos
+from stan_protocol.scalars import GroupId, MiB, Nanos
 
 from stan import limits
 from stan.core.base.complaints import Complaints

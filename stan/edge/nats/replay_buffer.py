@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import groupby
 
-from stan_protocol.types import GroupId, KiB, Nanos
+from stan_protocol.scalars import GroupId, KiB, Nanos
 
 from stan import limits
 

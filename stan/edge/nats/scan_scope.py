@@ -7,7 +7,7 @@ channels by partitions each handle their own.
 from collections.abc import Callable
 
 from stan_protocol.channels import whole_of
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.boundary.view import BrokerView
 from stan.protocol.user_subjects import rules

@@ -6,7 +6,7 @@ Promises: in their order of arrival, bounded in bytes. Requests whose clients ha
 from collections.abc import Callable
 
 from stan_protocol.frames import Frame
-from stan_protocol.types import Nanos
+from stan_protocol.scalars import Nanos
 
 from stan import limits
 from stan.edge.nats.subscriptions import FIRST_REQUEST_SID

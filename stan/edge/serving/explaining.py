@@ -11,7 +11,7 @@ from functools import partial
 
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import INVALID_ADMIN, UNKNOWN_CHANNEL, UNREADABLE, beyond_end
-from stan_protocol.types import GroupId, RaftIndex, Sequence
+from stan_protocol.scalars import GroupId, RaftIndex, Sequence
 
 from stan import limits
 from stan.core.admin.cursor_admin import which

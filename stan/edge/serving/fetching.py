@@ -14,7 +14,7 @@ from stan_protocol import fetches
 from stan_protocol.compaction import keyed
 from stan_protocol.fetches import FetchedBatch
 from stan_protocol.refusals import UNREADABLE
-from stan_protocol.types import ChannelUid, GroupId, Sequence
+from stan_protocol.scalars import ChannelUid, GroupId, Sequence
 
 from stan import limits
 from stan.core.base.ready import ReadResult

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.broker.broker import Broker
 from stan.edge.nats.gateway import Gateway

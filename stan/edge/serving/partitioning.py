@@ -15,7 +15,7 @@ from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.base.partition import conflict

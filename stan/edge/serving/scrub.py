@@ -15,7 +15,7 @@ from stan_protocol import fetches
 from stan_protocol.fetches import FetchedBatch
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import INVALID_ADMIN, UNKNOWN_CHANNEL
-from stan_protocol.types import GroupId, Sequence
+from stan_protocol.scalars import GroupId, Sequence
 
 from stan import limits
 from stan.core.broker.broker import Broker

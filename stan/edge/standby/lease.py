@@ -27,7 +27,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import SECOND, Nanos
+from stan_protocol.scalars import SECOND, Nanos
 
 from stan import limits
 from stan.edge.storage.manifest import boot_id

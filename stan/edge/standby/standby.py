@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from stan_protocol.channels import publication
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import SECOND, Nanos, WallNanos
+from stan_protocol.scalars import SECOND, Nanos, WallNanos
 
 from stan import limits
 from stan.config import Config

@@ -11,7 +11,7 @@ No transfer of a group touches it. Blocking; raises OSError, Damage, StartError.
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.edge.storage.lost_found import LostFound
 from stan.edge.storage.manifest import RESTORE, read_document, write_document

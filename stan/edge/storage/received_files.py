@@ -7,7 +7,7 @@ what the sender has offered, with this node's store id in each segment. Blocking
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.edge.storage.snapshot_files import read_snapshot, snapshot_path
 from stan.edge.storage.transfer_codec import Offer, OfferedSegment

@@ -8,7 +8,7 @@ import re
 import zlib
 
 from google.protobuf.message import DecodeError
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.errors import Damage
 from stan.log.files.disk import Files, read_file, write_durably

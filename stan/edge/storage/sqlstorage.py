@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stan_protocol.refusals import go_quote
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.config import Config
 from stan.core.broker.broker import Broker

@@ -7,7 +7,7 @@ from collections.abc import Container
 from itertools import chain
 from typing import Final
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.core.broker.broker import Broker
 from stan.errors import Damage

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from stan_protocol.types import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
+from stan_protocol.scalars import ChannelUid, GroupId, MiB, Nanos, RaftIndex, Sequence, Term
 
 from stan.config import Config
 from stan.core.broker.broker import Broker

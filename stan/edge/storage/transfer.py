@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId, Nanos, RaftIndex
+from stan_protocol.scalars import GroupId, Nanos, RaftIndex
 
 from stan import limits
 from stan.edge.storage.received_files import ReceivedFiles

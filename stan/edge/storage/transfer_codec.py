@@ -10,7 +10,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - it is an exception
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.errors import Damage
 from stan.log.files.segment import POSITION_MAX, SEGMENT_HEADER_SIZE

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.log import ServerLog, redacted

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf.message import DecodeError
-from stan_protocol.types import ChannelUid, GroupId, RaftIndex, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, WallNanos
 
 from stan import limits
 from stan.core.base.ready import Proposal

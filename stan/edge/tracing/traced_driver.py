@@ -6,7 +6,7 @@ A server without tracing has a plain Driver and pays nothing.
 from collections.abc import Callable
 from typing import Any
 
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.config import Config
 from stan.core.base.ready import Proposal

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from stan_protocol.types import ChannelUid, RaftIndex
+from stan_protocol.scalars import ChannelUid, RaftIndex
 
 from stan.core.base.compaction import Compaction
 from stan.errors import Damage

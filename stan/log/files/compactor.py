@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from stan_protocol.types import ChannelUid, RaftIndex, Sequence
+from stan_protocol.scalars import ChannelUid, RaftIndex, Sequence
 
 from stan.core.base.compaction import Compaction, CompactionState, CompactionTotals
 from stan.errors import Damage

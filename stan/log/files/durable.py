@@ -16,7 +16,7 @@ from contextlib import suppress
 from struct import Struct
 from typing import Self
 
-from stan_protocol.types import GroupId, RaftIndex
+from stan_protocol.scalars import GroupId, RaftIndex
 
 from stan.log.files.disk import Files
 

@@ -21,7 +21,7 @@ from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Self
 
-from stan_protocol.types import ChannelUid, GroupId, RaftIndex, Term
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Term
 
 from stan import limits
 from stan.alias import alias

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import count, zip_longest
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.errors import Damage, StartError
 from stan.limits import SCAN_BYTES

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from struct import Struct, unpack_from
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.errors import Damage
 from stan.invariant import broken

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from struct import Struct
 
-from stan_protocol.types import RaftIndex, Term
+from stan_protocol.scalars import RaftIndex, Term
 
 from stan.limits import INDEX_BATCHES_FLUSH
 from stan.log.files.disk import Files

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from stan_protocol.types import KiB, RaftIndex, Term
+from stan_protocol.scalars import KiB, RaftIndex, Term
 
 from stan.errors import NO_DESCRIPTOR, Frozen, InDoubt, Shortage, shortage
 from stan.log.files.descriptors import Pin

@@ -12,7 +12,7 @@ from collections.abc import Sequence as Seq
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from stan_protocol.types import KiB, RaftIndex, Term
+from stan_protocol.scalars import KiB, RaftIndex, Term
 
 from stan.errors import Damage, WrongKey
 from stan.limits import SEGMENT_FILES_OPEN_MAX

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
 
-from stan_protocol.types import ChannelUid, GroupId, RaftIndex, Term, WallNanos
+from stan_protocol.scalars import ChannelUid, GroupId, RaftIndex, Term, WallNanos
 
 from stan import limits
 from stan.errors import Damage, Frozen, InDoubt

@@ -13,7 +13,7 @@ from threading import Lock, Thread
 from typing import Any, TypeVar
 
 import aiosqlite
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.errors import Damage, StartError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from threading import Lock
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan import limits
 from stan.errors import Damage

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from stan_protocol.kernel.wire_py import varint
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 from stan_protocol.units import counted
 
 from stan import limits

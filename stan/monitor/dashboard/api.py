@@ -13,7 +13,7 @@ from typing import Any, Final
 from stan_protocol.channels import is_channel_name
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import UNKNOWN_CHANNEL
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 import stan
 from stan import limits

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 

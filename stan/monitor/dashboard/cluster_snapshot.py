@@ -12,7 +12,7 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient

@@ -3,7 +3,7 @@
 from typing import Final, NamedTuple
 
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from stan_protocol.units import ago, counted, span
 
 from stan.protocol.part_status import unacked_for

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from urllib.parse import quote, unquote_to_bytes
 
-from stan_protocol.types import MILLISECOND
+from stan_protocol.scalars import MILLISECOND
 
 
 def listed(names: Sequence[str]) -> str:

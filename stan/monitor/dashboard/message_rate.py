@@ -8,7 +8,7 @@ from collections import OrderedDict
 from itertools import pairwise
 
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Generic, NamedTuple, TypeVar
 
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 

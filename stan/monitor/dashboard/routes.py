@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any, Final
 
 from aiohttp import web
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.nats.cluster_client import ClusterClient, subscribe_events

@@ -4,7 +4,7 @@ from typing import Any
 
 from stan_protocol.ack_levels import AckLevel
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of, takers, window_now
 from stan.monitor.dashboard.formatting import key_of, millis

@@ -11,7 +11,7 @@ before others did, votes and acknowledges for them.
 
 from typing import Any
 
-from stan_protocol.types import SECOND, RaftIndex, Term
+from stan_protocol.scalars import SECOND, RaftIndex, Term
 
 from stan import limits
 from stan.alias import alias

@@ -5,7 +5,7 @@ commit index covers only what the message has verified, and never goes back (S2)
 equal to the leader's log, and carries term and number (S3); a stale leader is told the newer term (S16).
 """
 
-from stan_protocol.types import Nanos, RaftIndex, Term
+from stan_protocol.scalars import Nanos, RaftIndex, Term
 
 from stan.errors import Damage, Shortage
 from stan.invariant import InvariantError

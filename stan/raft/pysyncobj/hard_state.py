@@ -20,7 +20,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Self
 
-from stan_protocol.types import RaftIndex, Term
+from stan_protocol.scalars import RaftIndex, Term
 
 from stan import limits
 from stan.errors import Damage, Frozen, StartError

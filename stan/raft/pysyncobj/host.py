@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from stan_protocol.types import Nanos, RaftIndex
+from stan_protocol.scalars import Nanos, RaftIndex
 
 from stan.raft.transport.codec import Message
 

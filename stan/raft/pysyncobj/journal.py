@@ -13,7 +13,7 @@ library: 0 is the base; what it asks with each message and tick, `library.Librar
 
 from typing import NamedTuple
 
-from stan_protocol.types import RaftIndex, Term
+from stan_protocol.scalars import RaftIndex, Term
 
 from stan import limits
 from stan.alias import alias

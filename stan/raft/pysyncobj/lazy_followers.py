@@ -14,7 +14,7 @@ clients that the next leader needs. Pure.
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
-from stan_protocol.types import Nanos, RaftIndex
+from stan_protocol.scalars import Nanos, RaftIndex
 
 from stan import limits
 from stan.raft.pysyncobj.compat import Peer

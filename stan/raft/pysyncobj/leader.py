@@ -9,7 +9,7 @@ are dropped, and a newer term makes it step down (S3); a follower gets no more t
 from itertools import compress
 from operator import attrgetter
 
-from stan_protocol.types import Nanos, RaftIndex
+from stan_protocol.scalars import Nanos, RaftIndex
 
 from stan import limits
 from stan.errors import Shortage

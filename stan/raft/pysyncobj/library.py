@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pysyncobj.syncobj as library
 from pysyncobj.syncobj import SyncObj
-from stan_protocol.types import SECOND, Nanos, RaftIndex, Term
+from stan_protocol.scalars import SECOND, Nanos, RaftIndex, Term
 
 from stan import limits
 from stan.alias import alias

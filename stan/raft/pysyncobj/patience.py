@@ -7,7 +7,7 @@ before it takes a silent leader for dead (LeaderContact).
 from collections.abc import Callable
 from random import Random
 
-from stan_protocol.types import SECOND, Nanos, Term
+from stan_protocol.scalars import SECOND, Nanos, Term
 
 from stan import limits
 from stan.raft.backoff import Backoff

@@ -8,7 +8,7 @@ is never later than the time at which a message left that the follower has answe
 from collections import deque
 from dataclasses import dataclass, field
 
-from stan_protocol.types import Nanos, RaftIndex
+from stan_protocol.scalars import Nanos, RaftIndex
 
 from stan import limits
 from stan.log.types import Entry

@@ -22,7 +22,7 @@ there; a leader counts itself only as far as its own log is durable. Never calls
 from collections.abc import Iterable
 from random import Random
 
-from stan_protocol.types import SECOND, Nanos
+from stan_protocol.scalars import SECOND, Nanos
 
 from stan import limits
 from stan.alias import alias

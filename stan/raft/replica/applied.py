@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence as Seq
 
-from stan_protocol.types import RaftIndex
+from stan_protocol.scalars import RaftIndex
 
 from stan.errors import NotNow
 from stan.invariant import InvariantError

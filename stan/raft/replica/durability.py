@@ -3,7 +3,7 @@
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from stan_protocol.types import RaftIndex
+from stan_protocol.scalars import RaftIndex
 
 if TYPE_CHECKING:
     from collections.abc import Callable

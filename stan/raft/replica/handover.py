@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from stan_protocol.types import Nanos
+from stan_protocol.scalars import Nanos
 
 from stan import limits
 from stan.raft.pysyncobj.safe_raft import SafeRaft

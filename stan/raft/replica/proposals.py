@@ -6,7 +6,7 @@ Promises: no proposal is counted for longer than RAFT_PROPOSAL_TIMEOUT, whether 
 from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 
-from stan_protocol.types import Nanos, RaftIndex
+from stan_protocol.scalars import Nanos, RaftIndex
 
 from stan import limits
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan import limits
 from stan.errors import StanError

@@ -18,7 +18,7 @@ import zlib
 from random import Random
 from struct import Struct
 
-from stan_protocol.types import Nanos
+from stan_protocol.scalars import Nanos
 
 from stan import limits
 from stan.raft.transport.codec import FrameError

@@ -17,7 +17,7 @@ from collections.abc import Sequence as Seq
 from random import Random
 from typing import Protocol
 
-from stan_protocol.types import GroupId, Nanos, RaftIndex, Term
+from stan_protocol.scalars import GroupId, Nanos, RaftIndex, Term
 
 from stan import limits
 from stan.invariant import invariant

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
-from stan_protocol.types import KiB
+from stan_protocol.scalars import KiB
 
 from stan.errors import ConfigError
 

@@ -6,7 +6,7 @@ import pytest
 import stan_client
 from stan_client.requests.admin import Nodes
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from typer.testing import CliRunner
 
 from stan.cli.commands.check import Bounds, Findings, judge_nodes

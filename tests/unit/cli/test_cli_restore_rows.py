@@ -3,7 +3,7 @@
 import pytest
 from stan_protocol.proto.extension_pb2 import FetchResponse
 from stan_protocol.proto.wire_pb2 import MsgProto
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.cli.commands.backup import _requests
 

@@ -8,7 +8,7 @@ import pytest
 from rich.table import Table as RichTable
 from rich.text import Text
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 from typer.testing import CliRunner
 
 from stan.cli.commands import pubsub

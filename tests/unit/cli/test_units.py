@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stan_protocol import units
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 S = SECOND
 

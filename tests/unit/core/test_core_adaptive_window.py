@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.core.base.delivery_policy import DEFAULT, DeliveryPolicy
 from stan.core.leader.cursors import LiveCursors

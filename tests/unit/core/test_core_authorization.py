@@ -8,7 +8,7 @@ from stan_protocol.frames import Frame, Publishes
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level
 from stan.config import Config

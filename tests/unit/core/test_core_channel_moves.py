@@ -5,7 +5,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import CHANNEL_MOVING, MOVE_WAITS_DELAYED, MOVE_WAITS_STAGED
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level, limits
 from stan.core.state.group import GroupMachine

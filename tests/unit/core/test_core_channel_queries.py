@@ -9,7 +9,7 @@ from stan_protocol import refusals
 from stan_protocol.frames import Frame
 from stan_protocol.patterns import matches, valid_name
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ClusterConfig, Config, StoreConfig

@@ -2,7 +2,7 @@
 
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.config import ChannelLimits, ChannelOverride, Config, StoreLimits
 from tests.kit.core_harness import CoreHarness

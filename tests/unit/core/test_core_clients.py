@@ -3,7 +3,7 @@
 import pytest
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan.config import Config, HeartbeatConfig
 from tests.kit.core_harness import CoreHarness

@@ -3,7 +3,7 @@
 import pytest
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import CLIENT_REGISTERED, INVALID_CLOSE, INVALID_PUBLISH, UNKNOWN_CLIENT
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.config import HeartbeatConfig

@@ -2,7 +2,7 @@
 
 import pytest
 from stan_protocol.refusals import TOO_MANY_CHANNELS
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import CHANNEL_DELETING, INVALID_PUBLISH, MESSAGE_TOO_LARGE
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.publishing import publishing

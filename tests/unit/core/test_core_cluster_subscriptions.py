@@ -3,7 +3,7 @@
 import pytest
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import DUPLICATE_DURABLE, INVALID_SUBSCRIPTION, UNKNOWN_CHANNEL, UNKNOWN_CLIENT
-from stan_protocol.types import MICROSECOND, MILLISECOND, SECOND
+from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND
 
 from stan import limits
 from stan.core.base.ready import Delivery, Fetch

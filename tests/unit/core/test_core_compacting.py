@@ -2,7 +2,7 @@
 
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND, ChannelUid, GroupId
+from stan_protocol.scalars import SECOND, ChannelUid, GroupId
 
 from stan import level
 from stan.config import Config

@@ -3,7 +3,7 @@
 import pytest
 from stan_protocol import refusals
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ChannelLimits, Config, StoreLimits

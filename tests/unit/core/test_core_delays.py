@@ -6,7 +6,7 @@ import pytest
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreConfig, StoreLimits

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.config import ChannelLimits, Config, StoreLimits
 from stan.core.base.ready import Delivery

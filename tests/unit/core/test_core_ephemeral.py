@@ -9,7 +9,7 @@ from stan_protocol.ack_levels import AckLevel
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.admin_pb2 import DeliveryPolicy
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level, limits
 from stan.config import Config, StoreLimits

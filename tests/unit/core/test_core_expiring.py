@@ -6,7 +6,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.proto.extension_pb2 import FetchRequest
 from stan_protocol.refusals import BUSY
-from stan_protocol.types import SECOND, ChannelUid, GroupId, RaftIndex
+from stan_protocol.scalars import SECOND, ChannelUid, GroupId, RaftIndex
 
 from stan import level, limits
 from stan.config import Config, StoreLimits

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level
 from stan.core.clients.nodes import ALONE, HeardNodes

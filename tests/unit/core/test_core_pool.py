@@ -6,7 +6,7 @@ import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as extension
 from stan_protocol.refusals import ALONE, INVALID_ADMIN
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level
 from stan.core.admin.pool_requests import NOT_MORE, TOO_MANY_GROUPS

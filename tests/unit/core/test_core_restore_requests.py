@@ -4,7 +4,7 @@ import pytest
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.state.state_codec import restore_group, snapshot_group

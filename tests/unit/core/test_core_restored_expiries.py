@@ -5,7 +5,7 @@ from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import BUSY
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level
 from stan.core.admin import restored_rows

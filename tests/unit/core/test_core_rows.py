@@ -1,6 +1,6 @@
 """The state of a group as rows and back (STAN-SPEC 16 I 162, 183)."""
 
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.core.state.group import GroupMachine
 from stan.core.state.state_codec import restore_group

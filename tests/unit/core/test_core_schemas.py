@@ -11,7 +11,7 @@ from stan_protocol.kernel.rows import pack_rows
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as extension
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level, limits
 from stan.config import Config

@@ -1,7 +1,7 @@
 """What a node reports to the leader of subscriptions that the log gives to it."""
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.clients.nodes import HeardNodes

@@ -3,7 +3,7 @@
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import ALONE
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.admin import move_source, move_target

@@ -4,7 +4,7 @@ import pytest
 from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import extension_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level, limits
 from stan.config import ChannelLimits, Config, StoreLimits

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stan_protocol.kernel.client import encode_cumulative_ack, encode_verdict
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import level
 from stan.protocol.proto import entries_pb2 as pb

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stan_protocol.refusals import CHANNEL_MOVING, EPHEMERAL_USED_UP, UNKNOWN_CHANNEL
-from stan_protocol.types import ChannelUid, GroupId
+from stan_protocol.scalars import ChannelUid, GroupId
 
 from stan import level
 from stan.core.state.ephemeral import BLOCK_BITS, BLOCKS_MAX, EphemeralEpochs, Epoch

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.refusals import CHANNEL_MOVING, LED_ELSEWHERE
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.config import StoreLimits
 from stan.core.base.timers import Timers

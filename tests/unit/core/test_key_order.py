@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.core.base.ready import Delivery, ReadResult

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from stan_protocol.patterns import matches, width
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND, RaftIndex
+from stan_protocol.scalars import SECOND, RaftIndex
 
 from stan import level, limits
 from stan.config import Config

@@ -3,7 +3,7 @@
 import pytest
 from stan_protocol.frames import Frame
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.core.requests.request_order import ArrivalOrder

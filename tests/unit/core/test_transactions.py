@@ -8,7 +8,7 @@ from stan_protocol.frames import Frame
 from stan_protocol.patterns import ChannelLimits
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreLimits

@@ -1,7 +1,7 @@
 """Which leaderships are handed over: few and late for the balance's sake, all and at once by a node that drains."""
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.cluster.balance import Balance, leaders

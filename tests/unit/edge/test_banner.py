@@ -1,7 +1,7 @@
 """The limits that a server logs at its start."""
 
 from stan_protocol.patterns import ChannelLimits, ChannelOverride
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.config import StoreLimits
 from stan.edge.process import limit_lines

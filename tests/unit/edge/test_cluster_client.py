@@ -6,7 +6,7 @@ import time
 import pytest
 from stan_protocol.frames import Frame
 from stan_protocol.proto import admin_pb2 as admin
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config

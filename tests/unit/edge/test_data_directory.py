@@ -12,7 +12,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.config import ClusterConfig, Config, EncryptionConfig, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker

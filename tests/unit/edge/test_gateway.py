@@ -6,7 +6,7 @@ import pytest
 import zstandard
 from stan_protocol.kernel import client as client_kernel
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.leadership import Leaderships

@@ -4,7 +4,7 @@ import os
 from dataclasses import replace
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.standby import lease as module

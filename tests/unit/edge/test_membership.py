@@ -4,7 +4,7 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.edge.cluster.membership import Membership, Settings

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from stan_protocol.frames import Frame
 from stan_protocol.patterns import matches
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ChannelOverride, ClusterConfig, Config, StoreLimits

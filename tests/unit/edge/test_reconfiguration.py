@@ -4,7 +4,7 @@ from random import Random
 from types import SimpleNamespace
 
 import pytest
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import ClusterConfig

@@ -6,7 +6,7 @@ import sys
 import pytest
 from stan_protocol.kernel import rows
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.edge.nats.gateway import Gateway

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.edge.cluster import rescue
 from stan.edge.cluster.membership import epoch_number

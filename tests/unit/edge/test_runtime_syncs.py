@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import pytest
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.edge import runtime as module

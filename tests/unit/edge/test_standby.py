@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from stan_protocol.proto import wire_pb2 as wire
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.config import Config, StoreConfig

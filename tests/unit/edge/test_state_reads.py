@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from stan_protocol.frames import Frame
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.edge.cluster.group_sync import GroupSync
 from stan.edge.storage import state_rows

@@ -1,7 +1,7 @@
 """Damage of the newest entries of a group: a node of a cluster doubts its votes, a server alone does not start without a word."""
 
 import pytest
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.errors import Damage, StartError
 from stan.protocol.entries import Kind

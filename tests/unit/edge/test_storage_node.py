@@ -4,7 +4,7 @@ import errno
 import sqlite3
 
 import pytest
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.edge.storage.manifest import RecordedNodes, read_manifest
 from stan.errors import Damage, Frozen, NotNow, StartError

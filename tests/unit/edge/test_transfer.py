@@ -5,7 +5,7 @@ import errno
 import random
 
 import pytest
-from stan_protocol.types import SECOND, GroupId
+from stan_protocol.scalars import SECOND, GroupId
 
 from stan import limits
 from stan.edge.storage.manifest import read_manifest, write_manifest

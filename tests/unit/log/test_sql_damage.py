@@ -1,7 +1,7 @@
 """The file of a SQL store, damaged in every way: it is as it was, or one sentence ends the start."""
 
 import pytest
-from stan_protocol.types import GroupId
+from stan_protocol.scalars import GroupId
 
 from stan.config import Config, StoreConfig
 from stan.core.broker.broker import Broker

@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 from aiohttp import web
-from stan_protocol.types import MILLISECOND, SECOND
+from stan_protocol.scalars import MILLISECOND, SECOND
 
 from stan import limits
 from stan.monitor import listener as module

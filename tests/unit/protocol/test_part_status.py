@@ -2,7 +2,7 @@
 
 import pytest
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels, summed_positions
 from tests.kit.fake_operator import channel, durable, member

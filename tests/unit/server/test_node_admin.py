@@ -10,7 +10,7 @@ from stan_protocol.ack_levels import AckLevel
 from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
 from stan_protocol.proto import admin_pb2 as pb
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan import level, limits
 from stan.config import Config, Setting, StoreConfig

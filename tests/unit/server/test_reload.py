@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from stan_protocol.types import SECOND
+from stan_protocol.scalars import SECOND
 
 from stan.config import ChannelLimits, ChannelOverride, Config, HeartbeatConfig, LogConfig, StoreLimits
 from stan.edge.log import ServerLog

@@ -3,7 +3,7 @@
 import sqlite3
 
 import pytest
-from stan_protocol.types import GroupId, RaftIndex, Term
+from stan_protocol.scalars import GroupId, RaftIndex, Term
 
 from stan.config import Config, LogConfig, StoreConfig
 from stan.core.broker.broker import Broker
