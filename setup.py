@@ -26,7 +26,7 @@ kernel = Extension(
     "_stan_kernel",  # a top-level module, so that a source tree that shadows the installed package still finds it
     ["stan/protocol/kernel/server.pyx"],
     depends=["clients/stan_protocol/kernel/wire_c.pxd"],
-    extra_compile_args=["-O3"] if os.name == "posix" else [],
+    extra_compile_args=["-O3", "-g0"] if os.name == "posix" else [],
     optional=True,
 )
 kernel.cython_c_in_temp = True

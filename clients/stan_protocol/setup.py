@@ -28,7 +28,7 @@ def kernel(name: str, source: str) -> Extension:
         name,
         [source],
         depends=["kernel/wire_c.pxd"],
-        extra_compile_args=["-O3"] if os.name == "posix" else [],
+        extra_compile_args=["-O3", "-g0"] if os.name == "posix" else [],
         optional=True,
     )
     extension.cython_c_in_temp = True
