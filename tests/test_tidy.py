@@ -46,7 +46,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "stan.limits": ("nats", "log", "raft", "core", "cluster", "monitor"),
     "stan_protocol": (
         *(
-            "types",
+            "scalars",
             "limits",
             "refusals",
             "declared_options",
@@ -256,7 +256,7 @@ def name_of(path: Path) -> str:
 def python_files(*folders: str) -> list[Path]:
     """Everything written by hand."""
     found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
-    return [path for path in found if not path.name.endswith("_pb2.py") and not SKIPPED & set(path.parts)]
+    return [path for path in found if not path.name.endswith(("_pb2.py", "setup.py")) and not SKIPPED & set(path.parts)]
 
 
 SOURCES = python_files("stan", "clients")

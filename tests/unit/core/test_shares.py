@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from stan_protocol import limits as shared
 from stan_protocol.proto import extension_pb2 as ext
 from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.scalars import SECOND
@@ -44,6 +45,7 @@ TIMES = {
     "NAK_DELAY_MAX",
 }
 OF_ONE = {  # name, message, request, answer, entry, channel, position, group of one user, or configuration
+    *("COMPRESSED_BYTES_MAX", "NATS_PAYLOAD_BYTES_MAX", "NATS_CONTROL_LINE_BYTES_MAX", "MESSAGE_PAYLOAD_BYTES_MAX"),
     *("CHANNEL_NAME_BYTES_MAX", "INBOX_BYTES_MAX", "NAME_BYTES_MAX", "REPLY_PREFIX_CHARS_MAX", "REPLY_PREFIXES_MAX"),
     *("KEY_BYTES_MAX", "HEADERS_BYTES_MAX", "REASON_BYTES_MAX", "PUBLISHERS_PER_BATCH_MAX", "ROWS_BYTES_MAX"),
     *("COMPRESSED_ROWS_BYTES_MAX", "PRODUCER_BYTES_MAX", "WINDOW_IDS_MAX", "PARTS_MAX", "KEY_PATH_BYTES_MAX"),
@@ -207,7 +209,7 @@ def test_a_user_who_takes_what_can_be_had_leaves_room_for_others(name, take, siz
 
 
 def test_it_is_known_of_every_bound_who_shares_it():
-    source = Path(core.__file__).read_text(encoding="utf-8")
+    source = "\n".join(Path(module.__file__).read_text(encoding="utf-8") for module in (core, shared))
     bounds = set(re.findall(r"^([A-Z_]+_MAX) = ", source, re.MULTILINE))
     kinds = [{name for name, _, _ in ROOMS}, OF_OPERATORS, PASSING, MEMORY, TIMES, OF_ONE]
     assert set().union(*kinds) == bounds
