@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 FUNCTION_LINES_MAX = 70
 
 WORDS = {
-    "stan",
+    "stan.product",
     "stan.labels",
     "stan.troubles",
     "stan.level",
@@ -309,8 +309,8 @@ def imports_of(name: str) -> set[str]:
 
 
 def within(name: str, packages: set[str] | tuple[str, ...]) -> bool:
-    """Whether *name* is one of the packages or lies in one; the bare package `stan` holds only itself."""
-    return any(name == package or (package != "stan" and name.startswith(f"{package}.")) for package in packages)
+    """Whether *name* is one of the packages or lies in one."""
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
 
 
 def layer_of(name: str) -> int:

@@ -11,8 +11,8 @@ import typer
 from typer.completion import completion_init  # type: ignore[attr-defined] # public in the text, not in the module
 from typer.core import TyperCommand, TyperGroup
 
-from stan import __version__
 from stan.log.files.disk import OWNER_ALONE
+from stan.product import VERSION
 
 WATCH_S: Final = 2.0
 
@@ -191,7 +191,7 @@ def _show_version(asked: bool) -> None:  # noqa: FBT001 - typer's way to call it
     if asked:
         from stan.cli.support.terminal import write  # noqa: PLC0415 - commands are imported when they are used
 
-        write([f"stan {__version__}"])
+        write([f"stan {VERSION}"])
         raise typer.Exit
 
 

@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 from stan_protocol.scalars import SECOND, WallNanos
 from stan_protocol.scalars import Sequence as Number
 
-import stan
 from stan import limits
 from stan.core.base.ready import Index
 from stan.core.base.shares import of_whom
@@ -33,6 +32,7 @@ from stan.edge.histogram import Histogram
 from stan.edge.process import BrokerProcess
 from stan.monitor.page_format import shown
 from stan.monitor.view import CooperativeYield, NodeView, cursors_of
+from stan.product import VERSION
 from stan.raft.group import RaftGroup
 
 
@@ -110,7 +110,7 @@ async def _stored(view: NodeView, led: list[ChannelInfo]) -> tuple[Metric, ...]:
 def _server(view: NodeView) -> Iterator[Metric]:
     node = view.node
     told = {
-        "version": stan.__version__,
+        "version": VERSION,
         "cluster_id": view.config.cluster_id,
         "server_id": view.server_id,
         "node_id": "" if node is None or view.config.cluster is None else node.storage.node_id,

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from stan_protocol.scalars import WallNanos
 
-import stan
 from stan import limits
 from stan.config import ChannelLimits
 from stan.core.context import META_GROUP
@@ -20,6 +19,7 @@ from stan.core.state.group import CursorKind
 from stan.core.state.meta import ChannelInfo, Client
 from stan.monitor.page_format import array, extended, flat, moment, pretty, quoted, shown, uptime
 from stan.monitor.view import CooperativeYield, CursorMember, NodeView, cursors_of, members_of
+from stan.product import COMPATIBLE_VERSION
 from stan.protocol.user_subjects import is_of_user
 from stan.raft.group import RaftGroup
 
@@ -68,7 +68,7 @@ class Pages:
             {
                 "cluster_id": view.config.cluster_id,
                 "server_id": view.server_id,
-                "version": stan.COMPATIBLE_VERSION,
+                "version": COMPATIBLE_VERSION,
                 "go": f"python{platform.python_version()}",
                 "state": self.state(),
                 **self._role(),

@@ -16,7 +16,6 @@ from stan_protocol.proto import wire_pb2 as wire
 from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import SECOND, WallNanos
 
-import stan
 from stan import limits
 from stan.config import Config
 from stan.core.broker.broker import Broker
@@ -40,6 +39,7 @@ from stan.edge.tracing.traced_driver import ServerTracing, driver_of, tracing_of
 from stan.edge.turns import Turns
 from stan.errors import DiskFull, StanError, StartError, shortage
 from stan.monitor.view import NodeView
+from stan.product import COMPATIBLE_VERSION, VERSION
 from stan.protocol.kernel import server as kernel
 from stan.protocol.user_subjects import ack_subjects, reply_subject, with_users
 from stan.raft.solo import Solo
@@ -66,9 +66,9 @@ async def serve(
         StartError: the node cannot start.
     """
     server_id = new_nuid()
-    log.info(f"Starting nats-streaming-server[{config.cluster_id}] version {stan.COMPATIBLE_VERSION}")
+    log.info(f"Starting nats-streaming-server[{config.cluster_id}] version {COMPATIBLE_VERSION}")
     log.info(f"ServerID: {server_id}")
-    log.info(f"Product: stan {stan.__version__}, Python {platform.python_version()}, kernel: {kernel.NAME}")
+    log.info(f"Product: stan {VERSION}, Python {platform.python_version()}, kernel: {kernel.NAME}")
     view = NodeView(config, server_id, embedded, WallNanos(time.time_ns()))
     async with _pages(view, log):
         reloading = reloading or Reloading()

@@ -15,11 +15,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from stan import COMPATIBLE_VERSION, __version__, limits
+from stan import limits
 from stan.edge.log import ServerLog
 from stan.edge.nats.nats_process import find_binary, new_secret, refuse_used_port, version
 from stan.errors import Aborted, StartError
 from stan.log.files.disk import OWNER_ALONE
+from stan.product import COMPATIBLE_VERSION, VERSION
 from stan.server.process_title import hide_arguments
 from stan.settings.settings import Action, Parsed, parse
 
@@ -91,7 +92,7 @@ def _ask(parsed: Parsed) -> int:
             except StartError:
                 nats_version = "none found"
             sys.stdout.write(f"{_NAME} version {COMPATIBLE_VERSION}, nats-server: {nats_version}\n")
-            sys.stdout.write(f"stan {__version__}\n")
+            sys.stdout.write(f"stan {VERSION}\n")
             return 0
         case Action.CHECK:
             from stan.settings.nats_conf_check import check  # noqa: PLC0415 - not needed to serve

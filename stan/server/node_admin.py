@@ -18,7 +18,6 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import ALONE
 from stan_protocol.scalars import SECOND, GroupId
 
-import stan
 from stan import level, limits
 from stan.core.context import META_GROUP
 from stan.core.requests.request import AcceptedRequest
@@ -27,6 +26,7 @@ from stan.edge.process import BrokerProcess
 from stan.labels import place_rows, places_of
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import NodeView
+from stan.product import VERSION
 from stan.protocol.kernel import server as kernel
 from stan.raft.consensus import Consensus
 from stan.raft.group import RaftGroup
@@ -91,7 +91,7 @@ class NodeAdmin:
         status = pb.NodeStatus(
             node=self._me,
             server_id=self._view.server_id,
-            product=stan.__version__,
+            product=VERSION,
             level=state.meta.level,
             level_known=level.KNOWN,
             started=self._view.started,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stan import __version__
+from stan.product import VERSION
 from tests.kit.ports import accepts, free_port
 
 ROOT = Path(__file__).parents[2]
@@ -266,7 +266,7 @@ def test_version_names_both_servers_and_this_product():
     result = run("--version")
     first, second = result.stdout.splitlines()
     assert re.fullmatch(r"nats-streaming-server version 0\.25\.6, nats-server: v\d+\.\d+\.\d+", first)
-    assert second == f"stan {__version__}"
+    assert second == f"stan {VERSION}"
     assert (result.returncode, result.stderr) == (0, "")
 
 

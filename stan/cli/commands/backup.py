@@ -29,7 +29,6 @@ from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.scalars import SECOND
 from stan_protocol.units import counted
 
-import stan
 from stan.cli.commands.archive import (
     ArchiveError,
     BackupIndex,
@@ -52,6 +51,7 @@ from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import session
 from stan.policies import EPHEMERAL
+from stan.product import VERSION
 
 PATIENCE_S: Final = 60.0
 """How long one request may take: a leader may be replaced meanwhile."""
@@ -102,7 +102,7 @@ async def _backup(target: Target, directory: Path, pattern: str, view: View) -> 
         found = [one for one in there if one.commit != EPHEMERAL]
         in_memory = [text_of(one.name) for one in there if one.commit == EPHEMERAL]
         made = datetime.now(UTC).isoformat(timespec="seconds")
-        index = BackupIndex(target.cluster_id, secrets.token_hex(16), made, f"stan {stan.__version__}")
+        index = BackupIndex(target.cluster_id, secrets.token_hex(16), made, f"stan {VERSION}")
         gone: list[str] = []
         try:
             with bar("Saving", sum(one.messages for one in found)) as advance:

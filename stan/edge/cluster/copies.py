@@ -14,7 +14,6 @@ from functools import partial
 
 from stan_protocol.scalars import GroupId, Nanos, RaftIndex
 
-import stan
 from stan import limits
 from stan.core.context import META_GROUP
 from stan.edge.cluster.agreement import Agreement
@@ -23,6 +22,7 @@ from stan.edge.cluster.links import PeerLinks
 from stan.edge.storage.raft_files import Voters
 from stan.errors import NotNow, StanError, fault
 from stan.policies import REPLICATED
+from stan.product import VERSION
 from stan.raft.configuration import decode
 from stan.raft.group import GroupPorts, RaftGroup
 
@@ -35,7 +35,7 @@ class GroupCopies:
     def __init__(self, node: Host, links: PeerLinks) -> None:
         self._node = node
         self.links = links
-        self.agreement = Agreement(node.storage, node.environment.note, stan.__version__)
+        self.agreement = Agreement(node.storage, node.environment.note, VERSION)
         self.founded = False  # the cluster is new, and its groups were founded
         self._incomplete: set[GroupId] = set()  # groups in which this node has no vote or cannot lead, as last logged
         self._replacing: set[GroupId] = set()

@@ -8,7 +8,6 @@ from random import Random
 from stan_protocol.channels import Subjects, publication
 from stan_protocol.scalars import SECOND
 
-import stan
 from stan import limits
 from stan.config import Config
 from stan.edge.cluster.membership import Membership, Settings
@@ -19,6 +18,7 @@ from stan.edge.storage.manifest import read_manifest
 from stan.errors import StartError
 from stan.labels import Labels
 from stan.log.files.disk import Files
+from stan.product import VERSION
 from stan.protocol.kernel import server as kernel
 from stan.protocol.proto.node_pb2 import NodeHello
 
@@ -93,7 +93,7 @@ class _SettingsRequest:
             instance=Random().getrandbits(64),
             started=ticker.wall(),
             cluster_id=config.cluster_id,
-            version=stan.__version__,
+            version=VERSION,
         )
         self._config = config
         self._now = ticker.now

@@ -14,7 +14,6 @@ from stan_protocol.channels import publication
 from stan_protocol.frames import Frame
 from stan_protocol.scalars import GroupId, Nanos
 
-import stan
 from stan import limits
 from stan.config import ClusterConfig, Config
 from stan.core.broker.broker import Broker
@@ -36,6 +35,7 @@ from stan.edge.storage.storage import Storage
 from stan.edge.turns import Turns
 from stan.errors import Aborted, StartError
 from stan.labels import Labels, place_rows
+from stan.product import VERSION
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.protocol.user_subjects import ack_subjects
 from stan.raft.placement import place
@@ -167,7 +167,7 @@ class ClusterNode:
             bootstrap=cluster.bootstrap,
             replica=cluster.replica,
             nodes_version=cluster.nodes_version,
-            version=stan.__version__,
+            version=VERSION,
             epoch=self.storage.epoch,
             own_labels=NodeLabels(**cluster.labels._asdict()) if any(cluster.labels) else None,
             labels=place_rows(cluster.places, NodeLabels),

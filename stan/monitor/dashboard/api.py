@@ -15,7 +15,6 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 from stan_protocol.scalars import MILLISECOND, SECOND
 
-import stan
 from stan import limits
 from stan.config import Config
 from stan.errors import Refused, StanError
@@ -27,6 +26,7 @@ from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.message_rate import MessageRates
 from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, number
 from stan.monitor.pages import UnknownNameError
+from stan.product import COMPATIBLE_VERSION, VERSION
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels, summed_positions
 
 Json = dict[str, Any]
@@ -80,8 +80,8 @@ class Api:
         table, cursors = snapshot.channels.recent, snapshot.cursors.recent
         return {
             **self.told(),
-            "version": stan.__version__,
-            "compatible": stan.COMPATIBLE_VERSION,
+            "version": VERSION,
+            "compatible": COMPATIBLE_VERSION,
             "cluster_id": self._config.cluster_id,
             "channels": len(table.listing.rows) if table else None,
             "messages": table.messages if table else None,

@@ -11,7 +11,6 @@ from stan_protocol.ack_levels import AckLevel
 from stan_protocol.proto import admin_pb2 as pb
 from typer.testing import CliRunner
 
-from stan import __version__
 from stan.cli.commands import channel_messages
 from stan.cli.commands.consumer_group import groups_table
 from stan.cli.commands.doctor import of_groups, of_places
@@ -20,6 +19,7 @@ from stan.cli.support import args, session
 from stan.cli.support.groups import groups_of, leaderless
 from stan.cli.support.options import Confirmation, View
 from stan.cli.support.output import Table, present
+from stan.product import VERSION
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
 
 
@@ -769,4 +769,4 @@ def test_explain_tells_each_delivery_in_a_sentence(servers):
 
 def test_the_version_is_told():
     done = stan("--version")
-    assert (done.exit_code, done.stdout) == (0, f"stan {__version__}\n")
+    assert (done.exit_code, done.stdout) == (0, f"stan {VERSION}\n")
