@@ -96,6 +96,17 @@ class Subscription(AsyncIterator[Message]):
         """True once the subscription was closed or has ended with an error."""
         return self._queue.closed
 
+    @property
+    def queued(self) -> int:
+        """How many messages have come and are not taken yet."""
+        return len(self._queue)
+
+    @property
+    def inboxes(self) -> tuple[str, str]:
+        """The NATS subjects where its messages come and where its acks go, on its newest session."""
+        path = self._path
+        return (path.inbox, text_of(path.ack_inbox)) if path is not None else ("", "")
+
     # --- made, and made again --------------------------------------------------------------------------------------
 
     async def make(self, session: Session, timeout_s: float | None = None) -> None:
