@@ -166,9 +166,13 @@ DISTRIBUTIONS = {
     "stan_client": {"stan_protocol"},
     "stan_lake": {"stan_protocol", "stan_client"},
     "pyspark_stan": {"stan_protocol", "stan_client", "stan_lake"},
+    "stan_aio": {"stan_client"},
     "stan": {"stan_protocol"},
 }
 """What is installed as one, and which others it may import; the commands of `stan` import all."""
+
+OLD_API = {"stan.aio", "stan.pb"}
+"""Names of the original's Python client, in a distribution of their own, over `stan_client`."""
 
 IMPURE = {
     *("asyncio", "concurrent", "contextvars", "multiprocessing", "select", "selectors", "signal", "threading"),
@@ -188,7 +192,7 @@ IMPURE_ALL_THE_SAME = {
 }
 
 THIRD_PARTY = {
-    "nats": ("stan_protocol.nats_client",),  # which leaves out what takes long to import
+    "nats": ("stan_protocol.nats_client", "stan.aio"),  # the first leaves out what takes long to import
     "pysyncobj": ("stan.raft.pysyncobj",),
     "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sql.sqlfile"),
@@ -214,6 +218,7 @@ THIRD_PARTY = {
         "stan.server",
         "stan_client",
         "pyspark_stan.payloads",
+        "stan.pb",
     ),
     "jsonschema_rs": ("stan_protocol.schemas.json_data",),
     "opentelemetry": ("stan.edge.tracing.export", "stan_client.tracing"),
@@ -248,7 +253,8 @@ SKIPPED = {".git", ".venv", "venv", "build", "dist", "node_modules", "__pycache_
 
 def name_of(path: Path) -> str:
     """The dotted name of a module."""
-    base = ROOT / "clients" if path.is_relative_to(ROOT / "clients") else ROOT
+    bases = (ROOT / "clients" / "stan_aio", ROOT / "clients", ROOT)
+    base = next(base for base in bases if path.is_relative_to(base))
     parts = path.relative_to(base).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
@@ -323,6 +329,11 @@ def ours(names: set[str]) -> set[str]:
     return {name for name in names if name.split(".")[0] == "stan"}
 
 
+def distribution_of(name: str) -> str:
+    """The package of a distribution in which a module lies."""
+    return "stan_aio" if within(name, OLD_API) else name.split(".")[0]
+
+
 @each([name for name in MODULES if within(name, set().union(*LAYERS))])
 def test_imports_point_downwards(name):
     wrong = {other for other in ours(imports_of(name)) if layer_of(other) > layer_of(name)}
@@ -331,8 +342,8 @@ def test_imports_point_downwards(name):
 
 @each_module
 def test_a_distribution_imports_those_below_it_only(name):
-    own = name.split(".")[0]
-    used = {other.split(".")[0] for other in imports_of(name)} & DISTRIBUTIONS.keys()
+    own = distribution_of(name)
+    used = {distribution_of(other) for other in imports_of(name)} & DISTRIBUTIONS.keys()
     allowed = DISTRIBUTIONS.keys() if within(name, {"stan.cli"}) else {own} | DISTRIBUTIONS[own]
     assert used <= allowed, f"{name} may not import {sorted(used - allowed)}"
 
@@ -608,8 +619,8 @@ def test_words_that_have_gone_stay_out(path):
         assert not GONE.findall(path.read_text(encoding="utf-8"))
 
 
-PUBLIC_TWICE = {"ChannelInfo", "Client", "Cursor", "DataLossError", "Subscription", "Table"}
-"""What users import from `stan_client`, or from `pyspark_stan`, and the broker or the other one means as well."""
+PUBLIC_TWICE = {"ChannelInfo", "Client", "Cursor", "DataLossError", "StanError", "Subscription", "Table"}
+"""What users import from `stan_client`, `pyspark_stan` or `stan.aio`, and the broker or the other one means as well."""
 
 
 def test_no_two_classes_have_one_name():
@@ -660,7 +671,7 @@ def test_another_way_to_the_terminal_would_be_seen(tmp_path):
 
 
 def test_layers_know_every_module():
-    assert {layer_of(name) for name in MODULES if name.split(".")[0] == "stan"} >= {0, 1, 2, 3, 4, 5}
+    assert {layer_of(name) for name in MODULES if distribution_of(name) == "stan"} >= {0, 1, 2, 3, 4, 5}
 
 
 def test_wrong_imports_would_be_seen(tmp_path, monkeypatch):

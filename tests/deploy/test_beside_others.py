@@ -6,6 +6,7 @@ installed without what it asks for, and only found, not run.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -77,26 +78,39 @@ class Environment:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our wheel, from a copy of what the repository has."""
-    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
-    listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=False
-    )
-    if listed.returncode != 0:
-        pytest.skip("needs the repository, to tell what belongs to it")
-    for name in listed.stdout.decode().split("\0"):
-        if name.startswith(("stan/", "clients/")) or (name and "/" not in name):
-            (source / name).parent.mkdir(parents=True, exist_ok=True)
-            if (ROOT / name).exists():
-                (source / name).write_bytes((ROOT / name).read_bytes())
-    building = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, source)
-    done = run(*building, cwd=source, timeout=INSTALL_SECONDS_MAX)
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources: a build leaves things behind, and takes what an earlier one has left."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in ("stan", "clients"):
+        shutil.copytree(
+            ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", "build")
+        )
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, copy)
+    return copy
+
+
+def built(project: Path, made: Path) -> Path:
+    """The wheel of a project."""
+    building = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, project)
+    done = run(*building, cwd=project, timeout=INSTALL_SECONDS_MAX)
     if done.returncode != 0 and any(word in done.stderr for word in UNREACHABLE):
         pytest.skip("needs an index that gives what builds a wheel")
     assert done.returncode == 0, done.stderr
-    (found,) = made.glob("stan_broker-*.whl")
+    (found,) = made.glob("*.whl")
     return found
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
+    """The broker's wheel."""
+    return built(source, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def old_api(tmp_path_factory: pytest.TempPathFactory, source: Path) -> Path:
+    """The wheel of the old API over our client, which takes the place of the original's client."""
+    return built(source / "clients" / "stan_aio", tmp_path_factory.mktemp("old_api"))
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +130,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Enviro
 def clean(environment: Environment) -> Iterator[Environment]:
     """The environment with neither of them."""
     yield environment
-    environment.pip("uninstall", "--yes", "pystan", "asyncio-nats-streaming", "stan-broker")
+    environment.pip("uninstall", "--yes", "pystan", "asyncio-nats-streaming", "stan-aio-client", "stan-broker")
 
 
 @pytest.mark.timeout(4 * INSTALL_SECONDS_MAX)
@@ -140,6 +154,20 @@ def test_each_stays_when_the_other_goes(clean, wheel, other):
     clean.install(other)
     clean.pip("uninstall", "--yes", "stan-broker")
     clean.does(OTHER_WORKS[other])
+
+
+OLD_API_WORKS = (
+    "from stan.aio.client import Client; from stan.aio.errors import StanError; import stan.pb.protocol_pb2; Client()"
+)
+
+
+@pytest.mark.timeout(4 * INSTALL_SECONDS_MAX)
+def test_old_api_over_our_client_is_beside_pystan_too(clean, wheel, old_api):
+    clean.install(old_api, wheel, PYSTAN)
+    for code in permutations((OLD_API_WORKS, OURS_WORKS, OTHER_WORKS[PYSTAN])):
+        clean.does("; ".join(code))
+    clean.pip("uninstall", "--yes", "pystan")
+    clean.does(f"{OLD_API_WORKS}; {OURS_WORKS}")
 
 
 def test_wheel_has_no_file_that_belongs_to_others(environment, wheel, tmp_path):

@@ -1,0 +1,1 @@
+"""Messages of the STAN protocol under the names that programs for asyncio-nats-streaming import."""
