@@ -369,8 +369,9 @@ async def test_pending_messages_are_counted(sc, channel):
     for _ in range(5):
         await sc.publish(channel, b"x")
     sub = await sc.subscribe(channel, cb=cb, start_at="first", ack_wait=DEFAULT_ACK_WAIT)
+    await taker.wait_for(1)
     async with asyncio.timeout(SECONDS_MAX):
-        while sub.pending_queue_size < 4:
+        while sub.pending_queue_size != 4:
             await sc.publish(f"{channel}.tick", b"")
     assert len(taker.came) == 1
     go_on.set()
