@@ -331,7 +331,7 @@ def ours(names: set[str]) -> set[str]:
 
 def distribution_of(name: str) -> str:
     """The package of a distribution in which a module lies."""
-    return "stan_aio" if within(name, OLD_API) else name.split(".")[0]
+    return "stan_aio" if within(name, OLD_API) else name.split(".", maxsplit=1)[0]
 
 
 @each([name for name in MODULES if within(name, set().union(*LAYERS))])

@@ -1,144 +1,84 @@
-"""What is taken alone works alone: wheels and source archives of all distributions, each in a fresh environment.
+"""What is taken alone works alone: each distribution from its wheel in a fresh environment, and from its source archive."""
 
-The index is asked for other people's packages only; ours come from a directory.
-"""
-
-import os
-import subprocess
-import sys
 import tarfile
 import textwrap
 import tomllib
-import venv
 from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from stan import __version__
+from stan.product import VERSION
+from tests.kit.distributions import FOLDERS, INSTALL_SECONDS_MAX, Environment, files_in, run
 from tests.kit.server import ROOT, StanServer
 
-INSTALL_SECONDS_MAX = 900
-FOLDERS = {
-    "stan-protocol": "clients/stan_protocol",
-    "stan-client": "clients/stan_client",
-    "stan-lake": "clients/stan_lake",
-    "pyspark-stan": "clients/pyspark_stan",
-    "stan-broker": ".",
-}
 CLIENT_BYTES_MAX = 5_000_000
 """Of the client and what it needs, but for zstandard, which has 23 MB of its own."""
-BARE = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 
-pytestmark = [pytest.mark.timeout(INSTALL_SECONDS_MAX), pytest.mark.xdist_group("distributions")]
+pytestmark = pytest.mark.timeout(3 * INSTALL_SECONDS_MAX)
 
 
 def settings_of(folder):
     return tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def run(*command, compiler=True, **options):
-    done = subprocess.run(
-        [*map(str, command)],
-        env=BARE if compiler else BARE | {"CC": "false"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=INSTALL_SECONDS_MAX,
-        check=False,
-        **options,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
-
-
-@pytest.fixture(scope="session")
-def wheels(tmp_path_factory):
-    """Wheels of all distributions, built from copies of what git knows."""
-    source, made = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
-    for folder in ("stan", "clients"):
-        run("cp", "-a", ROOT / folder, source)
-    for name in ("pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        run("cp", ROOT / name, source)
-    folders = [source / folder for folder in FOLDERS.values()]
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, *folders)
-    return made
-
-
 @pytest.fixture
-def python_with(wheels, tmp_path):
-    """Makes an environment with some of our distributions, and what these need."""
-
-    def make(*names):
-        home = tmp_path / "environment"
-        venv.create(home, with_pip=True)
-        python = home / "bin" / "python"
-        run(python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--find-links", wheels, *names)
-        return python
-
-    return make
+def environment(tmp_path, wheels):
+    return Environment(tmp_path / "environment", wheels)
 
 
-def site_of(python):
-    return Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
+def site_of(environment):
+    return Path(environment.does("import sysconfig; print(sysconfig.get_path('purelib'))").strip())
 
 
-def ours_in(python):
-    there = {path.name.split("-")[0] for path in site_of(python).glob("*.dist-info")}
-    return there & {name.replace("-", "_") for name in FOLDERS}
+def ours_in(environment):
+    there = {path.name.split("-")[0].replace("_", "-") for path in site_of(environment).glob("*.dist-info")}
+    return there & FOLDERS.keys()
 
 
 def test_all_distributions_are_of_one_version_and_name_each_other_by_it():
     settings = {name: settings_of(folder)["project"] for name, folder in FOLDERS.items()}
-    (version,) = {project.get("version", __version__) for project in settings.values()}
+    assert {project.get("version", VERSION) for project in settings.values()} == {VERSION}
     for name, project in settings.items():
         assert project["name"] == name
         extras = project.get("optional-dependencies", {}).values()
         for text in [*project["dependencies"], *chain.from_iterable(extras)]:
             other, _, of = text.partition("==")
-            if other.split("[")[0] in FOLDERS and other.split("[")[0] != name:
-                assert of == version, f"{name} needs {text}"
+            if other.split("[")[0] in FOLDERS.keys() - {name}:
+                assert of == VERSION, f"{name} needs {text}"
 
 
-@pytest.mark.parametrize("folder", [folder for folder in FOLDERS.values() if folder != "."])
-def test_every_package_of_a_client_is_named(folder):
-    package = Path(folder).name
-    inits = (ROOT / folder).rglob("__init__.py")
-    there = {".".join((package, *path.parent.relative_to(ROOT / folder).parts)) for path in inits}
-    assert {name for name in there if ".build" not in name} == set(
-        settings_of(folder)["tool"]["setuptools"]["packages"]
-    )
-    assert (ROOT / folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
-    assert (ROOT / folder / "py.typed").exists()
+@pytest.mark.parametrize("name", [name for name, folder in FOLDERS.items() if folder != "."])
+def test_every_package_of_a_client_is_in_its_wheel(name, wheels):
+    folder = ROOT / FOLDERS[name]
+    base = folder if name == "stan-aio-client" else folder.parent
+    suffixes = {".py", ".pyi", ".proto", ".toml", ".typed", ".pyx", ".pxd"}
+    there = {path for path in folder.rglob("*") if path.suffix in suffixes and "build" not in path.parts}
+    there -= {folder / "setup.py", folder / "pyproject.toml"}
+    assert {path.relative_to(base).as_posix() for path in there} <= files_in(wheels[name])
+    assert (folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def builder(tmp_path_factory, wheels):
+    """An environment that builds without asking the index."""
+    made = Environment(tmp_path_factory.mktemp("builder") / "environment", wheels)
+    made.install("setuptools>=77", "cython>=3.1")
+    return made
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_a_source_archive_has_what_a_build_needs(name, tmp_path, wheels):
-    folder = FOLDERS[name]
-    source = tmp_path / "source"
-    source.mkdir()
-    for entry in ("stan", "clients", "pyproject.toml", "setup.py", "MANIFEST.in", "README.md", "LICENSE"):
-        run("cp", "-a", ROOT / entry, source)
+def test_a_source_archive_has_what_a_build_needs(name, tmp_path, sources, builder, wheels):
     code = f"from setuptools import build_meta; print(build_meta.build_sdist({str(tmp_path)!r}))"
-    build = tmp_path / "build"
-    venv.create(build, with_pip=True)
-    python = build / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "setuptools>=77", "cython>=3.1")
-    archive = tmp_path / run(python, "-c", code, cwd=source / folder).split()[-1]
+    archive = tmp_path / run(builder.python, "-c", code, cwd=sources / FOLDERS[name]).split()[-1]
     with tarfile.open(archive) as packed:
         packed.extractall(tmp_path / "unpacked", filter="data")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
-    made = tmp_path / "again"
-    build_it = (python, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", made)
-    run(*build_it, unpacked, compiler=False)
-    (wheel,), (other,) = made.iterdir(), wheels.glob(f"{name.replace('-', '_')}-*.whl")
-    assert wheel.name == other.name
-    assert contents(python, wheel) == contents(python, other)
-
-
-def contents(python, wheel):
-    lines = run(python, "-m", "zipfile", "--list", wheel).splitlines()[1:]
-    return {name for name in (line.split()[0] for line in lines) if not name.endswith(".so")}
+    again = tmp_path / "again"
+    builder.pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", again, unpacked)
+    (wheel,) = again.iterdir()
+    assert wheel.name == wheels[name].name
+    assert files_in(wheel) == files_in(wheels[name])
 
 
 CLIENT = """
@@ -155,28 +95,27 @@ CLIENT = """
 """
 
 
-def test_the_client_alone_publishes_and_subscribes(python_with, tmp_path):
-    python = python_with("stan-client")
-    assert ours_in(python) == {"stan_protocol", "stan_client"}
+def test_the_client_alone_publishes_and_subscribes(environment, tmp_path):
+    environment.install("stan-client")
+    assert ours_in(environment) == {"stan-protocol", "stan-client"}
     with StanServer(tmp_path) as server:
-        assert run(python, "-c", textwrap.dedent(CLIENT), server.url) == "b'hello'\n"
-    site = site_of(python)
+        assert environment.does(textwrap.dedent(CLIENT), server.url) == "b'hello'\n"
+    site = site_of(environment)
     others = ("zstandard", "pip", "setuptools", "pkg_resources", "_distutils_hack")
     files = [path for path in site.rglob("*") if path.relative_to(site).parts[0].split("-")[0] not in others]
-    size = sum(path.stat().st_size for path in files if path.is_file() and path.suffix != ".pyc")
-    assert size < CLIENT_BYTES_MAX
+    assert sum(path.stat().st_size for path in files if path.is_file() and path.suffix != ".pyc") < CLIENT_BYTES_MAX
     assert not (site / "stan").exists()
-    heavy = "import sys, stan_client; print(*sys.modules)"
-    assert not {"aiohttp", "typer", "pyarrow", "nats.js", "stan"} & set(run(python, "-c", heavy).split())
+    loaded = set(environment.does("import sys, stan_client; print(*sys.modules)").split())
+    assert not loaded & {"aiohttp", "typer", "pyarrow", "zstandard", "nats.js", "stan"}
 
 
-def test_the_broker_alone_serves(python_with, tmp_path):
-    python = python_with("stan-broker")
-    assert ours_in(python) == {"stan_protocol", "stan_client", "stan_broker"}
-    with StanServer(tmp_path, command=(str(python.parent / "stan-server"),)) as server:
-        stan = python.parent / "stan"
-        run(stan, "pub", "greetings", "hello", "-s", server.url)
-        assert "hello" in run(stan, "sub", "greetings", "--from", "first", "--count", "1", "-s", server.url)
+def test_the_broker_alone_serves(environment, tmp_path):
+    environment.install("stan-broker")
+    assert ours_in(environment) == {"stan-protocol", "stan-client", "stan-broker"}
+    with StanServer(tmp_path, command=(str(environment.programs / "stan-server"),)) as server:
+        environment.says("stan", "pub", "greetings", "hello", "-s", server.url)
+        asked = environment.says("stan", "sub", "greetings", "--from", "first", "--count", "1", "-s", server.url)
+    assert "hello" in asked
 
 
 SPARK = """
@@ -196,8 +135,8 @@ SPARK = """
 """
 
 
-def test_the_spark_format_alone_reads_and_writes(python_with, tmp_path):
-    python = python_with("pyspark-stan[java]")
-    assert ours_in(python) == {"stan_protocol", "stan_client", "pyspark_stan"}
+def test_the_spark_format_alone_reads_and_writes(environment, tmp_path):
+    environment.install("pyspark-stan[java]")
+    assert ours_in(environment) == {"stan-protocol", "stan-client", "pyspark-stan"}
     with StanServer(tmp_path) as server:
-        assert "read: ['one', 'two']" in run(python, "-c", textwrap.dedent(SPARK), server.url)
+        assert "read: ['one', 'two']" in environment.does(textwrap.dedent(SPARK), server.url)

@@ -1,0 +1,108 @@
+"""Our distributions as wheels, and environments of their own into which packages come and go.
+
+All is built without a C compiler: installations elsewhere build the kernels, and this shows that all runs without them.
+Promises: the index is asked for other people's packages only; a test for which it has no answer is skipped.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from tests.kit.server import ROOT
+
+FOLDERS = {
+    "stan-protocol": "clients/stan_protocol",
+    "stan-client": "clients/stan_client",
+    "stan-lake": "clients/stan_lake",
+    "pyspark-stan": "clients/pyspark_stan",
+    "stan-aio-client": "clients/stan_aio",
+    "stan-broker": ".",
+}
+"""Our distributions, and where their sources are."""
+INSTALL_SECONDS_MAX = 600
+UNREACHABLE = ("Could not find a version", "No matching distribution", "NewConnectionError", "Temporary failure")
+
+
+def bare() -> dict[str, str]:
+    """The environment without what leads to the sources, and without a compiler."""
+    return {name: os.environ[name] for name in os.environ if not name.startswith("PYTHON")} | {"CC": "false"}
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Run a program, which has to succeed; returns what it printed."""
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=cwd,
+        env=bare(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=INSTALL_SECONDS_MAX,
+        check=False,
+    )
+    if done.returncode != 0 and any(word in done.stdout for word in UNREACHABLE):
+        pytest.skip(f"needs packages that the index does not give: {' '.join(map(str, command))}")
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def copy_sources(to: Path) -> Path:
+    """Copy what distributions are built from: a build leaves things behind, and takes what an earlier one has left."""
+    for name in ("stan", "clients"):
+        shutil.copytree(
+            ROOT / name, to / name, ignore=shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", "build")
+        )
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "MANIFEST.in"):
+        shutil.copy(ROOT / name, to)
+    return to
+
+
+def build_wheels(source: Path, made: Path) -> dict[str, Path]:
+    """Build all of them from a copy of the sources."""
+    folders = [source / folder for folder in FOLDERS.values()]
+    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", made, *folders, cwd=source)
+    return {name: next(made.glob(f"{name.replace('-', '_')}-*.whl")) for name in FOLDERS}
+
+
+def files_in(wheel: Path) -> set[str]:
+    """Names of the files in a wheel."""
+    with ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+class Environment:
+    """A virtual environment."""
+
+    def __init__(self, home: Path, wheels: dict[str, Path]) -> None:
+        """Make it; *wheels*: ours, which the index is not asked for."""
+        self.home = home
+        self.programs = home / ("Scripts" if os.name == "nt" else "bin")
+        self.python = self.programs / "python"
+        self._ours = next(iter(wheels.values())).parent
+        run(sys.executable, "-m", "venv", home, cwd=home.parent)
+
+    def pip(self, command: str, *words: str | Path) -> None:
+        """Run pip."""
+        run(self.python, "-m", "pip", command, "--disable-pip-version-check", "--quiet", *words, cwd=self.home)
+
+    def install(self, *packages: str | Path) -> None:
+        """Install packages, with what they need."""
+        self.pip("install", "--find-links", self._ours, *packages)
+
+    def install_bare(self, *packages: str | Path) -> None:
+        """Install packages one after the other, without what they need."""
+        for package in packages:
+            self.pip("install", "--no-deps", package)
+
+    def does(self, code: str, *arguments: str) -> str:
+        """Run Python code, which has to succeed; returns what it printed."""
+        return run(self.python, "-c", code, *arguments, cwd=self.home)
+
+    def says(self, program: str, *words: str) -> str:
+        """Run one of its programs, which has to succeed; returns what it printed."""
+        return run(self.programs / program, *words, cwd=self.home)
