@@ -1,6 +1,6 @@
 """The kinds of trouble that a group can have on a node: how bad each is, whether the node is ready with it, and what helps.
 
-The only place that judges: health checks, `stan doctor`, `stan check` and the dashboard all read it.
+The only place that judges: health checks and `stan.status` read it.
 """
 
 from enum import IntEnum
@@ -12,9 +12,13 @@ from stan_protocol.scalars import WallNanos
 class Severity(IntEnum):
     """How bad something is."""
 
-    ATTENTION = 1
+    FINE = 0
+    """Nothing is wrong."""
+    NOTE = 1
+    """Good to know; nothing has to be done."""
+    ATTENTION = 2
     """Nothing fails yet, or it passes within seconds."""
-    BROKEN = 2
+    BROKEN = 3
     """Something is not served."""
 
 

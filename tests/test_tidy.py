@@ -32,6 +32,7 @@ WORDS = {
 LAYERS: tuple[set[str], ...] = (
     WORDS,
     {"stan.protocol"},
+    {"stan.status"},
     {"stan.core"},
     {"stan.log", "stan.state", "stan.raft"},
     {"stan.edge"},
@@ -63,6 +64,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("proto", "placement", "messages", "entries", "kernel", "compressed_batches", "staged", "part_status"),
         *("requests", "user_subjects"),
     ),
+    "stan.status": ("positions", "groups", "findings"),
     "stan.core": (
         *("base", "state", "leader", "context", "requests", "publishing", "clients"),
         *("boundary", "admin", "broker"),
@@ -143,7 +145,7 @@ ARROWS_MAX = {
 """Pairs of packages and modules right inside a layer of which one imports the other."""
 
 FAN_OUT_MAX = 13
-"""How many other modules a module imports, words and protocol aside."""
+"""How many other modules a module imports, words, protocol and status aside."""
 
 COMPOSED = {
     "stan.core.broker.parts": 31,
@@ -348,7 +350,7 @@ def test_a_distribution_imports_those_below_it_only(name):
     assert used <= allowed, f"{name} may not import {sorted(used - allowed)}"
 
 
-PURE = {"stan.core", "stan.protocol", "stan_protocol", *WORDS}
+PURE = {"stan.core", "stan.protocol", "stan.status", "stan_protocol", *WORDS}
 NETWORK = "stan_protocol.nats_client"
 
 
@@ -456,7 +458,7 @@ def test_there_are_no_circles():
 
 @each_module
 def test_a_module_imports_few_others(name):
-    words = WORDS | {"stan.protocol", "stan_protocol"}
+    words = WORDS | {"stan.protocol", "stan.status", "stan_protocol"}
     others = {other for other in imports_of(name) if other in MODULES and other != name and not within(other, words)}
     assert len(others) <= COMPOSED.get(name, FAN_OUT_MAX), sorted(others)
 

@@ -77,12 +77,12 @@ def page(driver, address):
 
 def test_overview_says_in_a_sentence_what_is_wrong_and_leads_there(page):
     page.open()
-    page.until(lambda: page.text("#sentence").startswith("billing on orders is stuck: its window is full"))
+    page.until(lambda: page.text("#sentence").startswith("Durable billing-1/billing of channel orders is stuck"))
     page.until(lambda: page.text("#health") == "Warning")
     page.until(lambda: page.script("return document.querySelectorAll('.chart svg').length") == 2, "charts have points")
     page.click(".side a", "Durables")
     page.until(lambda: "billing" in page.text("tbody tr:first-child"), "the worst comes first")
-    told = r"(?s)stuck.*10 of 10 messages sent and not acknowledged, no ack for \d+ min; 90 messages behind"
+    told = r"(?s)stuck.*10 of 10 messages are sent and not acked, the oldest since \d+m.* 90 messages wait"
     page.until(lambda: re.search(told, page.text("tbody tr:first-child")), "why it is stuck")
 
 
@@ -472,9 +472,12 @@ def test_real_server_shows_a_stuck_durable_and_is_changed_from_the_dashboard(dri
 
     def look() -> None:
         page.open()
-        page.until(lambda: page.text("#sentence").startswith("ledger on orders is stuck"), "it is found out")
+        page.until(
+            lambda: page.text("#sentence").startswith("Durable billing/ledger of channel orders is stuck"),
+            "it is found out",
+        )
         page.click(".side a", "Durables")
-        page.sees("5 of 5 messages sent and not acknowledged", "tbody")
+        page.sees("5 of 5 messages are sent and not acked", "tbody")
         page.click("tbody a", "orders")
         page.until(lambda: page.texts(".message .about a:first-child")[:1] == ["#30"])
         page.click(".deeds button", "Pause")
@@ -483,7 +486,7 @@ def test_real_server_shows_a_stuck_durable_and_is_changed_from_the_dashboard(dri
         page.until(lambda: page.find("dialog[open]") is None)
         page.click(".deeds button", "Pause")
         page.click("dialog .danger", "Pause")
-        page.sees("Paused by an operator", "tbody")
+        page.sees("It is paused: nothing is sent", "tbody")
         page.click("#publish")
         page.type("dialog textarea", "from the browser")
         page.click("dialog .danger", "Publish")

@@ -95,7 +95,11 @@ class FakeCluster:
         if row.HasField("part_of"):
             cursor.part_of.CopyFrom(row.part_of)
         cursor.members.add(
-            client_id=client, subscription_id=7, max_in_flight=cursor.max_in_flight, ack_wait_s=cursor.ack_wait_s
+            client_id=client,
+            subscription_id=7,
+            max_in_flight=cursor.max_in_flight,
+            ack_wait_s=cursor.ack_wait_s,
+            stalled=cursor.pending >= cursor.max_in_flight,
         )
         row.subscriptions += 1
         self.cursors.append(cursor)

@@ -21,7 +21,6 @@ from stan.cli.commands.channel_parts import (
     parts,
     whole_table,
 )
-from stan.cli.commands.cursors import KINDS, full_name, lag, state_of
 from stan.cli.commands.verify import verify
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
@@ -29,6 +28,8 @@ from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done, show
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, no_channel, on_cluster
+from stan.status.findings import compression_ratio, holder_of
+from stan.status.positions import KINDS, full_name, lag, state_of
 
 SORTS: Final = {
     "name": lambda one: one.name,
@@ -111,7 +112,7 @@ def channel_table(status: pb.ChannelStatus, cursors: list[pb.CursorStatus], now_
         *limit_rows(status),
     ]
     for cursor in cursors:
-        what = f"{state_of(cursor, now_ns)}, {cursor.waiting:,} waiting, {cursor.pending:,} unacked"
+        what = f"{state_of(cursor, now_ns).word}, {cursor.waiting:,} waiting, {cursor.pending:,} unacked"
         rows.append((KINDS[cursor.kind], f"{full_name(cursor)}: {what}"))
     document = {"channel": document_of(status), "cursors": [document_of(cursor) for cursor in cursors]}
     behind = max((lag(cursor) for cursor in cursors), default=0)
@@ -141,21 +142,11 @@ def _passes(status: pb.ChannelStatus) -> str:
     return f"{format_time(status.compaction_ended)}; {saved}"
 
 
-def holder_of(status: pb.ChannelStatus) -> str:
-    """The position for which tombstones of a channel stay."""
-    return text_of(status.held_by) or "a subscription without a durable name"
-
-
 def _compression_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:
     """What compression saves, if anything is compressed."""
     if not status.kept_bytes:
         return [("compressed", "by its policy; nothing is smaller yet")] if status.compress else []
     return [("compressed", f"to {format_size(status.kept_bytes)}, {compression_ratio(status):.1f} times smaller")]
-
-
-def compression_ratio(status: pb.ChannelStatus) -> float:
-    """How many times smaller a channel is on the disk; only if something is compressed."""
-    return (status.clear_bytes or status.bytes) / status.kept_bytes  # a version before does not tell clear_bytes
 
 
 def _tier_rows(status: pb.ChannelStatus) -> list[tuple[str, str]]:

@@ -12,16 +12,16 @@ from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import NEVER, counted, format_age, format_size
 
-from stan.cli.commands.cursors import KINDS, full_name, lag, worst_state
 from stan.cli.support.args import Channel, checked_channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
-from stan.cli.support.groups import groups_of
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.limits import PARTS_MAX
 from stan.protocol.part_status import summed_channels, summed_positions
+from stan.status.groups import groups_of
+from stan.status.positions import KINDS, full_name, lag, state_of, worst_of
 
 GROUPS_SHOWN: Final = 8
 """Groups of parts that are listed one by one."""
@@ -227,7 +227,8 @@ def _table(
     positions = summed_positions(cursors)
     for cursor, of in positions:
         where = f"in {parts_words('', of).strip()[1:-1]}" if of else f"in ~{cursor.part_of.number} alone"
-        what = f"{worst_state(of or [cursor], now_ns)}, {cursor.waiting:,} waiting, {cursor.pending:,} unacked"
+        state = state_of(worst_of(of or [cursor], now_ns), now_ns).word
+        what = f"{state}, {cursor.waiting:,} waiting, {cursor.pending:,} unacked"
         rows.append((KINDS[cursor.kind], f"{full_name(cursor)} {where}: {what}"))
     document = {
         "channel": name,

@@ -10,12 +10,12 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import counted
 
 from stan.cli.commands.cursor_tables import cursor_document
-from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
+from stan.status.positions import KINDS, full_name, state_of
 
 
 def _named(client: str) -> str:
@@ -92,7 +92,7 @@ def client_table(client: str, found: list[pb.ClientStatus], cursors: list[pb.Cur
             ("pings", f"every {one.ping_interval_s} s, closed after {one.ping_max_out} without an answer"),
         ]
     for cursor in cursors:
-        told = f"{text_of(cursor.channel)} {full_name(cursor)}: {state_of(cursor, now_ns)}, {cursor.waiting:,} waiting"
+        told = f"{text_of(cursor.channel)} {full_name(cursor)}: {state_of(cursor, now_ns).word}, {cursor.waiting:,} waiting"
         rows.append((KINDS[cursor.kind], f"{told}, {cursor.pending:,} unacked"))
     document = {
         "client": document_of(found[0]) if found else None,

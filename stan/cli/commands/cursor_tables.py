@@ -8,11 +8,11 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import NEVER, counted, format_age, format_duration
 
 from stan.cli.commands.channel_parts import parts_words
-from stan.cli.commands.cursors import KINDS, full_name, lag, name_of, state_of, why, window, window_now, worst_state
 from stan.cli.commands.policies import format_in_force
 from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.protocol.part_status import summed_positions
+from stan.status.positions import KINDS, full_name, lag, name_of, state_of, why, window, window_now, worst_of
 
 RUNS_SHOWN: Final = 12
 
@@ -21,7 +21,7 @@ def cursor_document(cursor: pb.CursorStatus, now_ns: int) -> dict[str, Any]:
     """One position as JSON: what the server says, and its name, state, lag and window."""
     return {
         "name": name_of(cursor),
-        "state": state_of(cursor, now_ns),
+        "state": state_of(cursor, now_ns).word,
         "lag": lag(cursor),
         "window": window(cursor),
         **document_of(cursor),
@@ -61,7 +61,7 @@ def _cursor_row(one: pb.CursorStatus, now_ns: int, parts: Sequence[pb.CursorStat
     return (
         parts_words(channel, parts) if parts else channel,
         full_name(one),
-        worst_state(parts or [one], now_ns),
+        state_of(worst_of(parts or [one], now_ns), now_ns).word,
         f"{one.waiting:,}",
         f"{one.pending:,}/{window(one):,}",
         format_age(one.oldest_pending, now_ns),
@@ -76,7 +76,7 @@ def cursor_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
     rows = [
         ("channel", text_of(cursor.channel)),
         (KINDS[cursor.kind], full_name(cursor)),
-        ("state", state_of(cursor, now_ns)),
+        ("state", state_of(cursor, now_ns).word),
         ("next message", f"{cursor.last_sent + 1:,} of {cursor.first_sequence:,} to {cursor.last_sequence:,}"),
         ("acked up to", f"{cursor.acked_up_to:,}"),
         ("waiting", f"{cursor.waiting:,} not sent yet{_held_back(cursor)}"),
@@ -107,9 +107,9 @@ def _held_back(cursor: pb.CursorStatus) -> str:
     return f", {cursor.held_back:,} of them held back by the order by key" if cursor.held_back else ""
 
 
-def why_table(cursor: pb.CursorStatus, command: str, now_ns: int) -> Table:
+def why_table(cursor: pb.CursorStatus, now_ns: int) -> Table:
     """Why it gets nothing."""
-    state, reasons = state_of(cursor, now_ns), why(cursor, command, now_ns)
+    state, reasons = state_of(cursor, now_ns).word, why(cursor, now_ns)
     head = f"{KINDS[cursor.kind].capitalize()} {full_name(cursor)} of channel {text_of(cursor.channel)}: {state}."
     return Table(
         rows=[(reason,) for reason in reasons],
@@ -125,16 +125,16 @@ def why_table(cursor: pb.CursorStatus, command: str, now_ns: int) -> Table:
     )
 
 
-def why_of_parts_table(cursors: list[pb.CursorStatus], command: str, now_ns: int) -> Table:
+def why_of_parts_table(cursors: list[pb.CursorStatus], now_ns: int) -> Table:
     """Why a position of this name gets nothing in the parts of a channel, with the sums of all."""
     ((total, parts),) = summed_positions(cursors)
     name, channel = full_name(total), text_of(total.channel)
     documents, rows = [], []
     for one in parts:
-        state, reasons = state_of(one, now_ns), why(one, command, now_ns)
+        state, reasons = state_of(one, now_ns).word, why(one, now_ns)
         documents.append({"channel": text_of(one.channel), "state": state, "reasons": reasons})
         rows += [(f"~{one.part_of.number}" if not at else "", reason) for at, reason in enumerate(reasons)]
-    state = worst_state(parts, now_ns)
+    state = state_of(worst_of(parts, now_ns), now_ns).word
     sums = f"{total.waiting:,} waiting, {total.pending:,} unacked in all"
     return Table(
         rows=rows,

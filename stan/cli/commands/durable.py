@@ -17,14 +17,13 @@ from stan_protocol.patterns import valid_name
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import counted
 
-from stan.cli.commands import cursors
 from stan.cli.commands.cursor_tables import cursor_table, cursors_table, why_of_parts_table, why_table
-from stan.cli.commands.cursors import full_name, lag, name_of
 from stan.cli.support.args import Channel, Pattern, at_time, checked_channel, checked_pattern, parsed, sequence_runs
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, near, no_channel, on_cluster
+from stan.status.positions import DURABLES, QUEUES, full_name, in_vain, lag, name_of
 
 SORTS: Final = {
     "name": lambda one: (one.channel, full_name(one)),
@@ -52,8 +51,8 @@ class Family:
         return f"stan {self.word}"
 
 
-DURABLE: Final = Family("durable", "durable", cursors.DURABLES)
-QUEUE: Final = Family("queue", "queue group", cursors.QUEUES)
+DURABLE: Final = Family("durable", "durable", DURABLES)
+QUEUE: Final = Family("queue", "queue group", QUEUES)
 
 
 # --- finding one ------------------------------------------------------------------------------------------------------------
@@ -64,10 +63,7 @@ async def found(
 ) -> pb.CursorStatus:
     """The position that is meant. Raises CliError: there is none, with the next step, or there are several."""
     every = await direct.admin.subscriptions(checked_channel(channel))
-    matching = [one for one in every if one.kind in family.kinds and name in (name_of(one), full_name(one))]
-    matching = matching or [one for one in every if one.kind in family.kinds and name == text_of(one.queue_group)]
-    if owner:
-        matching = [one for one in matching if text_of(one.client_id) == owner]
+    matching = _matching(every, family, name, owner)
     if len(matching) == 1:
         return matching[0]
     if matching:
@@ -87,15 +83,17 @@ async def found_in_parts(
     direct: stan_client.Direct, family: Family, channel: str, name: str, owner: str = ""
 ) -> list[pb.CursorStatus]:
     """The positions that are meant in the parts of a channel, by part. Raises CliError: several durables are called so."""
-    every = await in_parts(direct, checked_channel(channel))
-    matching = [one for one in every if one.kind in family.kinds and name in (name_of(one), full_name(one))]
-    matching = matching or [one for one in every if one.kind in family.kinds and name == text_of(one.queue_group)]
-    if owner:
-        matching = [one for one in matching if text_of(one.client_id) == owner]
+    matching = _matching(await in_parts(direct, checked_channel(channel)), family, name, owner)
     names = sorted({full_name(one) for one in matching})
     if len(names) > 1:
         raise _several(name, names)
     return sorted(matching, key=lambda one: one.part_of.number)
+
+
+def _matching(every: list[pb.CursorStatus], family: Family, name: str, owner: str) -> list[pb.CursorStatus]:
+    ours = [one for one in every if one.kind in family.kinds and owner in ("", text_of(one.client_id))]
+    matching = [one for one in ours if name in (name_of(one), full_name(one))]
+    return matching or [one for one in ours if name == text_of(one.queue_group)]
 
 
 def _several(name: str, names: list[str]) -> CliError:
@@ -185,7 +183,7 @@ def _add_list(app: typer.Typer, family: Family) -> None:
             every = every or await in_parts(direct, pattern, client)
             now = time.time_ns()
             ours = [one for one in every if one.kind in family.kinds]
-            ours = [one for one in ours if not bad or cursors.in_vain(one, now)]
+            ours = [one for one in ours if not bad or in_vain(one, now)]
             return cursors_table(sorted(ours, key=SORTS[sort]), family.noun, now, SORTS[sort], with_parts=parts)
 
         look(target, view, table)
@@ -211,9 +209,9 @@ def _add_looking(app: typer.Typer, family: Family) -> None:
         async def table(direct: stan_client.Direct) -> Table:
             several = await found_in_parts(direct, family, channel, name, owner)
             if len(several) > 1:
-                return why_of_parts_table(several, family.command, time.time_ns())
+                return why_of_parts_table(several, time.time_ns())
             cursor = several[0] if several else await found(direct, family, channel, name, owner)
-            return why_table(cursor, family.command, time.time_ns())
+            return why_table(cursor, time.time_ns())
 
         look(target, view, table)
 

@@ -10,7 +10,6 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import format_time
 
 from stan import limits
-from stan.cli.commands.cursors import DURABLES, QUEUES, full_name
 from stan.cli.commands.durable import Family, found
 from stan.cli.support.args import Channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
@@ -19,6 +18,7 @@ from stan.cli.support.output import Table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look
 from stan.monitor.explained import BEGINS_LATE, GOES_ON, STATES, moment_of, sentence_of
+from stan.status.positions import DURABLES, QUEUES, full_name
 
 POSITIONS: Final = Family("durable", "durable or queue group", DURABLES | QUEUES)
 

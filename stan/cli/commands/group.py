@@ -6,27 +6,24 @@ import stan_client
 import typer
 from stan_client.requests.admin import Nodes
 from stan_protocol import units
-from stan_protocol.units import counted
 
 from stan.cli.support.args import parsed
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, group_of_commands
-from stan.cli.support.groups import (
-    GroupSummary,
-    behind,
-    format_growth,
-    format_moves,
-    groups_of,
-    leader_step,
-    leaderless,
-    odd_hashes,
-    pool_of,
-    without_vote,
-)
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.policies import COMMITS, SYNCED
+from stan.status.findings import of_leaders
+from stan.status.groups import (
+    GroupSummary,
+    behind,
+    format_growth,
+    format_moves,
+    groups_of,
+    odd_hashes,
+    pool_of,
+)
 
 app = group_of_commands(
     "Groups: each holds a share of the channels, has one leader and copies on other nodes. Group 0 is the metadata."
@@ -45,7 +42,7 @@ def list_(*, target: Target, view: View) -> None:
 
 
 def _kind(group: GroupSummary) -> str:
-    commit = max(status.commit for _, status in group.copies)
+    commit = max((status.commit for _, status in group.copies), default=0)
     kind = "metadata" if not group.number else COMMITS[commit] if SYNCED < commit < len(COMMITS) else ""
     return f" ({kind})" if kind else ""
 
@@ -63,7 +60,7 @@ def groups_table(nodes: Nodes) -> Table:
                 f"{group.number}{_kind(group)}",
                 group.leader or "NONE",
                 f"{group.term:,}",
-                f"{max(status.committed for _, status in group.copies):,}",
+                f"{max((status.committed for _, status in group.copies), default=0):,}",
                 f"{behind(group):,}",
                 ", ".join(voters or [node for node, _ in group.copies]),
                 "; ".join(trouble),
@@ -86,23 +83,15 @@ def groups_table(nodes: Nodes) -> Table:
         "moves_paused": pool_of(nodes).paused,
         "missing": nodes.missing,
     }
-    without = len(leaderless(groups))
-    told = []
-    if without:
-        has, whose = counted(without, "group has", "groups have"), "its" if without == 1 else "their"
-        told = [
-            f"{has} no leader: {whose} channels take and deliver nothing.",
-            without_vote(groups),
-            leader_step(nodes),
-        ]
-    told += [line for line in (format_growth(nodes), format_moves(nodes)) if line]
-    told += [f"Nodes that do not answer: {', '.join(nodes.missing)}."] if nodes.missing else []
+    foot = [line for leaders in of_leaders(groups) for line in (leaders.text, leaders.step)]
+    foot += [line for line in (format_growth(nodes), format_moves(nodes)) if line]
+    foot += [f"Nodes that do not answer: {', '.join(nodes.missing)}."] if nodes.missing else []
     return Table(
         columns=("group", "leader", ">term", ">committed", ">lag", "voters", "trouble"),
         rows=rows,
         document=document,
         names=[str(group.number) for group in groups],
-        foot=" ".join(filter(None, told)),
+        foot=" ".join(foot),
     )
 
 

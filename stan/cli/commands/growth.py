@@ -9,12 +9,12 @@ import typer
 from stan_protocol.units import counted
 
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
-from stan.cli.support.groups import growth_waits_for, pool_of
 from stan.cli.support.options import Confirmation, injected
 from stan.cli.support.output import done
 from stan.cli.support.session import on_cluster
 from stan.limits import RAFT_GROUPS_MAX
 from stan.policies import GROUP_COMMITS, SYNCED
+from stan.status.groups import growth_waits_for, pool_of
 
 GROWTH_PAUSE_S: Final = 0.25
 """The pause between two questions whether new groups have leaders."""

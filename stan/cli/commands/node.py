@@ -11,14 +11,13 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import NEVER, format_age, format_size, format_time
 
 from stan.cli.support.common import CliError, Target, group_of_commands
-from stan.cli.support.groups import name_of
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.output import show as show_table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
-from stan.labels import Labels, places_of
 from stan.level import OLDEST, too_old
+from stan.status.groups import cluster_level, known_level, name_of, places_told
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 
@@ -80,12 +79,6 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
         names=[name_of(one) for one in nodes.answers] + nodes.missing,
         foot=f"{len(nodes.missing)} of {len(rows)} nodes do not answer." if nodes.missing else "",
     )
-
-
-def places_told(nodes: Nodes) -> dict[str, Labels]:
-    """Labels of nodes by name, as the newest metadata has them that an answer tells of."""
-    newest = max(nodes.answers, key=lambda one: one.nodes_version, default=None)
-    return {} if newest is None else places_of(newest.places)
 
 
 def disk_left(node: pb.NodeStatus) -> str:
@@ -238,16 +231,6 @@ def level(
             show_table(level_table(nodes), view)
 
     on_cluster(target, main)
-
-
-def known_level(one: pb.NodeStatus) -> int:
-    """The highest level that a node's version knows."""
-    return one.level_known or OLDEST
-
-
-def cluster_level(nodes: Nodes) -> int:
-    """The level of the cluster, as the nodes have it that are furthest."""
-    return max((one.level or OLDEST for one in nodes.answers), default=OLDEST)
 
 
 def level_table(nodes: Nodes) -> Table:

@@ -11,12 +11,12 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import counted
 
 from stan.cli.commands.cursor_tables import cursor_document
-from stan.cli.commands.cursors import KINDS, full_name, state_of
 from stan.cli.support.args import Channel, Pattern, checked_channel, checked_pattern, parsed
 from stan.cli.support.common import CliError, Target, group_of_commands
 from stan.cli.support.options import Confirmation, View, injected
 from stan.cli.support.output import Table, done
 from stan.cli.support.session import look, no_channel, on_cluster
+from stan.status.positions import KINDS, full_name, state_of
 
 app = group_of_commands("Subscriptions that are online, of all kinds.")
 
@@ -52,7 +52,7 @@ def members_table(found: list[pb.CursorStatus], client: str, now_ns: int) -> Tab
             text_of(member.client_id),
             KINDS[cursor.kind],
             full_name(cursor),
-            state_of(cursor, now_ns),
+            state_of(cursor, now_ns).word,
             f"{cursor.waiting:,}",
             f"{member.pending:,}/{member.max_in_flight:,}",
             text_of(cursor.served_by) or "-",

@@ -10,13 +10,13 @@ from stan_client.transport.session import text_of
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import counted, format_age, format_rate, format_size, format_time
 
-from stan.cli.commands.cursors import full_name, in_vain, lag, state_of
 from stan.cli.support.args import Pattern, checked_pattern
 from stan.cli.support.common import EXIT_USAGE, CliError, Target, run, stop_on_signals
 from stan.cli.support.options import injected
 from stan.cli.support.output import Table, text_lines
 from stan.cli.support.session import session
 from stan.cli.support.terminal import err, out, write, write_json
+from stan.status.positions import full_name, in_vain, lag, state_of
 
 SORTS: Final = ("rate", "lag", "redelivered", "messages", "name")
 HEIGHT: Final = 24
@@ -120,7 +120,7 @@ def measured(before: TrafficSample, after: TrafficSample, now_ns: int) -> list[L
             max(0, one.redelivered - again.get((one.channel, one.cursor_id), one.redelivered)) for one in cursors
         )
         came = max(0, channel.last_sequence - last.get(channel.uid, 0))
-        told = f"{full_name(worst)}: {state_of(worst, now_ns)}" if worst is not None and lag(worst) else ""
+        told = f"{full_name(worst)}: {state_of(worst, now_ns).word}" if worst is not None and lag(worst) else ""
         found.append(
             Line(
                 name=text_of(channel.name),

@@ -21,12 +21,12 @@ from stan_protocol.units import counted, format_size
 from stan import limits
 from stan.cli.support.args import checked_channel
 from stan.cli.support.common import EXIT_FAILED, EXIT_USAGE, CliError, Target, run
-from stan.cli.support.groups import groups_of, odd_hashes, odd_words
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.progress import bar
 from stan.cli.support.session import no_channel, session
 from stan.policies import EPHEMERAL
+from stan.status.groups import groups_of, odd_hashes, odd_words
 
 ATTEMPTS: Final = 3
 """Readings of a channel that retention shortens meanwhile."""

@@ -20,7 +20,6 @@ from stan.config import Config
 from stan.errors import Refused, StanError
 from stan.monitor.dashboard import actions, explaining, listing, messages, rows
 from stan.monitor.dashboard.cluster_snapshot import ChannelTable, ClusterSnapshot, CursorTable, searched
-from stan.monitor.dashboard.cursor_state import CursorState, state_of
 from stan.monitor.dashboard.formatting import millis, name_of_key
 from stan.monitor.dashboard.health_summary import sentence
 from stan.monitor.dashboard.message_rate import MessageRates
@@ -28,6 +27,8 @@ from stan.monitor.dashboard.tables import BadQuestionError, TableQuery, chosen, 
 from stan.monitor.pages import UnknownNameError
 from stan.product import COMPATIBLE_VERSION, VERSION
 from stan.protocol.part_status import channel_faults, position_faults, summed_channels, summed_positions
+from stan.status.groups import commits_of, groups_of
+from stan.status.positions import WORST_FIRST, worst_of
 
 Json = dict[str, Any]
 Query = Mapping[str, str]
@@ -41,9 +42,8 @@ CHANNEL_ORDERS: Final[dict[str, Callable[[ChannelTable, int], Any]]] = {
     "lag": lambda table, at: table.lags.get(table.rows[at].name, 0),
     "active": lambda table, at: table.rows[at].last_timestamp,
 }
-_LEVELS = {"bad": 0, "warn": 1, "busy": 2, "ok": 3}
 CURSOR_ORDERS: Final[dict[str, Callable[[CursorTable, int], Any]]] = {
-    "state": lambda table, at: (_LEVELS[table.states[at].level], -table.listing.rows[at].waiting),
+    "state": lambda table, at: (WORST_FIRST.index(table.states[at].word), -table.listing.rows[at].waiting),
     "name": lambda table, at: table.names[at],
     "lag": lambda table, at: table.listing.rows[at].waiting,
     "pending": lambda table, at: table.listing.rows[at].pending,
@@ -89,7 +89,7 @@ class Api:
             "durables": len(cursors.names) if cursors else None,
             "clients": max((node.clients for node in snapshot.history.present()), default=0),
             "history": [rows.sample(sample) for sample in snapshot.history.samples],
-            "worst": [rows.cursor(*pair) for pair in cursors.lagging] if cursors else None,
+            "worst": [rows.cursor(row, cursors.at) for row in cursors.lagging] if cursors else None,
             "busiest": [_channel(table, row) for row in table.busiest] if table and table.compared else None,
             "events": [rows.event(event) for event in list(self.events)[: -EVENTS_TOLD - 1 : -1]],
         }
@@ -102,10 +102,9 @@ class Api:
         """Return health and rates as known at this moment, without a request to the cluster."""
         inputs, found = self.snapshot.health()
         rates = self.snapshot.history.rates
-        state = "ok" if not found else "bad" if any(problem.level == "bad" for problem in found) else "warn"
         return {
             "now": millis(self._wall()),
-            "state": state if inputs.nodes or found else "unknown",
+            "state": rows.LEVELS[found[0].severity] if found else "ok" if inputs.nodes else "unknown",
             "sentence": sentence(inputs, found),
             "problems": [rows.problem(problem) for problem in found],
             "rates": rows.sample(rates) if rates else None,
@@ -137,7 +136,8 @@ class Api:
 
         order = CURSOR_ORDERS[wanted.order]
         shown, matching = chosen(table.names, wanted, lambda at: order(table, at), keep)
-        found = [rows.cursor(table.listing.rows[at], table.states[at], members=True) for at in shown]
+        left_s = self.snapshot.lag_trends.left_s
+        found = [rows.cursor(row, table.at, left_s(row)) for row in map(table.listing.rows.__getitem__, shown)]
         return {**_page(wanted, found, matching, len(table.names), table), "states": words}
 
     async def dead_letters(self, query: Query) -> Json:
@@ -208,7 +208,7 @@ class Api:
         told["pace"] = [[millis(at), round(rate, 1)] for at, rate in pace]
         told["rate"] = told["pace"][-1][1]
         told["durables"] = [
-            rows.cursor(one, state_of(one, now, lag_trends.left_s(one)), members=True)
+            rows.cursor(one, now, lag_trends.left_s(one))
             | {
                 "trend": [[millis(at), lag] for at, lag in lag_trends.points(one)],
                 "windows": [[millis(at), window] for at, window in lag_trends.windows(one)],
@@ -227,7 +227,8 @@ class Api:
         if not parts:
             raise UnknownNameError(UNKNOWN_CHANNEL)
         positions = [one for one in cursors.rows if one.part_of.channel == name]
-        leaders, groups = _groups(self.snapshot.history.present())
+        groups = groups_of(self.snapshot.health()[0])
+        leaders = {group.number: group.leader.replace("(alone)", "this node") for group in groups}
         now, table = self._wall(), self.snapshot.channels.recent
         rates = table.rates if table else {}
         lags = {
@@ -240,11 +241,10 @@ class Api:
             for row in parts
         ]
         told["of"] = int(parts[0].part_of.parts)
-        faults = (*channel_faults(parts, groups, now), *position_faults(positions))
+        faults = (*channel_faults(parts, commits_of(groups), now), *position_faults(positions))
         told["faults"] = [{"text": fault.text, "level": "busy" if fault.passing else "warn"} for fault in faults]
         told["durables"] = [
-            rows.cursor(one.total, _worst([state_of(each, now) for each in one.parts or [one.total]]))
-            | {"parts": len(one.parts) or 1}
+            rows.cursor(one.total, now, of=worst_of(one.parts or [one.total], now)) | {"parts": len(one.parts) or 1}
             for one in summed_positions(positions)[: limits.DASHBOARD_ROWS_MAX]
         ]
         return told
@@ -332,17 +332,6 @@ def _channel(table: ChannelTable, row: admin.ChannelStatus) -> Json:
         if parts is None
         else {**told, "parts": [_channel(table, part) for part in parts], "of": parts[0].part_of.parts}
     )
-
-
-def _groups(nodes: list[admin.NodeStatus]) -> tuple[dict[int, str], dict[int, int]]:
-    """Return who leads each group of channels, and what the acks of its channels mean, as the nodes tell."""
-    groups = [(status, group) for status in nodes for group in status.groups if group.group]
-    leaders = {group.group: status.node or "this node" for status, group in groups if group.role == "leader"}
-    return leaders, {group.group: group.commit for _, group in groups}
-
-
-def _worst(states: list[CursorState]) -> CursorState:
-    return min(states, key=lambda state: _LEVELS[state.level])
 
 
 def _page(wanted: TableQuery, found: list[Json], matching: int, total: int, of: ChannelTable | CursorTable) -> Json:

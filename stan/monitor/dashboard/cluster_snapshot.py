@@ -20,13 +20,14 @@ from stan.errors import StanError
 from stan.monitor.dashboard import listing
 from stan.monitor.dashboard.browser_presence import BrowserPresence
 from stan.monitor.dashboard.cached import Cached
-from stan.monitor.dashboard.cursor_state import CursorState, state_of
-from stan.monitor.dashboard.health_summary import HealthInputs, HealthProblem, ProblemTimes, problems
+from stan.monitor.dashboard.health_summary import FindingTimes, HealthInputs, problems
 from stan.monitor.dashboard.lag_trend import LagTrends
 from stan.monitor.dashboard.listing import Listing
 from stan.monitor.dashboard.node_history import Failures, NodeHistory
 from stan.monitor.view import CooperativeYield
 from stan.protocol.part_status import summed_channels
+from stan.status.findings import Finding
+from stan.status.positions import STUCK, PositionState, state_of
 
 TOLD = 5
 """Rows of the short lists of the overview."""
@@ -56,10 +57,10 @@ class CursorTable(NamedTuple):
 
     listing: Listing
     at: int  # when it was made, Unix ns
-    states: list[CursorState]  # one for each row
+    states: list[PositionState]  # one for each row
     names: list[str]  # the texts that a search looks at, one for each row
-    stuck: list[tuple[admin.CursorStatus, CursorState]]
-    lagging: list[tuple[admin.CursorStatus, CursorState]]  # with the largest lags, the largest first
+    stuck: list[admin.CursorStatus]
+    lagging: list[admin.CursorStatus]  # with the largest lags, the largest first
 
 
 class ClusterHealth:
@@ -72,11 +73,9 @@ class ClusterHealth:
         """Groups whose leaders did not report their subscriptions."""
         self._own = own
         self._pool = pool
-        self._since = ProblemTimes()
+        self._since = FindingTimes()
 
-    def judge(
-        self, history: NodeHistory, cursors: CursorTable | None, now: int
-    ) -> tuple[HealthInputs, list[HealthProblem]]:
+    def judge(self, history: NodeHistory, cursors: CursorTable | None, now: int) -> tuple[HealthInputs, list[Finding]]:
         """Return the inputs of the health summary, and the problems found in them with the time since when each is there.
 
         Args:
@@ -86,16 +85,17 @@ class ClusterHealth:
         """
         inputs = HealthInputs(
             nodes=history.present(),
-            fresh=history.fresh(),
+            answers=history.fresh(),
             members=history.members(),
-            silent=history.silent(),
+            missing=history.silent(),
             deaf=history.deaf(),
             own=self._own(),
             pool=max([self._pool, *(status.pool_open for status in history.fresh())]),
             stuck=cursors.stuck if cursors else [],
             lagging=cursors.lagging if cursors else [],
             subscribed=bool(cursors.states) if cursors else None,
-            missing=set(self.unreported.silent()) if cursors else set(),
+            unreported=set(self.unreported.silent()) if cursors else set(),
+            now=now,
         )
         return inputs, self._since.of(problems(inputs), now)
 
@@ -143,7 +143,7 @@ class ClusterSnapshot:
             often = watched or self.history.doubted()
             await self.browsers.pause(limits.DASHBOARD_TICK if often else limits.DASHBOARD_IDLE_TICK)
 
-    def health(self) -> tuple[HealthInputs, list[HealthProblem]]:
+    def health(self) -> tuple[HealthInputs, list[Finding]]:
         """Return what `ClusterHealth.judge` finds in what is known at this moment."""
         return self._health.judge(self.history, self.cursors.recent, time.time_ns())
 
@@ -170,16 +170,15 @@ class ClusterSnapshot:
         self._health.unreported.note(found.missing, begun)
         now = time.time_ns()
         self.lag_trends.note(found.rows, now)
-        states: list[CursorState] = []
+        states: list[PositionState] = []
         names: list[str] = []
         time_slice = CooperativeYield()
         for row in found.rows:
-            states.append(state_of(row, now, self.lag_trends.left_s(row)))
+            states.append(state_of(row, now))
             names.append(searched(row.channel, row.durable_name, row.queue_group, row.client_id))
             await time_slice.yield_if_due()
-        pairs = list(zip(found.rows, states, strict=True))
-        stuck = [pair for pair in pairs if pair[1].word == "stuck"]
-        lagging = nlargest(TOLD, (pair for pair in pairs if pair[0].waiting), key=lambda pair: pair[0].waiting)
+        stuck = [row for row, state in zip(found.rows, states, strict=True) if state.word == STUCK]
+        lagging = nlargest(TOLD, (row for row in found.rows if row.waiting), key=lambda row: row.waiting)
         return CursorTable(found, now, states, names, stuck, lagging)
 
     async def _channels(self) -> ChannelTable:

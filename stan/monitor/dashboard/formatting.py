@@ -1,14 +1,8 @@
-"""Lists, times and names in the form that the dashboard's pages use. Pure."""
+"""Times and names in the form that the dashboard's pages use. Pure."""
 
-from collections.abc import Sequence
 from urllib.parse import quote, unquote_to_bytes
 
 from stan_protocol.scalars import MILLISECOND
-
-
-def listed(names: Sequence[str]) -> str:
-    """Join *names* for a sentence: `a`, `a and b`, `a, b and c`."""
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def millis(nanos: int) -> int | None:

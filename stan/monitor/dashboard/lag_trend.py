@@ -10,7 +10,7 @@ from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND
 
 from stan import limits
-from stan.monitor.dashboard.cursor_state import window_now
+from stan.status.positions import window_now
 
 LOOK_BACK: Final = 30 * SECOND
 """The rate at which a lag shrinks is computed from points at most this old."""

@@ -6,15 +6,18 @@ from stan_protocol.ack_levels import AckLevel
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND
 
-from stan.monitor.dashboard.cursor_state import KINDS, CursorState, name_of, takers, window_now
 from stan.monitor.dashboard.formatting import key_of, millis
-from stan.monitor.dashboard.health_summary import HealthProblem
 from stan.monitor.dashboard.node_history import Throughput
 from stan.monitor.page_format import shown
 from stan.policies import COMMITS, SYNCED
+from stan.status.findings import Finding
+from stan.status.positions import KINDS, STUCK, name_of, state_of, why, window, window_now
+from stan.troubles import Severity
 
 Json = dict[str, Any]
 _LIMITS = ("max_msgs", "max_bytes", "max_subs", "max_age", "max_inactivity")
+LEVELS = {Severity.FINE: "ok", Severity.NOTE: "busy", Severity.ATTENTION: "warn", Severity.BROKEN: "bad"}
+"""Classes of the style sheet."""
 COMPACTS = ("none", "newest", "oldest")
 """Which message of a key stays, by the number in a ChannelStatus."""
 _NANOS = {"max_age", "max_inactivity"}
@@ -81,25 +84,36 @@ def _compaction(row: admin.ChannelStatus) -> Json | None:
     }
 
 
-def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False) -> Json:
-    """Return a row of the table of durables; *members*: with each of its subscriptions."""
-    told: Json = {
+def cursor(
+    row: admin.CursorStatus, now: int, left_s: float | None = None, *, of: admin.CursorStatus | None = None
+) -> Json:
+    """Return a row of the table of durables.
+
+    Args:
+        row: the position, or the sums of several.
+        now: Unix ns.
+        left_s: seconds until it has caught up; None: not known.
+        of: the position that gives the state; None: *row*.
+    """
+    judged = of or row
+    state = state_of(judged, now)
+    return {
         "channel": shown(row.channel),
         "channel_key": key_of(row.channel),
         "cursor": str(row.cursor_id),
-        "name": shown(name_of(row)) or "(no name)",
+        "name": _name(row),
         "durable": shown(row.durable_name),
         "queue": shown(row.queue_group),
         "client": shown(row.client_id or (row.members[0].client_id if row.members else b"")),
         "kind": KINDS.get(row.kind, "?"),
         "state": state.word,
-        "text": state.text,
-        "level": state.level,
+        "text": _shown(why(judged, now, left_s)[0]),
+        "level": LEVELS[state.severity],
         "paused": row.paused,
         "lag": row.waiting,
         "held_back": row.held_back,
         "pending": row.pending,
-        "window": sum(member.max_in_flight for member in takers(row)) or row.max_in_flight,
+        "window": window(row),
         "window_now": window_now(row),
         "ack_wait": max([member.ack_wait_s for member in row.members], default=row.ack_wait_s),
         "redelivered": row.redelivered,
@@ -110,9 +124,7 @@ def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False
         "last_ack": millis(row.last_ack),
         "online": len(row.members),
         "group": row.group,
-    }
-    if members:
-        told["members"] = [
+        "members": [
             {
                 "client": shown(member.client_id),
                 "subscription": str(member.subscription_id),
@@ -125,8 +137,19 @@ def cursor(row: admin.CursorStatus, state: CursorState, *, members: bool = False
                 "active": member.active,
             }
             for member in row.members
-        ]
-    return told
+        ],
+    }
+
+
+def _name(row: admin.CursorStatus) -> str:
+    """Return the name for people: of a plain subscription its client's."""
+    client = row.client_id or (row.members[0].client_id if row.members else b"")
+    return (_shown(name_of(row)) if row.kind != admin.PLAIN else shown(client)) or "(no name)"
+
+
+def _shown(text: str) -> str:
+    """Replace bytes that were no UTF-8."""
+    return shown(text.encode("utf-8", "surrogateescape"))
 
 
 def source(row: admin.CursorStatus) -> Json:
@@ -134,7 +157,7 @@ def source(row: admin.CursorStatus) -> Json:
     return {
         "channel": shown(row.channel),
         "channel_key": key_of(row.channel),
-        "name": shown(name_of(row)) or "(no name)",
+        "name": _name(row),
         "exhausted": row.exhausted,
         "dead_letters": row.dead_letters,
         "fault": shown(row.dead_letter_fault),
@@ -196,9 +219,10 @@ def node(row: admin.NodeStatus, asked: int, silent: int = 0) -> Json:
     }
 
 
-def problem(row: HealthProblem) -> Json:
-    """Return a problem of the health summary."""
-    return {"text": row.text, "level": row.level, "link": row.link, "since": millis(row.since)}
+def problem(row: Finding) -> Json:
+    """Return a finding of the health summary; `link`: the page with details."""
+    link = "#/durables?state=stuck" if row.kind == STUCK else "#/cluster"
+    return {"text": _shown(row.text), "level": LEVELS[row.severity], "link": link, "since": millis(row.since)}
 
 
 def sample(row: Throughput) -> list[float | int | None]:

@@ -8,11 +8,10 @@ from stan_client.dead_letters import dead_letter
 from stan_protocol.proto import admin_pb2 as pb
 from typer.testing import CliRunner
 
-from stan.cli.commands import cursors, dlq
-from stan.cli.commands.doctor import BAD, of_cursors
+from stan.cli.commands import dlq
 from stan.cli.main import app
 from stan.cli.support import session
-from tests.kit.fake_operator import FakeDirect, channel, durable, member
+from tests.kit.fake_operator import FakeDirect, channel
 
 NOW = 1_700_000_000_000_000_000
 
@@ -159,30 +158,3 @@ def test_dead_letters_are_dropped(servers):
 @pytest.mark.parametrize("wrong", ["0", "x", "5-2", "-3"])
 def test_a_wrong_range_is_told(wrong):
     assert stan("dlq", "show", "orders.dlq", f"--sequence={wrong}").exit_code == 2
-
-
-def test_why_tells_what_the_broker_has_paused_and_what_waits_to_be_moved():
-    reason = b"100 messages became dead letters within a minute"
-    paused = durable(
-        paused=True, pause_reason=reason, dead_letter_channel=b"orders.dlq", members=[member()], exhausted=3
-    )
-    said = " ".join(cursors.why(paused, "stan durable", NOW))
-    assert "The broker has paused it: 100 messages became dead letters within a minute." in said
-    assert "stan dlq show orders.dlq" in said
-    assert "All other messages go on" not in said
-    assert "stan durable resume orders acct/billing" in said
-    (finding,) = [one for one in of_cursors([paused], NOW) if one.kind == "paused"]
-    assert finding.level == BAD
-
-    fault = b'"failed" cannot be had: no'
-    stuck = durable(exhausted=2, given_up_rejected=1, dead_letter_channel=b"failed", members=[member()])
-    stuck.dead_letter_fault = fault
-    said = " ".join(cursors.why(stuck, "stan durable", NOW))
-    why = "1 rejected by a client; 1 delivered as often as the policy allows, in vain"
-    assert f'2 messages were given up ({why}), to be moved to failed, which fails: "failed" cannot be had: no.' in said
-    assert "All other messages go on." in said
-    (finding,) = [one for one in of_cursors([stuck], NOW) if one.kind == "given up"]
-    assert f"2 messages given up ({why})" in finding.text
-    assert "cannot be had: no" in finding.text
-    (finding,) = of_cursors([durable(exhausted=2, given_up_rejected=2, waiting=0, members=[member()])], NOW)
-    assert finding.text.endswith("2 messages given up (rejected by a client).")

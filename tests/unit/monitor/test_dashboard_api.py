@@ -588,8 +588,8 @@ async def test_a_position_that_the_broker_has_paused_says_why(fake, page):
 
     (row,) = (await page.get("durables"))["rows"]
 
-    assert row["level"] == "bad"
-    assert row["text"].startswith("Paused by the broker: 100 messages became dead letters within a minute; ")
+    assert row["level"] == "warn"
+    assert row["text"].startswith("The broker has paused it: 100 messages became dead letters within a minute. ")
 
 
 async def test_dead_letters_are_put_back(fake, changing):

@@ -12,6 +12,9 @@ import { level } from "./table.js";
 const cut = (row) => (row.window_now < row.window ? `, window cut to ${number(row.window_now)}` : "");
 const window_ = (row) => bar(row.pending / (row.window || 1), `${number(row.pending)} of ${number(row.window)} in flight${cut(row)}`, row.level);
 
+/** The state, and why it gets nothing; the reason is left out if all is well. */
+export const state = (row) => [level(row.level, row.state), row.level !== "ok" && h("small", { class: "why" }, row.text)];
+
 /** Who shares a queue group, and what each has in flight. */
 function members(row) {
   if (row.members.length < 2) return null;
@@ -23,7 +26,7 @@ function members(row) {
 export const COLUMNS = [
   { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, row.client && row.client !== row.name && row.members.length < 2 ? ` of ${row.client}` : ""), members(row)] },
   { name: "Channel", cell: (row) => h("a", { href: `#/channel/${row.channel_key}` }, row.channel) },
-  { name: "State", sort: "state", cell: (row) => [level(row.level, row.state), row.text.toLowerCase() !== row.state && h("small", { class: "why" }, row.text)] },
+  { name: "State", sort: "state", cell: (row) => state(row) },
   { name: "Lag", sort: "lag", number: true, cell: (row) => [number(row.lag), row.held_back > 0 && h("small", { class: "muted" }, `${number(row.held_back)} held back by the order by key`)] },
   { name: "Pending", sort: "pending", number: true, cell: (row) => [number(row.pending), window_(row)] },
   { name: "Position", number: true, cell: (row) => [h("a", { href: `#/channel/${row.channel_key}?seq=${row.acked + 1}` }, number(row.acked)), h("small", { class: "muted" }, `of ${number(row.last)}`), h("button", { type: "button", class: "small", onclick: () => explain(row) }, "Explain…")] },

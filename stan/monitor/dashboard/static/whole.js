@@ -2,8 +2,9 @@
 
 import { partsOf } from "./channels.js";
 import { h } from "./dom.js";
+import { state } from "./durables.js";
 import { ago, number, rate, size } from "./format.js";
-import { level, table } from "./table.js";
+import { table } from "./table.js";
 
 const share = (part, all) => (all ? `${Math.floor((100 * part) / all)} %` : "–");
 
@@ -22,7 +23,7 @@ const columns = (all) => [
 const readers = (of) => [
   { name: "Name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind)] },
   { name: "Parts", number: true, cell: (row) => `${number(row.parts)} of ${number(of)}` },
-  { name: "State", cell: (row) => [level(row.level, row.state), row.text.toLowerCase() !== row.state && h("small", { class: "why" }, row.text)] },
+  { name: "State", cell: (row) => state(row) },
   { name: "Lag", number: true, cell: (row) => number(row.lag) },
   { name: "Pending", number: true, cell: (row) => number(row.pending) },
   { name: "Last ack", number: true, cell: (row) => ago(row.last_ack) },

@@ -1,0 +1,227 @@
+"""Findings about nodes, groups and channels, their severity and next steps: one table for whoever shows them."""
+
+import pytest
+from stan_client.requests.admin import Nodes
+from stan_protocol.proto import admin_pb2 as pb
+from stan_protocol.scalars import SECOND
+
+from stan.errors import NO_LEADER, NO_VOTE
+from stan.status import findings
+from stan.status.findings import REPLICA_LAG, Threshold
+from stan.status.groups import groups_of, leaderless
+from stan.troubles import FROZEN, FULL, LEADERLESS, VOTELESS, Severity
+from tests.kit.fake_operator import channel
+
+NOW = 1_700_000_000 * SECOND
+NOTE, ATTENTION, BROKEN = Severity.NOTE, Severity.ATTENTION, Severity.BROKEN
+
+
+def node(name="a", *groups, **fields):
+    return pb.NodeStatus(node=name, groups=groups, **fields)
+
+
+def leads(number=1, **fields):
+    return pb.GroupStatus(group=number, role="leader", **fields)
+
+
+def follows(number=1, **fields):
+    return pb.GroupStatus(group=number, role="follower", **fields)
+
+
+def of(*nodes, missing=()):
+    """All findings about *nodes*, their groups and their settings."""
+    reports = Nodes(list(nodes), list(missing))
+    groups = groups_of(reports)
+    cluster = [*findings.of_nodes(reports), *findings.of_settings(reports), *findings.of_groups(reports, groups)]
+    rest = (findings.of_replica_lag(groups), findings.of_places(reports, groups), findings.of_clocks(reports, NOW))
+    return cluster + [one for each in rest for one in each]
+
+
+def voteless(name, *, emptied):
+    kind, text = (VOTELESS, NO_VOTE) if emptied else (LEADERLESS, NO_LEADER)
+    group = follows(voters=["a", "b", "c"], trouble=text, trouble_kind=kind.name)
+    return node(name, group, not_ready=[f"group 1: {text}"])
+
+
+def placed(*zones):
+    places = [pb.NodePlace(node=name, zone=zone) for name, zone in zip("abd", zones, strict=True)]
+    return node("a", leads(voters=["a", "b"]), places=places)
+
+
+def spread(**fields):
+    return node("a", leads(), pool_groups=1, pool_open=1, **fields)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "missing", "severity", "kind", "said", "step"),
+    [
+        ([node()], ["b"], BROKEN, "node", "Node b does not answer.", "Start its stan-server"),
+        ([node(not_ready=["x", "y"])], [], ATTENTION, "node", "Node a is not ready: x; y.", "stan node show 'a'"),
+        ([node("", not_ready=["x"])], [], ATTENTION, "node", "The server is not ready: x.", ""),
+        ([node(disk_free=15, disk_total=100)], [], ATTENTION, "disk", "Disk of node a: 15.0% free, 15 B of 100 B.", ""),
+        ([node("", disk_free=5, disk_total=100)], [], BROKEN, "disk", "Disk: 5.0% free, 5 B of 100 B.", "more disk"),
+        (
+            [node(decompressed_batches=3000, decompressed_again=1600)],
+            [],
+            NOTE,
+            "decompression",
+            "has decompressed 1,600 batches again, of 3,000",
+            "",
+        ),
+        ([node(store="MEMORY", sync="never")], [], NOTE, "store", "a restart loses them", "-st FILE"),
+        ([node(store="FILE", sync="never")], [], ATTENTION, "sync", "a loss of power may lose", "--sync always"),
+        ([node(kernel="python")], [], NOTE, "kernel", "plain Python", "C compiler"),
+        ([node(product="1"), node("b", product="2")], [], NOTE, "version", "different versions: 1, 2.", "Finish"),
+        ([node(level=1, level_known=2)], [], NOTE, "level", "all nodes know level 2", "stan node level --raise"),
+        ([node(now=NOW - 3 * SECOND)], [], ATTENTION, "clock", "The clock of node a differs", "NTP"),
+        ([node("a", follows())], [], BROKEN, "leader", "Group 1 has no leader: its channels", LEADERLESS.step),
+        (
+            [node("a", follows(0), follows(2))],
+            [],
+            BROKEN,
+            "leader",
+            "Groups 0 (metadata) and 2 have no leader: their",
+            "",
+        ),
+        (
+            [voteless(name, emptied=name in "bc") for name in "abc"],
+            [],
+            BROKEN,
+            "leader",
+            "Nodes b and c run and have no vote: their disks have lost what they had.",
+            VOTELESS.step,
+        ),
+        (
+            [voteless(name, emptied=name == "b") for name in "ab"],
+            ["c"],
+            BROKEN,
+            "leader",
+            "Node b runs and has no vote: its disk has lost what it had.",
+            LEADERLESS.step,
+        ),
+        (
+            [node("a", leads(applied=9, hashed=7, state_hash=b"x")), node("b", follows(hashed=7, state_hash=b"y"))],
+            [],
+            BROKEN,
+            "copies",
+            "Group 1: copies that have applied the same differ (nodes that have applied the same have another state).",
+            "Stop the node",
+        ),
+        ([node("a", leads(differs="other than b"))], [], BROKEN, "copies", "differ (a: other than b).", ""),
+        (
+            [node("a", leads(committed=20_000)), node("b", follows(applied=3))],
+            [],
+            ATTENTION,
+            "copies",
+            "Group 1: a copy is 20,000 entries behind.",
+            "does it catch up?",
+        ),
+        ([placed("east", "east", "west")], [], ATTENTION, "zones", "two copies in zone east and none in zone west", ""),
+        ([spread(channels_to_move=12)], [], NOTE, "moves", "12 channels have still to move", "spread --pause"),
+        ([spread(channels_to_move=1, moves_paused=True)], [], NOTE, "moves", "moves are paused", "spread --resume"),
+        (
+            [node("a", leads(), pool_groups=2, pool_open=1)],
+            ["d"],
+            NOTE,
+            "pool",
+            "It waits for d (does not answer); without a leader: 2.",
+            "Start the node.",
+        ),
+        *(
+            ([node("", leads(trouble="wrong", trouble_kind=kind))], [], severity, "group", "Group 1: wrong.", "")
+            for severity, kinds in (
+                (BROKEN, ("frozen", "full", "unheard", "differs", "one of a newer node")),
+                (ATTENTION, ("refusing", "incomplete")),
+            )
+            for kind in kinds
+        ),
+        ([node("a", leads(trouble="x", trouble_kind="frozen"))], [], BROKEN, "group", "on a: x.", FROZEN.step),
+        ([node("a", leads(trouble="x", trouble_kind="full"))], [], BROKEN, "group", "on a: x.", FULL.step),
+        (
+            [node("a", *(leads(one, trouble="x", trouble_since=SECOND + one) for one in (0, 2)))],
+            [],
+            BROKEN,
+            "group",
+            "Groups 0 (metadata) and 2 on a: x.",
+            "",
+        ),
+    ],
+)
+def test_findings_about_nodes_and_groups(nodes, missing, severity, kind, said, step):
+    (one,) = [one for one in of(*nodes, missing=missing) if one.kind == kind and said in one.text]
+    assert (one.severity, step in one.step) == (severity, True)
+    assert all("group 1: " not in other.text for other in of(*nodes, missing=missing)), "nothing is said twice"
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [node("a", leads(), disk_free=16, disk_total=100, sync="always", store="FILE", now=NOW)],
+        [node(decompressed_batches=3000, decompressed_again=1400)],
+        [node(decompressed_batches=900, decompressed_again=800)],
+        [node("a", leads(leader="a", committed=9_999)), node("b", follows())],
+        [node("a", follows(leader="b")), node("b", follows(leader="a"))],  # leadership went over between the answers
+        [placed("east", "west", "west")],
+        [node("a", leads(0), leads(), follows(2), pool_groups=2, pool_open=1)],  # a new group may wait for a leader
+    ],
+)
+def test_no_findings_where_all_is_well(nodes):
+    assert [one for one in of(*nodes) if one.kind != "pool"] == []
+
+
+def test_states_of_different_versions_are_not_compared():
+    nodes = [node("a", leads(hashed=7, state_hash=b"x"), product="1"), node("b", follows(hashed=7, state_hash=b"y"))]
+    assert "copies" not in {one.kind for one in of(*nodes)}
+
+
+def test_a_leader_that_does_not_answer_is_none():
+    reports = Nodes([node("a", follows(leader="b"))], ["b"])
+    assert [group.number for group in leaderless(groups_of(reports, 2))] == [0, 1, 2], (
+        "also without a copy that reports"
+    )
+
+
+def test_thresholds():
+    bounds = Threshold(5, 20)
+    assert [bounds.severity(value) for value in (4, 5, 20)] == [Severity.FINE, ATTENTION, BROKEN]
+    assert [bounds.severity(value, below=True) for value in (21, 20, 5)] == [Severity.FINE, BROKEN, BROKEN]
+    assert REPLICA_LAG.severity(1 << 40) == ATTENTION
+
+
+COMPRESSED = {"bytes": 3 << 20, "clear_bytes": 2_100_000, "compress": 1}
+COMPACTED = {"compact": 1, "compacted_until": 8, "compacted_here": 8}
+TIER = {"tier": b"lake", "tier_next": 5, "tier_kept": 7}
+
+
+@pytest.mark.parametrize(
+    ("fields", "severity", "said"),
+    [
+        (
+            {"delay_fault": b"no target"},
+            ATTENTION,
+            "Delayed messages of channel orders that are due cannot be moved: no",
+        ),
+        (TIER, NOTE, "keeps 7 messages more than its limits allow, for its tier lake"),
+        (TIER | {"tier_next": 0}, ATTENTION, "keeps 7 messages more"),
+        (TIER | {"tier_lost": 3}, BROKEN, "have removed 3 messages that its tier lake has not passed"),
+        (COMPACTED | {"compacted_here": 6}, NOTE, "Channel orders is compacted up to 6 of 8"),
+        (COMPACTED | {"tombstone_held": 5}, NOTE, "keeps tombstones up to 5 for a subscription without a durable name"),
+        (COMPRESSED | {"kept_bytes": 2_000_000}, NOTE, "Channel orders is compressed, and only 1.05 times smaller"),
+        (COMPRESSED, NOTE, "Channel orders is to be compressed, and nothing of its 3 MiB is"),
+        ({"limits": pb.Limits(max_subs=3), "subscriptions": 2, "offline": 1}, ATTENTION, "has all 3 subscriptions"),
+        (COMPRESSED | {"kept_bytes": 700_000}, None, ""),
+        (COMPRESSED | {"bytes": 1000}, None, ""),
+        (COMPRESSED | {"compress": 0}, None, ""),
+        (COMPACTED, None, ""),
+    ],
+)
+def test_findings_about_channels(fields, severity, said):
+    found = list(findings.of_channels([channel(**fields)]))
+    assert [(one.severity, said in one.text) for one in found] == ([(severity, True)] if severity else [])
+
+
+def test_pins_and_clients():
+    pins = [pb.PinStatus(channel=b"c", exists=True, group=2, group_now=now, moving=now == 3) for now in (0, 1, 2, 3)]
+    assert [one.severity for one in findings.of_pins(pins)] == [ATTENTION, NOTE]
+    (one,) = findings.of_clients([pb.ClientStatus(client_id=b"gone", failing=True), pb.ClientStatus(client_id=b"well")])
+    assert (one.text, one.step) == ("Client gone does not answer heartbeats.", "stan client show gone")
