@@ -169,7 +169,7 @@ def test_a_cluster_is_looked_at_its_leader_changed_and_its_copies_compared(tmp_p
 
         def one_is_missing():
             assert json.loads(stan(url, home, "node", "list", "--json"))["missing"] == [other]
-            assert f"node {other} does not answer" in stan(url, home, "check", code=2)
+            assert f"Node {other} does not answer" in stan(url, home, "check", code=2)
 
         soon(one_is_missing)
 
