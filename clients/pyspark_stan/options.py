@@ -17,7 +17,8 @@ from stan_client.errors import StanClientError
 from stan_protocol.channels import is_channel_name
 from stan_protocol.declared_options import filled, option
 from stan_protocol.patterns import ONE, REST, literal, valid_name
-from stan_protocol.units import spark_seconds
+from stan_protocol.scalars import MILLISECOND, SECOND
+from stan_protocol.units import duration_ns
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -139,7 +140,7 @@ class OptionReader:
         if not self.given(name):
             return default
         try:
-            return spark_seconds(self.text(name))
+            return duration_ns(self.text(name).lower().replace(" ", ""), bare=MILLISECOND) / SECOND
         except ValueError as error:
             self.complain(f"{name}: {error}")
             return default

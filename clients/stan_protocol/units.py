@@ -1,4 +1,4 @@
-"""Durations, times and sizes, read and written: as people do, as Go does, as Spark does.
+"""Durations, times and sizes, read and written: as people do, as Go does.
 
 Pure. Whatever is parsed for people raises ValueError with what would have been right, for Go with Go's text. Durations
 are nanoseconds, times Unix nanoseconds, sizes bytes.
@@ -23,7 +23,7 @@ UNITS: Final = {
     "h": 3600 * SECOND,
 }
 """Of durations, as Go has them."""
-_DAYS: Final = {"d": 86400 * SECOND, "w": 7 * 86400 * SECOND}
+_MORE: Final = {"min": 60 * SECOND, "d": 86400 * SECOND, "w": 7 * 86400 * SECOND}
 SIZES: Final[dict[str, int]] = {
     "": 1,
     "B": 1,
@@ -35,24 +35,24 @@ NEVER: Final = "-"
 END: Final = INT64_MAX + 1
 """Numbers of requests are below it."""
 
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|s|m|h|d|w)")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|min|s|m|h|d|w)")
 _AGO = re.compile(rf"(?:{_PART.pattern})+")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _BARE = re.compile(r"\d+(?:\.\d+)?")
 
 
-def duration_ns(text: str) -> int:
-    """`1h30m`, `45s`, `2d`; a bare number is seconds.
+def duration_ns(text: str, bare: int = SECOND) -> int:
+    """`1h30m`, `45s`, `2d`; a bare number is in units of *bare* nanoseconds.
 
     Raises:
         ValueError: anything else.
     """
     if _BARE.fullmatch(text):
-        return _small(text, round(float(text) * SECOND))
+        return _small(text, round(float(text) * bare))
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
         raise ValueError(f"{text!r} is no duration; write it as 90s, 15m, 1h30m or 2d")
-    return _small(text, sum(round(float(number) * (UNITS | _DAYS)[unit]) for number, unit in parts))
+    return _small(text, sum(round(float(number) * (UNITS | _MORE)[unit]) for number, unit in parts))
 
 
 def _small(text: str, value: int) -> int:
@@ -167,29 +167,6 @@ def counted(amount: int, noun: str, plural: str = "") -> str:
     return f"{amount:,} {noun if amount == 1 else plural or noun + 's'}"
 
 
-def span(nanos: int) -> str:
-    """Format a duration in its largest sensible unit: `3 s`, `2 min`, `5 h`, `9 d`."""
-    whole = max(0, nanos) // SECOND
-    for seconds, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
-        if whole >= 2 * seconds or seconds == 1:
-            return f"{whole // seconds} {unit}"
-    raise AssertionError
-
-
-def ago(moment: int, now: int) -> str:
-    """`3 s ago`; both in Unix ns."""
-    return f"{span(now - moment)} ago"
-
-
-def size(number: float) -> str:
-    """`3.1 GiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if number < 1024:
-            return f"{number:.1f} {unit}" if unit != "B" else f"{number:.0f} B"
-        number /= 1024
-    return f"{number:.1f} PiB"
-
-
 # --- as Go does --------------------------------------------------------------------------------------------------------------
 
 
@@ -250,21 +227,3 @@ def _decimal(value: int, unit: int) -> str:
     whole, rest = divmod(value, unit)
     digits = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
     return f"{whole}.{digits}" if digits else str(whole)
-
-
-# --- as Spark does ---------------------------------------------------------------------------------------------------------
-
-
-_SPARK: Final = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "": 1e-3}
-
-
-def spark_seconds(text: str) -> float:
-    """`15m`, `500ms`, `1.5s`; a number alone is milliseconds.
-
-    Raises:
-        ValueError: anything else.
-    """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h|)", text.lower())
-    if found is None:
-        raise ValueError(f"{text!r} is not a duration such as 500ms, 30s or 15m")
-    return float(found[1]) * _SPARK[found[2]]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from stan_protocol.patterns import width
 from stan_protocol.scalars import SECOND
-from stan_protocol.units import go_duration, size
+from stan_protocol.units import format_size, go_duration
 
 from stan import limits
 from stan.config import Config, StoreLimits
@@ -214,7 +214,7 @@ class BrokerProcess:
 _LIMITS: Final[dict[str, tuple[str, Callable[[int], str]]]] = {
     "subscriptions": ("Subscriptions", str),
     "msgs": ("Messages", str),
-    "bytes": ("Bytes", size),
+    "bytes": ("Bytes", format_size),
     "age_ns": ("Age", go_duration),
     "inactivity_ns": ("Inactivity", go_duration),
 }

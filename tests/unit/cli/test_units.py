@@ -11,10 +11,20 @@ S = SECOND
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("15m", 900), ("1h30m", 5400), ("2d", 172800), ("45", 45), ("0.5s", 0.5), ("1w", 604800)],
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("15min", 900),
+        ("1h30m", 5400),
+        ("2d", 172800),
+        ("45", 45),
+        ("0.5s", 0.5),
+        ("1w", 604800),
+    ],
 )
 def test_durations(text, seconds):
     assert units.duration_ns(text) == seconds * S
+    assert units.duration_ns("500", bare=S // 1000) == S // 2
 
 
 @pytest.mark.parametrize("text", ["", "h", "1x", "1h x", "-1h", "1h-2m"])

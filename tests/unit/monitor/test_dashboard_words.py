@@ -3,7 +3,6 @@
 import pytest
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.scalars import SECOND
-from stan_protocol.units import counted, size, span
 
 from stan import limits
 from stan.monitor.dashboard.formatting import key_of, name_of_key
@@ -235,12 +234,7 @@ def test_rates_are_those_between_two_answers_and_a_restart_is_no_burst():
 # --- words --------------------------------------------------------------------------------------------------------------
 
 
-def test_numbers_in_words():
-    assert [counted(1, "node"), counted(1204, "message")] == ["1 node", "1,204 messages"]
-    assert [span(seconds * SECOND) for seconds in (-1, 0, 119, 120, 7199, 7200, 200_000)] == [
-        *("0 s", "0 s", "119 s", "2 min", "119 min", "2 h", "2 d"),
-    ]
-    assert [size(0), size(1023), size(1536), size(3 << 30)] == ["0 B", "1023 B", "1.5 KiB", "3.0 GiB"]
+def test_names_in_a_sentence():
     assert [listed(["a"]), listed(["a", "b"]), listed(["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
 
 
