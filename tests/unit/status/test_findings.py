@@ -28,9 +28,10 @@ def follows(number=1, **fields):
     return pb.GroupStatus(group=number, role="follower", **fields)
 
 
-def of(*nodes, missing=()):
-    """All findings about *nodes*, their groups and their settings."""
-    reports = Nodes(list(nodes), list(missing))
+def of(*nodes):
+    """All findings about *nodes*, their groups and their settings; a name is that of a node that does not answer."""
+    missing = [name for name in nodes if isinstance(name, str)]
+    reports = Nodes([one for one in nodes if not isinstance(one, str)], missing)
     groups = groups_of(reports)
     cluster = [*findings.of_nodes(reports), *findings.of_settings(reports), *findings.of_groups(reports, groups)]
     rest = (findings.of_replica_lag(groups), findings.of_places(reports, groups), findings.of_clocks(reports, NOW))
@@ -49,122 +50,77 @@ def placed(*zones):
 
 
 def spread(**fields):
-    return node("a", leads(), pool_groups=1, pool_open=1, **fields)
+    return node("a", leads(), pool_open=1, **{"pool_groups": 1, **fields})
 
 
-@pytest.mark.parametrize(
-    ("nodes", "missing", "severity", "kind", "said", "step"),
-    [
-        ([node()], ["b"], BROKEN, "node", "Node b does not answer.", "Start its stan-server"),
-        ([node(not_ready=["x", "y"])], [], ATTENTION, "node", "Node a is not ready: x; y.", "stan node show 'a'"),
-        ([node("", not_ready=["x"])], [], ATTENTION, "node", "The server is not ready: x.", ""),
-        ([node(disk_free=15, disk_total=100)], [], ATTENTION, "disk", "Disk of node a: 15.0% free, 15 B of 100 B.", ""),
-        ([node("", disk_free=5, disk_total=100)], [], BROKEN, "disk", "Disk: 5.0% free, 5 B of 100 B.", "more disk"),
-        (
-            [node(decompressed_batches=3000, decompressed_again=1600)],
-            [],
-            NOTE,
-            "decompression",
-            "has decompressed 1,600 batches again, of 3,000",
-            "",
-        ),
-        ([node(store="MEMORY", sync="never")], [], NOTE, "store", "a restart loses them", "-st FILE"),
-        ([node(store="FILE", sync="never")], [], ATTENTION, "sync", "a loss of power may lose", "--sync always"),
-        ([node(kernel="python")], [], NOTE, "kernel", "plain Python", "C compiler"),
-        ([node(product="1"), node("b", product="2")], [], NOTE, "version", "different versions: 1, 2.", "Finish"),
-        ([node(level=1, level_known=2)], [], NOTE, "level", "all nodes know level 2", "stan node level --raise"),
-        ([node(now=NOW - 3 * SECOND)], [], ATTENTION, "clock", "The clock of node a differs", "NTP"),
-        ([node("a", follows())], [], BROKEN, "leader", "Group 1 has no leader: its channels", LEADERLESS.step),
-        (
-            [node("a", follows(0), follows(2))],
-            [],
-            BROKEN,
-            "leader",
-            "Groups 0 (metadata) and 2 have no leader: their",
-            "",
-        ),
-        (
-            [voteless(name, emptied=name in "bc") for name in "abc"],
-            [],
-            BROKEN,
-            "leader",
-            "Nodes b and c run and have no vote: their disks have lost what they had.",
-            VOTELESS.step,
-        ),
-        (
-            [voteless(name, emptied=name == "b") for name in "ab"],
-            ["c"],
-            BROKEN,
-            "leader",
-            "Node b runs and has no vote: its disk has lost what it had.",
-            LEADERLESS.step,
-        ),
-        (
-            [node("a", leads(applied=9, hashed=7, state_hash=b"x")), node("b", follows(hashed=7, state_hash=b"y"))],
-            [],
-            BROKEN,
-            "copies",
-            "Group 1: copies that have applied the same differ (nodes that have applied the same have another state).",
-            "Stop the node",
-        ),
-        ([node("a", leads(differs="other than b"))], [], BROKEN, "copies", "differ (a: other than b).", ""),
-        (
-            [node("a", leads(committed=20_000)), node("b", follows(applied=3))],
-            [],
-            ATTENTION,
-            "copies",
-            "Group 1: a copy is 20,000 entries behind.",
-            "does it catch up?",
-        ),
-        ([placed("east", "east", "west")], [], ATTENTION, "zones", "two copies in zone east and none in zone west", ""),
-        ([spread(channels_to_move=12)], [], NOTE, "moves", "12 channels have still to move", "spread --pause"),
-        ([spread(channels_to_move=1, moves_paused=True)], [], NOTE, "moves", "moves are paused", "spread --resume"),
-        (
-            [node("a", leads(), pool_groups=2, pool_open=1)],
-            ["d"],
-            NOTE,
-            "pool",
-            "It waits for d (does not answer); without a leader: 2.",
-            "Start the node.",
-        ),
-        *(
-            ([node("", leads(trouble="wrong", trouble_kind=kind))], [], severity, "group", "Group 1: wrong.", "")
-            for severity, kinds in (
-                (BROKEN, ("frozen", "full", "unheard", "differs", "one of a newer node")),
-                (ATTENTION, ("refusing", "incomplete")),
-            )
-            for kind in kinds
-        ),
-        ([node("a", leads(trouble="x", trouble_kind="frozen"))], [], BROKEN, "group", "on a: x.", FROZEN.step),
-        ([node("a", leads(trouble="x", trouble_kind="full"))], [], BROKEN, "group", "on a: x.", FULL.step),
-        (
-            [node("a", *(leads(one, trouble="x", trouble_since=SECOND + one) for one in (0, 2)))],
-            [],
-            BROKEN,
-            "group",
-            "Groups 0 (metadata) and 2 on a: x.",
-            "",
-        ),
-    ],
-)
-def test_findings_about_nodes_and_groups(nodes, missing, severity, kind, said, step):
-    (one,) = [one for one in of(*nodes, missing=missing) if one.kind == kind and said in one.text]
+def trouble_of(kind):
+    return leads(trouble="x", trouble_kind=kind)
+
+
+STEPS = {"frozen": FROZEN.step, "full": FULL.step, "differs": "", "one of a newer node": ""}
+
+
+EMPTIED = [voteless(name, emptied=name in "bc") for name in "abc"]
+APART = node("a", leads(applied=9, hashed=7, state_hash=b"x")), node("b", follows(hashed=7, state_hash=b"y"))
+BOTH = node("a", *(leads(one, trouble="x", trouble_since=SECOND) for one in (0, 2)))
+CASES = [
+    (BROKEN, "node", "Node b does not answer.", "Start its stan-server", node(), "b"),
+    (ATTENTION, "node", "Node a is not ready: x; y.", "stan node show 'a'", node(not_ready=["x", "y"])),
+    (ATTENTION, "node", "The server is not ready: x.", "", node("", not_ready=["x"])),
+    (ATTENTION, "disk", "Disk of node a: 15.0% free, 15 B of 100 B.", "", node(disk_free=15, disk_total=100)),
+    (BROKEN, "disk", "Disk: 5.0% free, 5 B of 100 B.", "more disk", node("", disk_free=5, disk_total=100)),
+    (NOTE, "decompression", "1,600 batches again", "", node(decompressed_batches=3000, decompressed_again=1600)),
+    (NOTE, "store", "a restart loses them", "-st FILE", node(store="MEMORY", sync="never")),
+    (ATTENTION, "sync", "a loss of power may lose", "--sync always", node(store="FILE", sync="never")),
+    (NOTE, "kernel", "plain Python", "C compiler", node(kernel="python")),
+    (NOTE, "version", "different versions: 1, 2.", "Finish", node(product="1"), node("b", product="2")),
+    (NOTE, "level", "all nodes know level 2", "stan node level --raise", node(level=1, level_known=2)),
+    (ATTENTION, "clock", "The clock of node a differs", "NTP", node(now=NOW - 3 * SECOND)),
+    (BROKEN, "leader", "Group 1 has no leader: its channels", LEADERLESS.step, node("a", follows())),
+    (BROKEN, "leader", "Groups 0 (metadata) and 2 have no leader: their", "", node("a", follows(0), follows(2))),
+    (BROKEN, "leader", "Nodes b and c run and have no vote: their disks have lost", VOTELESS.step, *EMPTIED),
+    (BROKEN, "leader", "Node b runs and has no vote: its disk has lost", LEADERLESS.step, *EMPTIED[:2], "c"),
+    (BROKEN, "copies", "copies that have applied the same differ (nodes that have", "Stop the node", *APART),
+    (BROKEN, "copies", "differ (a: other than b).", "", node("a", leads(differs="other than b"))),
+    (
+        ATTENTION,
+        "copies",
+        "a copy is 20,000 entries behind.",
+        "",
+        node("a", leads(committed=20_000)),
+        node("b", follows()),
+    ),
+    (ATTENTION, "zones", "two copies in zone east and none in zone west", "", placed("east", "east", "west")),
+    (NOTE, "moves", "12 channels have still to move", "spread --pause", spread(channels_to_move=12)),
+    (NOTE, "moves", "moves are paused", "spread --resume", spread(channels_to_move=1, moves_paused=True)),
+    (NOTE, "pool", "It waits for d (does not answer); without a leader: 2.", "Start", spread(pool_groups=2), "d"),
+    (BROKEN, "group", "Groups 0 (metadata) and 2 on a: x.", "", BOTH),
+    *((BROKEN, "group", "Group 1: x.", step, node("", trouble_of(kind))) for kind, step in STEPS.items()),
+    *((ATTENTION, "group", "Group 1: x.", "", node("", trouble_of(kind))) for kind in ("refusing", "incomplete")),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[2])
+def test_findings_about_nodes_and_groups(case):
+    severity, kind, said, step, *nodes = case
+    everything = of(*nodes)
+    (one,) = [one for one in everything if one.kind == kind and said in one.text]
     assert (one.severity, step in one.step) == (severity, True)
-    assert all("group 1: " not in other.text for other in of(*nodes, missing=missing)), "nothing is said twice"
+    assert all("group 1: " not in other.text for other in everything), "nothing is said twice"
 
 
-@pytest.mark.parametrize(
-    "nodes",
-    [
-        [node("a", leads(), disk_free=16, disk_total=100, sync="always", store="FILE", now=NOW)],
-        [node(decompressed_batches=3000, decompressed_again=1400)],
-        [node(decompressed_batches=900, decompressed_again=800)],
-        [node("a", leads(leader="a", committed=9_999)), node("b", follows())],
-        [node("a", follows(leader="b")), node("b", follows(leader="a"))],  # leadership went over between the answers
-        [placed("east", "west", "west")],
-        [node("a", leads(0), leads(), follows(2), pool_groups=2, pool_open=1)],  # a new group may wait for a leader
-    ],
-)
+WELL = [
+    [node("a", leads(), disk_free=16, disk_total=100, sync="always", store="FILE", now=NOW)],
+    [node(decompressed_batches=3000, decompressed_again=1400)],
+    [node(decompressed_batches=900, decompressed_again=800)],
+    [node("a", leads(leader="a", committed=9_999)), node("b", follows())],
+    [node("a", follows(leader="b")), node("b", follows(leader="a"))],  # leadership went over between the answers
+    [placed("east", "west", "west")],
+    [node("a", leads(0), leads(), follows(2), pool_groups=2, pool_open=1)],  # a new group may wait for a leader
+]
+
+
+@pytest.mark.parametrize("nodes", WELL)
 def test_no_findings_where_all_is_well(nodes):
     assert [one for one in of(*nodes) if one.kind != "pool"] == []
 

@@ -51,77 +51,56 @@ ACTIVE = [member("a", active=True, stalled=True, pending=5), member("b")]
 HANGS = [member("a", active=True, failing=True), member("b")]
 
 
-@pytest.mark.parametrize(
-    ("cursor", "state", "finding", "parts"),
-    [
-        (durable(), (OFFLINE, NOTE), "is offline; 10 messages wait", ["client 'acct' is not", "--client-id acct"]),
-        (durable(last_ack=1), (OFFLINE, ATTENTION), "is offline since", ["they are kept for it"]),
-        (durable(waiting=0), (OFFLINE, NOTE), "", ["It is offline", "Nothing waits", "stan sub orders"]),
-        (durable(waiting=0, last_sequence=0), (OFFLINE, NOTE), "", ["there never was one", "stan pub orders"]),
-        (
-            durable(kind=pb.DURABLE_QUEUE, queue_group=b"workers", client=""),
-            (OFFLINE, NOTE),
-            "Durable queue group billing:workers of channel orders is offline",
-            ["--queue workers --durable billing"],
-        ),
-        (online(paused=True), (PAUSED, NOTE), "is paused", ["It is paused", "stan durable resume orders acct/billing"]),
-        (durable(paused=True, waiting=0), (PAUSED, NOTE), "", ["Nothing waits for it"]),
-        (
-            online(paused=True, pause_reason=REASON, dead_letter_channel=DLQ, exhausted=3),
-            (PAUSED, ATTENTION),
-            "is paused by the broker: 100 messages",
-            ["The broker has paused it: 100 messages", "dlq show orders.dlq", "durable resume orders acct/billing"],
-        ),
-        (online(member(failing=True)), (SILENT, ATTENTION), "is not answering", ["heartbeats (acct)", "evict acct"]),
-        (group(*HANGS), (SILENT, ATTENTION), "", ["Its active member does not answer heartbeats (a)"]),
-        (full(), (FULL, NOTE), "has a full window", ["full: 5 of 5", "stan durable skip orders acct/billing 3"]),
-        (full(oldest_pending=LONG_AGO), (STUCK, ATTENTION), "is stuck", ["the oldest since 16m 40s", "--seq 3"]),
-        (full(oldest_pending=LONG_AGO, waiting=0), (STUCK, ATTENTION), "is stuck", []),
-        (
-            full(oldest_pending=LONG_AGO, last_ack=LATELY),
-            (FULL, NOTE),
-            "has a full window",
-            ["Its last ack came 20s ago"],
-        ),
-        (full(waiting=0), (UNACKED, FINE), "", ["5 are not acked yet"]),
-        (full(members=ACTIVE), (FULL, NOTE), "", ["5 of 5 messages are sent and not acked"]),
-        (
-            online(member(window_now=2, pending=2, stalled=True), pending=2),
-            (FULL, NOTE),
-            "",
-            ["Its window is adaptive, and 2 of 5 messages now", "within the ack wait of 30s"],
-        ),
-        (online(pending=2, oldest_pending=LONG_AGO), (UNACKING, ATTENTION), "is not acking", ["16m 40s ago"]),
-        (online(), (BEHIND, NOTE), "", ["Messages are on their way", "--watch"]),
-        (online(member(window_now=2, pending=1), pending=1), (BEHIND, NOTE), "", ["Its window is adaptive"]),
-        (group(member("a", stalled=True), member("b")), (BEHIND, NOTE), "", ["1 of 2 members have a full window: a."]),
-        (group(member("a", failing=True), member("b")), (BEHIND, NOTE), "", ["do not answer heartbeats: a."]),
-        (online(owed=2, pending=2), (OWED, NOTE), "", ["2 messages wait to be sent again", "--watch"]),
-        (
-            online(waiting=0, owed=1, pending=1, exhausted=1),
-            (UNACKED, FINE),
-            "1 message given up",
-            ["1 message was given up (delivered as often as the policy allows, in vain)", "stan durable redeliver"],
-        ),
-        (
-            online(exhausted=2, given_up_rejected=1, dead_letter_channel=b"failed", dead_letter_fault=b"no"),
-            (BEHIND, NOTE),
-            "2 messages given up (1 rejected by a client; 1 delivered as often as the policy allows, in vain), not moved: no",
-            ["to be moved to failed, which fails: no.", "All other messages go on."],
-        ),
-        (
-            group(member(), policy=KEYED, waiting=3, held_back=2, exhausted=1, owed=1, pending=1),
-            (BEHIND, NOTE),
-            "given up",
-            ["The order by key holds later messages", "2 messages are held back by the order by key"],
-        ),
-        (online(**UNSENT, delayed=1), (UNACKED, FINE), "", ["1 failed message waits until a pause is over."]),
-        (online(**UNSENT), (UNACKED, FINE), "", ["2 are not acked yet", "redeliver"]),
-        (online(waiting=0), (WELL, FINE), "", ["It is caught up", "move orders acct/billing --back 1h"]),
-    ],
-)
-def test_state_finding_and_reasons(cursor, state, finding, parts):
-    assert state_of(cursor, NOW) == state
+WORKERS = durable(kind=pb.DURABLE_QUEUE, queue_group=b"workers", client="")
+BY_BROKER = online(paused=True, pause_reason=REASON, dead_letter_channel=DLQ, exhausted=3)
+CUT = member(window_now=2, pending=2, stalled=True)
+FAILED = {"exhausted": 2, "given_up_rejected": 1, "dead_letter_channel": b"failed", "dead_letter_fault": b"no"}
+WORN_OUT = "1 rejected by a client; 1 delivered as often as the policy allows, in vain"
+BY_KEY = group(member(), policy=KEYED, waiting=3, held_back=2, exhausted=1, owed=1, pending=1)
+CASES = [
+    (durable(), OFFLINE, NOTE, "is offline; 10 messages wait", "client 'acct' is not", "--client-id acct"),
+    (durable(last_ack=1), OFFLINE, ATTENTION, "is offline since", "they are kept for it"),
+    (durable(waiting=0), OFFLINE, NOTE, "", "It is offline", "Nothing waits", "stan sub orders"),
+    (durable(waiting=0, last_sequence=0), OFFLINE, NOTE, "", "there never was one", "stan pub orders"),
+    (WORKERS, OFFLINE, NOTE, "Durable queue group billing:workers of", "--queue workers --durable billing"),
+    (online(paused=True), PAUSED, NOTE, "is paused", "It is paused", "stan durable resume orders acct/billing"),
+    (durable(paused=True, waiting=0), PAUSED, NOTE, "", "Nothing waits for it"),
+    (BY_BROKER, PAUSED, ATTENTION, "by the broker: 100 messages", "dlq show orders.dlq", "durable resume orders acct"),
+    (online(member(failing=True)), SILENT, ATTENTION, "is not answering", "heartbeats (acct)", "evict acct"),
+    (group(*HANGS), SILENT, ATTENTION, "", "Its active member does not answer heartbeats (a)"),
+    (full(), FULL, NOTE, "has a full window", "full: 5 of 5", "stan durable skip orders acct/billing 3"),
+    (full(oldest_pending=LONG_AGO), STUCK, ATTENTION, "is stuck", "the oldest since 16m 40s", "--seq 3"),
+    (full(oldest_pending=LONG_AGO, waiting=0), STUCK, ATTENTION, "is stuck"),
+    (full(oldest_pending=LONG_AGO, last_ack=LATELY), FULL, NOTE, "", "Its last ack came 20s ago"),
+    (full(waiting=0), UNACKED, FINE, "", "5 are not acked yet"),
+    (full(members=ACTIVE), FULL, NOTE, "", "5 of 5 messages are sent and not acked"),
+    (online(CUT, pending=2), FULL, NOTE, "", "is adaptive, and 2 of 5 messages now", "within the ack wait of 30s"),
+    (online(pending=2, oldest_pending=LONG_AGO), UNACKING, ATTENTION, "is not acking", "16m 40s ago"),
+    (online(), BEHIND, NOTE, "", "Messages are on their way", "--watch"),
+    (online(member(window_now=2, pending=1), pending=1), BEHIND, NOTE, "", "Its window is adaptive"),
+    (group(member("a", stalled=True), member("b")), BEHIND, NOTE, "", "1 of 2 members have a full window: a."),
+    (group(member("a", failing=True), member("b")), BEHIND, NOTE, "", "do not answer heartbeats: a."),
+    (online(owed=2, pending=2), OWED, NOTE, "", "2 messages wait to be sent again", "--watch"),
+    (online(waiting=0, owed=1, pending=1, exhausted=1), UNACKED, FINE, "1 message given up", "stan durable redeliver"),
+    (online(**FAILED), BEHIND, NOTE, f"2 messages given up ({WORN_OUT}), not moved: no", "to failed, which fails: no."),
+    (
+        BY_KEY,
+        BEHIND,
+        NOTE,
+        "given up",
+        "The order by key holds later messages",
+        "2 messages are held back by the order",
+    ),
+    (online(**UNSENT, delayed=1), UNACKED, FINE, "", "1 failed message waits until a pause is over."),
+    (online(**UNSENT), UNACKED, FINE, "", "2 are not acked yet", "redeliver"),
+    (online(waiting=0), WELL, FINE, "", "It is caught up", "move orders acct/billing --back 1h"),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_state_finding_and_reasons(case):
+    cursor, word, severity, finding, *parts = case
+    assert state_of(cursor, NOW) == (word, severity)
     reasons = " ".join(why(cursor, NOW))
     assert [part for part in parts if part not in reasons] == []
     assert finding in " ".join(one.text for one in of_positions([cursor], NOW))
