@@ -27,8 +27,11 @@ export function channel(context) {
   const draw = () => {
     const data = asked.data;
     return [
-      h("p", { class: "trail" }, h("a", { href: "#/channels" }, "Channels"), " /", data?.whole && [" ", h("a", { href: `#/channel/${data.whole}` }, data.whole_name), " /"], data && !data.parts && h("span", { class: "muted" }, ` group ${data.group}`)),
-      h("div", { class: "head" }, h("h1", { class: "name" }, data?.name ?? name), data && !data.parts && mayAct() && buttons(data, () => { asked.refresh(); browser.newest(); }, context)),
+      h("p", { class: "trail" }, h("a", { href: "#/channels" }, "Channels"), " /",
+        data?.whole && [" ", h("a", { href: `#/channel/${data.whole}` }, data.whole_name), " /"],
+        data && !data.parts && h("span", { class: "muted" }, ` group ${data.group}`)),
+      h("div", { class: "head" }, h("h1", { class: "name" }, data?.name ?? name),
+        data && !data.parts && mayAct() && buttons(data, () => { asked.refresh(); browser.newest(); }, context)),
       shown(asked, (found) => (found.parts ? whole(found) : page(context, asked)(found))),
       data && !data.parts && browser.draw(data),
     ];
@@ -43,13 +46,23 @@ function buttons(data, done, context) {
     deed("publish", "Publish…", () => confirm({ title: `Publish to ${data.name}`, text: "Subscribers get it like any other message.", button: "Publish", action: "publish",
       fields: [{ name: "text", label: "Message", type: "textarea", required: false }], make: (values) => ({ ...channel_, text: values.text }), done })),
     deed("purge", "Purge…", () => confirm({ title: `Purge ${data.name}?`, button: "Purge", action: "purge", done,
-      text: `It holds ${many(data.messages, "message")}, sequences ${number(data.first)} to ${number(data.last)}. All but so many of the newest are removed for good; who has not got them will not get them.`,
+      text: `It holds ${many(data.messages, "message")}, sequences ${number(data.first)} to ${number(data.last)}. `
+        + "All but so many of the newest are removed for good; who has not got them will not get them.",
       fields: [{ name: "keep", label: "Newest to keep", type: "number", min: 0, value: 0 }], make: (values) => ({ ...channel_, keep: Number(values.keep) }) })),
-    deed("limits", "Limits…", () => confirm({ title: `Limits of ${data.name}`, text: "In force at once, over those of the configuration; what is beyond them is removed. 0: no limit.", button: "Set", action: "edit_limits", done,
-      fields: [{ name: "max_msgs", label: "Messages", type: "number", min: 0, value: data.limits.max_msgs ?? 0 }, { name: "max_bytes", label: "Bytes", type: "number", min: 0, value: data.limits.max_bytes ?? 0 }, { name: "max_age", label: "Age, seconds", type: "number", min: 0, value: data.limits.max_age ?? 0 }],
+    deed("limits", "Limits…", () => confirm({ title: `Limits of ${data.name}`,
+      text: "In force at once, over those of the configuration; what is beyond them is removed. 0: no limit.", button: "Set",
+      action: "edit_limits", done,
+      fields: [{ name: "max_msgs", label: "Messages", type: "number", min: 0, value: data.limits.max_msgs ?? 0 },
+        { name: "max_bytes", label: "Bytes", type: "number", min: 0, value: data.limits.max_bytes ?? 0 },
+        { name: "max_age", label: "Age, seconds", type: "number", min: 0, value: data.limits.max_age ?? 0 }],
       make: (values) => ({ ...channel_, ...changed(values, data.limits) }) })),
-    data.edited.length > 0 && deed("reset", "Limits as configured…", () => confirm({ title: `Limits of ${data.name} as configured?`, text: "What was edited is forgotten; what is beyond the limits of the configuration is removed.", button: "Reset", action: "edit_limits", make: () => ({ ...channel_, reset: true }), done })),
-    deed("delete", "Delete…", () => confirm({ title: `Delete ${data.name}?`, text: `Its ${many(data.messages, "message")}${data.delayed ? `, ${many(data.delayed, "delayed message")}` : ""} and its subscriptions are gone then. This cannot be taken back.`, word: data.name, button: "Delete", action: "delete_channel",
+    data.edited.length > 0 && deed("reset", "Limits as configured…",
+      () => confirm({ title: `Limits of ${data.name} as configured?`,
+      text: "What was edited is forgotten; what is beyond the limits of the configuration is removed.", button: "Reset",
+      action: "edit_limits", make: () => ({ ...channel_, reset: true }), done })),
+    deed("delete", "Delete…", () => confirm({ title: `Delete ${data.name}?`,
+      text: `Its ${many(data.messages, "message")}${data.delayed ? `, ${many(data.delayed, "delayed message")}` : ""} and its subscriptions are gone then. This cannot be taken back.`,
+      word: data.name, button: "Delete", action: "delete_channel",
       make: () => ({ ...channel_, uid: data.uid }), done: () => context.go("#/channels") })));
 }
 
@@ -102,7 +115,9 @@ const page = (context, asked) => (data) => {
       h("section", { class: "card" }, chart("Lag", lags.map((row) => ({ name: row.name, points: row.trend })), number)),
       cut.length > 0 && h("section", { class: "card" }, chart("Adaptive window", cut.map((row) => ({ name: row.name, points: row.windows })), number))),
     h("section", { class: "card" }, h("h2", {}, "Who reads it"), data.durables.length
-      ? table("Durables, queue groups and subscriptions", mayAct() ? [...OWN, { name: "Change", cell: (row) => deeds(row, () => asked.refresh()) }] : OWN, data.durables, (row) => row.cursor)
+      ? table("Durables, queue groups and subscriptions",
+        mayAct() ? [...OWN, { name: "Change", cell: (row) => deeds(row, () => asked.refresh()) }] : OWN, data.durables,
+        (row) => row.cursor)
       : h("p", { class: "muted" }, "Nobody is subscribed.")),
   ];
 };

@@ -17,7 +17,8 @@ export const partsOf = (row) => `${row.parts.length === row.of ? "" : `${number(
 function parts(row) {
   if (!row.parts) return null;
   return h("details", { "data-key": "parts" }, h("summary", {}, partsOf(row)), h("ul", { class: "members" }, row.parts.map((part) => h("li", { "data-key": part.key },
-    h("a", { href: `#/channel/${part.key}` }, part.name), ` ${many(part.messages, "message")}, ${size(part.bytes)}, ${rate(part.rate)}, lag ${number(part.lag)}, group ${part.group}`))));
+    h("a", { href: `#/channel/${part.key}` }, part.name),
+      ` ${many(part.messages, "message")}, ${size(part.bytes)}, ${rate(part.rate)}, lag ${number(part.lag)}, group ${part.group}`))));
 }
 
 const COLUMNS = [
@@ -35,7 +36,8 @@ const COLUMNS = [
 /** What is missing of a list, and why. */
 export function gaps(data) {
   return [
-    data.missing.length > 0 && h("p", { class: "notice warn", role: "status" }, `Without ${data.missing.length === 1 ? "group" : "groups"} ${data.missing.join(", ")}: nobody answers for ${data.missing.length === 1 ? "it" : "them"} at the moment.`),
+    data.missing.length > 0 && h("p", { class: "notice warn", role: "status" },
+      `Without ${data.missing.length === 1 ? "group" : "groups"} ${data.missing.join(", ")}: nobody answers for ${data.missing.length === 1 ? "it" : "them"} at the moment.`),
     data.cut && h("p", { class: "notice warn", role: "status" }, "There are more than these pages look at."),
   ];
 }
@@ -52,8 +54,12 @@ export function listed(context, { title, name, columns, keyOf, sort, label, filt
       h("div", { class: "head" }, h("h1", {}, title), buttons()),
       h("div", { class: "tools" }, search(label, params.search ?? "", (text) => go({ search: text })), shownFilter(asked, filter, go)),
       shown(asked, (data) => [gaps(data),
-        h("p", { class: "muted", role: "status" }, params.search || params.state ? `${number(data.matching)} of ${number(data.total)}` : `${number(data.total)} in all`, now() - data.at > OLD_MS && `, as of ${time(data.at)}`),
-        data.rows.length ? table(title, columns, data.rows, keyOf, { sort: params.sort || sort, by: (next) => go({ sort: next }) }) : h("p", { class: "empty" }, data.total ? "Nothing matches." : "There is nothing yet."),
+        h("p", { class: "muted", role: "status" },
+          params.search || params.state ? `${number(data.matching)} of ${number(data.total)}` : `${number(data.total)} in all`,
+          now() - data.at > OLD_MS && `, as of ${time(data.at)}`),
+        data.rows.length ? table(title, columns, data.rows, keyOf,
+          { sort: params.sort || sort, by: (next) => go({ sort: next }) }) : h("p", { class: "empty" },
+          data.total ? "Nothing matches." : "There is nothing yet."),
         pager(data, LIMIT, (offset) => go({ offset: offset || "" }))]),
     ];
   };

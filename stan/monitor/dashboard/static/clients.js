@@ -16,7 +16,8 @@ const COLUMNS = [
 ];
 
 export function clients(context) {
-  const evict = (row) => confirm({ title: `Close the connection of ${row.name}?`, text: "As if it had closed it: its subscriptions end, its durables stay. It may connect again.", button: "Close it",
+  const evict = (row) => confirm({ title: `Close the connection of ${row.name}?`,
+    text: "As if it had closed it: its subscriptions end, its durables stay. It may connect again.", button: "Close it",
     action: "evict_client", make: () => ({ client: row.key }), done: context.refresh });
   const columns = mayAct() ? [...COLUMNS, { name: "Change", cell: (row) => h("button", { type: "button", class: "small", onclick: () => evict(row) }, "Close…") }] : COLUMNS;
   return listed(context, { title: "Clients", name: "clients", columns, keyOf: (row) => row.key, sort: "name", label: "Search clients" });

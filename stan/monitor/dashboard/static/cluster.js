@@ -15,7 +15,8 @@ const MARKS = { leader: "★", follower: "●", candidate: "?", observer: "○" 
 export function cluster(context) {
   const asked = new Asked((_, signal) => ask("cluster", {}, signal), context.redraw);
   asked.want({});
-  return { title: "Cluster", draw: () => [h("div", { class: "head" }, h("h1", {}, "Cluster")), shown(asked, (data) => page(data, context))], refresh: () => asked.refresh(), close: () => asked.close() };
+  return { title: "Cluster", draw: () => [h("div", { class: "head" }, h("h1", {}, "Cluster")),
+    shown(asked, (data) => page(data, context))], refresh: () => asked.refresh(), close: () => asked.close() };
 }
 
 function page(data, context) {
@@ -24,24 +25,36 @@ function page(data, context) {
     h("section", { class: "nodes", "aria-label": "Nodes" }, data.nodes.map(card)),
     h("section", { class: "card" }, h("h2", {}, "Who leads what"),
       h("p", { class: "muted small" }, "★ leader, ● follower, with the entries it is behind, ○ copy without a vote."),
-      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Groups and nodes" }, h("table", { class: "matrix" }, h("caption", { class: "unseen" }, "The role of each node in each group"),
-        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Group"), data.nodes.map((node) => h("th", { scope: "col" }, node.name)), mayAct() && data.clustered && h("th", { scope: "col" }, "Change"))),
-        h("tbody", {}, numbers.map((number_) => h("tr", { "data-key": number_ }, h("th", { scope: "row" }, NAME(number_)), data.nodes.map((node) => cell(node, number_, data.nodes)),
+      h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Groups and nodes" },
+        h("table", { class: "matrix" }, h("caption", { class: "unseen" }, "The role of each node in each group"),
+        h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Group"),
+          data.nodes.map((node) => h("th", { scope: "col" }, node.name)),
+          mayAct() && data.clustered && h("th", { scope: "col" }, "Change"))),
+        h("tbody", {}, numbers.map((number_) => h("tr", { "data-key": number_ }, h("th", { scope: "row" }, NAME(number_)),
+          data.nodes.map((node) => cell(node, number_, data.nodes)),
           mayAct() && data.clustered && h("td", {}, h("button", { type: "button", class: "small", onclick: () => stepDown(number_, context) }, "Hand over…")))))))),
   ];
 }
 
 function stepDown(group, context) {
-  confirm({ title: `Hand over ${NAME(group)}?`, text: "Another node leads it then. Publishing to its channels pauses for a fraction of a second.", button: "Hand over", action: "step_down", make: () => ({ group }), done: context.refresh });
+  confirm({ title: `Hand over ${NAME(group)}?`,
+    text: "Another node leads it then. Publishing to its channels pauses for a fraction of a second.", button: "Hand over",
+    action: "step_down", make: () => ({ group }), done: context.refresh });
 }
 
 function card(node) {
   const bad = node.silent || node.not_ready.length > 0;
   const used = 1 - node.disk_free / (node.disk_total || 1);
-  return h("article", { class: `card node ${bad ? "bad" : "ok"}`, "data-key": node.id }, h("h2", {}, h("span", { class: "dot" }), node.name, node.replica && h("small", { class: "muted" }, " read replica")),
-    node.silent ? level("bad", `does not answer since ${time(node.silent)} (${ago(node.silent)})`) : now() - node.asked > OLD_MS ? level("warn", `as it was at ${time(node.asked)} (${ago(node.asked)})`) : node.not_ready.length ? h("ul", {}, node.not_ready.map((why) => h("li", {}, why))) : level("ok", "ready"),
-    h("dl", {}, h("dt", {}, "Up"), h("dd", {}, node.started ? ago(node.started).replace(" ago", "") : "–"), h("dt", {}, "Version"), h("dd", {}, node.product || "–"), ...(node.labels ? [h("dt", {}, "Labels"), h("dd", {}, node.labels)] : []),
-      h("dt", {}, "Memory"), h("dd", {}, node.rss ? size(node.rss) : "–"), h("dt", {}, "Disk left"), h("dd", {}, node.disk_total ? [size(node.disk_free), bar(used, `${Math.round(used * 100)} % used`, used > 0.9 ? "bad" : "")] : "–"),
+  return h("article", { class: `card node ${bad ? "bad" : "ok"}`, "data-key": node.id },
+    h("h2", {}, h("span", { class: "dot" }), node.name, node.replica && h("small", { class: "muted" }, " read replica")),
+    node.silent ? level("bad", `does not answer since ${time(node.silent)} (${ago(node.silent)})`)
+      : now() - node.asked > OLD_MS ? level("warn", `as it was at ${time(node.asked)} (${ago(node.asked)})`)
+        : node.not_ready.length ? h("ul", {}, node.not_ready.map((why) => h("li", {}, why)))
+          : level("ok", "ready"),
+    h("dl", {}, h("dt", {}, "Up"), h("dd", {}, node.started ? ago(node.started).replace(" ago", "") : "–"), h("dt", {}, "Version"),
+      h("dd", {}, node.product || "–"), ...(node.labels ? [h("dt", {}, "Labels"), h("dd", {}, node.labels)] : []),
+      h("dt", {}, "Memory"), h("dd", {}, node.rss ? size(node.rss) : "–"), h("dt", {}, "Disk left"),
+      h("dd", {}, node.disk_total ? [size(node.disk_free), bar(used, `${Math.round(used * 100)} % used`, used >= 0.95 ? "bad" : used >= 0.85 ? "warn" : "")] : "–"),
       h("dt", {}, "Store"), h("dd", {}, [node.store, node.sync && `sync ${node.sync}`, node.kernel && `kernel ${node.kernel}`].filter(Boolean).join(", ") || "–")));
 }
 
@@ -52,5 +65,7 @@ function cell(node, group, nodes) {
   const behind = leader?.groups[group].behind[node.id];
   const words = [of.role, of.trouble, behind ? `${number(behind)} behind` : ""].filter(Boolean).join(", ");
   return h("td", { class: `${of.role} ${of.trouble ? "bad" : ""}`, title: `${words}; term ${of.term}, entry ${number(of.applied)}${of.hash ? `, hash ${of.hash}` : ""}` },
-    h("span", { "aria-hidden": "true" }, MARKS[of.role] ?? "·"), " ", h("span", { class: of.role === "leader" ? "" : "muted" }, of.role), behind ? h("small", {}, ` −${number(behind)}`) : null, of.trouble && h("small", { class: "why" }, of.trouble));
+    h("span", { "aria-hidden": "true" }, MARKS[of.role] ?? "·"), " ",
+      h("span", { class: of.role === "leader" ? "" : "muted" }, of.role), behind ? h("small", {}, ` −${number(behind)}`) : null,
+      of.trouble && h("small", { class: "why" }, of.trouble));
 }

@@ -17,7 +17,8 @@ export function confirm({ title, text, fields = [], word = "", button, action, m
   const dialog = document.getElementById("dialog");
   const back = document.activeElement;
   const inputs = fields.map((field) => h(field.type === "textarea" ? "textarea" : "input",
-    { name: field.name, type: field.type === "textarea" ? null : field.type, value: field.type === "textarea" ? null : field.value, min: field.min, required: field.required !== false, rows: field.type === "textarea" ? 6 : null, autocomplete: "off" }));
+    { name: field.name, type: field.type === "textarea" ? null : field.type, value: field.type === "textarea" ? null : field.value,
+      min: field.min, required: field.required !== false, rows: field.type === "textarea" ? 6 : null, autocomplete: "off" }));
   const typed = word && h("input", { name: "word", type: "text", autocomplete: "off", spellcheck: "false" });
   const problem = h("p", { class: "notice bad", role: "alert", hidden: true });
   const yes = h("button", { type: "submit", class: "danger" }, button);

@@ -18,18 +18,27 @@ export const state = (row) => [level(row.level, row.state), row.level !== "ok" &
 /** Who shares a queue group, and what each has in flight. */
 function members(row) {
   if (row.members.length < 2) return null;
-  const evict = (member) => confirm({ title: `Put ${member.client} out of ${row.name}?`, text: "Its subscription is closed; what it has in flight goes to the others.", button: "Put it out", action: "evict_member", make: () => ({ channel: row.channel_key, subscription: member.subscription }) });
-  return h("details", { "data-key": "members" }, h("summary", {}, many(row.members.length, "member")), h("ul", { class: "members" }, row.members.map((member) => h("li", { "data-key": member.subscription },
-    `${member.client}: ${number(member.pending)} of ${number(member.window)} in flight${cut(member)}${member.active ? ", active" : ""}${member.failing ? ", does not answer" : ""} `, mayAct() && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
+  const evict = (member) => confirm({ title: `Put ${member.client} out of ${row.name}?`,
+    text: "Its subscription is closed; what it has in flight goes to the others.", button: "Put it out", action: "evict_member",
+    make: () => ({ channel: row.channel_key, subscription: member.subscription }) });
+  return h("details", { "data-key": "members" }, h("summary", {}, many(row.members.length, "member")),
+    h("ul", { class: "members" }, row.members.map((member) => h("li", { "data-key": member.subscription },
+    `${member.client}: ${number(member.pending)} of ${number(member.window)} in flight${cut(member)}`,
+    `${member.active ? ", active" : ""}${member.failing ? ", not answering" : ""} `, mayAct() && h("button", { type: "button", class: "small", onclick: () => evict(member) }, "Put out…")))));
 }
 
+const owner = (row) => (row.client && row.client !== row.name && row.members.length < 2 ? ` of ${row.client}` : "");
+
 export const COLUMNS = [
-  { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, row.client && row.client !== row.name && row.members.length < 2 ? ` of ${row.client}` : ""), members(row)] },
+  { name: "Name", sort: "name", cell: (row) => [h("b", {}, row.name), h("small", { class: "muted" }, row.kind, owner(row)), members(row)] },
   { name: "Channel", cell: (row) => h("a", { href: `#/channel/${row.channel_key}` }, row.channel) },
   { name: "State", sort: "state", cell: (row) => state(row) },
-  { name: "Lag", sort: "lag", number: true, cell: (row) => [number(row.lag), row.held_back > 0 && h("small", { class: "muted" }, `${number(row.held_back)} held back by the order by key`)] },
+  { name: "Lag", sort: "lag", number: true, cell: (row) => [number(row.lag),
+    row.held_back > 0 && h("small", { class: "muted" }, `${number(row.held_back)} held back by the order by key`)] },
   { name: "Pending", sort: "pending", number: true, cell: (row) => [number(row.pending), window_(row)] },
-  { name: "Position", number: true, cell: (row) => [h("a", { href: `#/channel/${row.channel_key}?seq=${row.acked + 1}` }, number(row.acked)), h("small", { class: "muted" }, `of ${number(row.last)}`), h("button", { type: "button", class: "small", onclick: () => explain(row) }, "Explain…")] },
+  { name: "Position", number: true, cell: (row) => [h("a", { href: `#/channel/${row.channel_key}?seq=${row.acked + 1}` },
+    number(row.acked)), h("small", { class: "muted" }, `of ${number(row.last)}`),
+    h("button", { type: "button", class: "small", onclick: () => explain(row) }, "Explain…")] },
   { name: "Last ack", number: true, cell: (row) => ago(row.last_ack) },
 ];
 
@@ -38,7 +47,8 @@ export function deeds(row, done) {
   if (!mayAct()) return null;
   const which = { channel: row.channel_key, cursor: row.cursor };
   const name = `${row.name} on ${row.channel}`;
-  const ask = (action, title, text, button, fields, make) => confirm({ action, title, text, button, fields, done, make: (values) => ({ ...which, ...(make ? make(values) : {}) }) });
+  const ask = (action, title, text, button, fields, make) =>
+    confirm({ action, title, text, button, fields, done, make: (values) => ({ ...which, ...(make ? make(values) : {}) }) });
   const deed = (text, call) => h("button", { type: "button", class: "small", onclick: call }, text);
   return h("div", { class: "deeds" },
     row.paused
@@ -50,7 +60,8 @@ export function deeds(row, done) {
       [{ name: "time", label: "From", type: "datetime-local" }], (values) => ({ to: "time", time: new Date(values.time).getTime() }))),
     row.pending > 0 && deed("Skip…", () => ask("skip", `Skip a message of ${name}`, "It counts as acknowledged and is not sent again.", "Skip",
       [{ name: "sequence", label: "Sequence", type: "number", min: 1, value: row.acked + 1 }], (values) => ({ sequence: Number(values.sequence) }))),
-    row.pending > 0 && deed("Send again…", () => ask("redeliver", `Send what is pending for ${name} again?`, `${many(row.pending, "message")}, flagged as redelivered.`, "Send again")),
+    row.pending > 0 && deed("Send again…", () => ask("redeliver", `Send what is pending for ${name} again?`,
+      `${many(row.pending, "message")}, flagged as redelivered.`, "Send again")),
     deed("Delete…", () => ask("delete_cursor", `Delete ${name}?`, "Its position is lost, and its members get nothing any more. This cannot be taken back.", "Delete")));
 }
 
@@ -60,5 +71,6 @@ export function durables(context) {
       h("option", { value: "" }, "Every state"), Object.entries(data.states).sort().map(([word, count]) =>
         h("option", { value: word, selected: context.params.state === word }, `${word} (${number(count)})`))));
   const columns = mayAct() ? [...COLUMNS, { name: "Change", cell: (row) => deeds(row, context.refresh) }] : COLUMNS;
-  return listed(context, { title: "Durables and queue groups", name: "durables", columns, keyOf: (row) => `${row.channel_key}/${row.cursor}`, sort: "state", label: "Search durables, channels, clients", filter });
+  return listed(context, { title: "Durables and queue groups", name: "durables", columns,
+    keyOf: (row) => `${row.channel_key}/${row.cursor}`, sort: "state", label: "Search durables, channels, clients", filter });
 }

@@ -4,7 +4,8 @@ import { ask } from "./api.js";
 import { draw, h } from "./dom.js";
 import { moment, number } from "./format.js";
 
-const step = (one) => h("li", {}, h("time", { class: "muted" }, one.time ? moment(one.time) : "–"), ` ${one.text}`, one.leader && h("small", { class: "muted" }, ` (${one.leader})`));
+const step = (one) => h("li", {}, h("time", { class: "muted" }, one.time ? moment(one.time) : "–"), ` ${one.text}`,
+  one.leader && h("small", { class: "muted" }, ` (${one.leader})`));
 const told = (found) => [
   h("ol", { class: "steps", id: "steps" }, found.steps.map(step)),
   !found.steps.length && h("p", { class: "muted" }, "The log tells of no delivery."),
@@ -35,7 +36,8 @@ export function explain(row) {
     close();
   };
   dialog.replaceChildren(h("form", { method: "dialog", onsubmit: submit },
-    h("h2", { id: "dialog-title" }, `What happened to a message for ${row.name}`), h("p", {}, `Each delivery from channel ${row.channel} and its cause, of up to ${number(row.last)}.`),
+    h("h2", { id: "dialog-title" }, `What happened to a message for ${row.name}`),
+      h("p", {}, `Each delivery from channel ${row.channel} and its cause, of up to ${number(row.last)}.`),
     h("label", { class: "field" }, "Sequence", input), result,
     h("div", { class: "buttons" }, h("button", { type: "button", onclick: close }, "Close"), h("button", { type: "submit" }, "Explain"))));
   dialog.showModal();

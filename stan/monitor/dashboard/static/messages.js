@@ -28,16 +28,22 @@ export function messages(key, context, changed) {
   };
   const from = (params) => context.query(params, navigate);
   navigate();
-  const remove = (sequence, name) => confirm({ title: `Delete message ${number(sequence)} of ${name}?`, text: "Who has not got it yet will not get it. Its sequence stays unused.", button: "Delete", action: "delete_message",
+  const remove = (sequence, name) => confirm({ title: `Delete message ${number(sequence)} of ${name}?`,
+    text: "Who has not got it yet will not get it. Its sequence stays unused.", button: "Delete", action: "delete_message",
     make: () => ({ channel: key, sequence }), done: () => { asked.want({ ...asked.params }); changed(); } });
 
   const controls = () => h("div", { class: "tools browse" },
     h("button", { type: "button", id: "newest", "aria-pressed": String(newest), onclick: () => from({}) }, "Newest"),
     h("button", { type: "button", id: "older", disabled: !asked.data?.messages.length || asked.data.messages[0].sequence <= asked.data.first, onclick: older }, "← Older"),
-    h("button", { type: "button", id: "newer", disabled: !asked.data?.messages.length || asked.data.messages.at(-1).sequence >= asked.data.last, onclick: () => from({ seq: asked.data.messages.at(-1).sequence + 1 }) }, "Newer →"),
+    h("button", { type: "button", id: "newer",
+      disabled: !asked.data?.messages.length || asked.data.messages.at(-1).sequence >= asked.data.last,
+      onclick: () => from({ seq: asked.data.messages.at(-1).sequence + 1 }) }, "Newer →"),
     h("form", { class: "inline", onsubmit: (event) => { event.preventDefault(); const value = event.target.elements.seq.value; if (value) from({ seq: value }); } },
-      h("label", {}, "From sequence ", h("input", { name: "seq", id: "from-sequence", type: "number", min: 1, inputmode: "numeric" })), h("button", { type: "submit", id: "go-sequence" }, "Go")),
-    h("form", { class: "inline", onsubmit: (event) => { event.preventDefault(); const value = new Date(event.target.elements.at.value).getTime(); if (value) from({ at: value }); } },
+      h("label", {}, "From sequence ", h("input",
+        { name: "seq", id: "from-sequence", type: "number", min: 1, inputmode: "numeric" })),
+        h("button", { type: "submit", id: "go-sequence" }, "Go")),
+    h("form", { class: "inline",
+      onsubmit: (event) => { event.preventDefault(); const value = new Date(event.target.elements.at.value).getTime(); if (value) from({ at: value }); } },
       h("label", {}, "From time ", h("input", { name: "at", id: "from-time", type: "datetime-local", step: 1 })), h("button", { type: "submit", id: "go-time" }, "Go")),
     h("fieldset", { class: "views" }, h("legend", { class: "unseen" }, "Show as"), Object.entries(VIEWS).map(([value, name]) =>
       h("label", {}, h("input", { type: "radio", name: "view", value, checked: view === value, onchange: () => { view = value; context.redraw(); } }), name))),
@@ -49,11 +55,15 @@ export function messages(key, context, changed) {
   }
 
   const line = (message, name) => h("li", { class: "message", "data-key": message.sequence, "data-sequence": message.sequence },
-    h("div", { class: "about" }, h("a", { href: `#/channel/${key}?seq=${message.sequence}`, title: "Address of this message" }, `#${number(message.sequence)}`), h("time", { class: "muted" }, moment(message.time)), h("span", { class: "muted" }, size(message.size)),
+    h("div", { class: "about" }, h("a", { href: `#/channel/${key}?seq=${message.sequence}`, title: "Address of this message" },
+      `#${number(message.sequence)}`), h("time", { class: "muted" }, moment(message.time)),
+      h("span", { class: "muted" }, size(message.size)),
       message.key && h("span", { class: "key" }, `key ${message.key}`),
       message.reply && h("span", { class: "muted" }, `reply ${message.reply}`),
       !message.whole && h("a", { href: address("payload", { name: key, sequence: message.sequence }) }, "load all of it"),
-      mayAct() && message.headers.some(([header]) => header === "stan-channel") && h("button", { type: "button", class: "small", onclick: () => redrive(key, name, message.sequence, message.sequence, () => { asked.want({ ...asked.params }); changed(); }) }, "Put back…"),
+      mayAct() && message.headers.some(([header]) => header === "stan-channel") && h("button",
+        { type: "button", class: "small", onclick: () => redrive(key, name, message.sequence, message.sequence,
+        () => { asked.want({ ...asked.params }); changed(); }) }, "Put back…"),
       mayAct() && h("button", { type: "button", class: "small", onclick: () => remove(message.sequence, name) }, "Delete…")),
     message.headers.length > 0 && h("dl", { class: "headers" }, message.headers.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)]),
       message.more_headers > 0 && [h("dt", {}, "…"), h("dd", {}, `${number(message.more_headers)} more`)]),
@@ -63,12 +73,14 @@ export function messages(key, context, changed) {
     const data = bytes(message.data);
     if (!data.length) return h("p", { class: "muted empty-payload" }, "empty");
     const { kind, text } = viewed(data, view);
-    return h("pre", { class: `payload ${kind}`, tabindex: "0", "aria-label": `Message ${message.sequence} as ${kind}` }, text, message.whole ? "" : `\n… ${number(message.size)} bytes in all`);
+    return h("pre", { class: `payload ${kind}`, tabindex: "0", "aria-label": `Message ${message.sequence} as ${kind}` }, text,
+      message.whole ? "" : `\n… ${number(message.size)} bytes in all`);
   }
 
   const list = (name) => (data) => {
     const found = newest ? [...data.messages].reverse() : data.messages;
-    return [h("p", { class: "muted", role: "status", id: "shown-range" }, found.length ? `Sequences ${number(data.messages[0].sequence)} to ${number(data.messages.at(-1).sequence)}${newest ? ", newest first" : ""}` : "No messages here."),
+    return [h("p", { class: "muted", role: "status", id: "shown-range" },
+      found.length ? `Sequences ${number(data.messages[0].sequence)} to ${number(data.messages.at(-1).sequence)}${newest ? ", newest first" : ""}` : "No messages here."),
       h("ol", { class: "messages" }, found.map((message) => line(message, name)))];
   };
 

@@ -17,7 +17,8 @@ export function parsed(text) {
     const told = /^# HELP (\S+) (.*)/.exec(line);
     if (told) help.set(told[1], told[2]);
     const sample = line.startsWith("#") ? null : LINE.exec(line);
-    if (sample && !sample[1].endsWith("_bucket")) found.push({ name: sample[1], labels: sample[2] ?? "", value: Number(sample[3]), help: help.get(sample[1]) ?? help.get(sample[1].replace(/_(sum|count|total)$/, "")) ?? "" });
+    if (sample && !sample[1].endsWith("_bucket")) found.push({ name: sample[1], labels: sample[2] ?? "", value: Number(sample[3]),
+      help: help.get(sample[1]) ?? help.get(sample[1].replace(/_(sum|count|total)$/, "")) ?? "" });
   }
   return found;
 }

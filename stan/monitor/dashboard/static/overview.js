@@ -30,7 +30,8 @@ function page(data) {
         since(problem))))),
     h("section", { class: "facts eight", "aria-label": "In figures" },
       fact("messages in", rate(into)), fact("messages out", rate(out)), fact("published", bytesIn === undefined ? "–" : `${size(Math.round(bytesIn))}/s`),
-      fact("channels", number(data.channels), "#/channels"), fact("messages kept", number(data.messages), "#/channels"), fact("stored", data.bytes === null ? "–" : size(data.bytes)),
+      fact("channels", number(data.channels), "#/channels"), fact("messages kept", number(data.messages), "#/channels"),
+        fact("stored", data.bytes === null ? "–" : size(data.bytes)),
       fact("durables and others", number(data.durables), "#/durables"), fact("clients", number(data.clients), "#/clients")),
     h("div", { class: "columns" },
       h("section", { class: "card" }, chart("Messages a second", [
@@ -41,11 +42,14 @@ function page(data) {
         { name: "out", points: data.history.map((point) => [point[0], point[4]]) }], (value) => `${size(Math.round(value))}/s`))),
     h("div", { class: "columns" },
       h("section", { class: "card" }, h("h2", {}, "Furthest behind"), !data.worst ? UNKNOWN() : data.worst.length ? h("ul", { class: "list" }, data.worst.map((row) => h("li", {},
-        h("a", { href: `#/channel/${row.channel_key}` }, `${row.channel} / ${row.name}`), h("b", {}, number(row.lag)), level(row.level, row.state)))) : h("p", { class: "muted" }, "Nobody lags behind.")),
-      h("section", { class: "card" }, h("h2", {}, "Busiest channels"), !data.busiest ? UNKNOWN() : data.busiest.length ? h("ul", { class: "list" }, data.busiest.map((row) => h("li", {},
+        h("a", { href: `#/channel/${row.channel_key}` }, `${row.channel} / ${row.name}`), h("b", {}, number(row.lag)),
+          level(row.level, row.state)))) : h("p", { class: "muted" }, "Nobody lags behind.")),
+      h("section", { class: "card" }, h("h2", {}, "Busiest channels"),
+        !data.busiest ? UNKNOWN() : data.busiest.length ? h("ul", { class: "list" }, data.busiest.map((row) => h("li", {},
         h("a", { href: `#/channel/${row.key}` }, row.name), h("b", {}, rate(row.rate))))) : h("p", { class: "muted" }, "Nothing is published at the moment."))),
     h("section", { class: "card" }, h("h2", {}, "What happened"), data.events.length ? h("ol", { class: "events" }, data.events.slice(0, 30).map((event) => h("li", {},
-      h("time", { class: "muted" }, time(event.time)), h("span", { class: "kind" }, event.kind.replaceAll("_", " ")), h("span", {}, event.text)))) : h("p", { class: "muted" }, "Nothing since this node was started.")),
+      h("time", { class: "muted" }, time(event.time)), h("span", { class: "kind" }, event.kind.replaceAll("_", " ")),
+        h("span", {}, event.text)))) : h("p", { class: "muted" }, "Nothing since this node was started.")),
     h("p", { class: "muted small" }, `stan ${data.version}, as NATS Streaming Server ${data.compatible}; cluster ${data.cluster_id}.`),
   ];
 }
