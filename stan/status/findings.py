@@ -1,4 +1,4 @@
-"""Findings: what is wrong in a cluster, how bad it is, and the next step. Pure.
+"""Findings about a cluster, each with its severity and the next step. Pure.
 
 The only place that judges: `stan doctor`, `stan check` and the dashboard render the result.
 """
@@ -22,11 +22,11 @@ from stan.status.groups import (
     format_moves,
     growth_waits_for,
     known_level,
+    labels_of,
     leaderless,
-    name_of,
+    node_name,
     odd_hashes,
     odd_words,
-    places_told,
     pool_of,
 )
 from stan.status.positions import (
@@ -61,7 +61,7 @@ _NEVER: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Finding(NamedTuple):
-    """One thing, and what to do about it."""
+    """A thing that is wrong or good to know, with the next step."""
 
     severity: Severity
     kind: str
@@ -111,7 +111,7 @@ def of_nodes(
     for node in nodes.answers:
         if reasons := [reason for reason in beside_groups(node.not_ready) if reason not in reported]:
             who = f"Node {node.node}" if node.node else "The server"
-            unready, step = f"{who} is not ready: {'; '.join(reasons)}.", f"stan node show '{name_of(node)}'"
+            unready, step = f"{who} is not ready: {'; '.join(reasons)}.", f"stan node show '{node_name(node)}'"
             yield Finding(Severity.ATTENTION, NODE, unready, step, (f"ready:{node.node}",))
         if not node.disk_total:
             continue
@@ -135,7 +135,7 @@ def _of_node(node: pb.NodeStatus) -> str:
 def of_settings(nodes: NodeReports) -> Iterator[Finding]:
     """Find settings, versions and levels of nodes that cost safety or speed."""
     for node in nodes.answers:
-        name, store = name_of(node), node.store.lower()
+        name, store = node_name(node), node.store.lower()
         if node.decompressed_again >= max(AGAIN_MIN, node.decompressed_batches // 2):
             again = f"{node.decompressed_again:,} batches again, of {node.decompressed_batches:,} since it started."
             step = "Subscribers far apart in compressed channels share no memory; clients that fetch get batches as they are."
@@ -165,7 +165,7 @@ def of_clocks(nodes: NodeReports, now_ns: int) -> Iterator[Finding]:
     for node in nodes.answers:
         if node.now and abs(node.now - now_ns) > CLOCK_NS + 3 * SECOND * bool(nodes.missing):
             apart = format_duration(abs(node.now - now_ns))
-            differs = f"The clock of node {name_of(node)} differs from the one here by {apart}."
+            differs = f"The clock of node {node_name(node)} differs from the one here by {apart}."
             yield Finding(Severity.ATTENTION, "clock", differs, "Run NTP on both machines.")
 
 
@@ -241,7 +241,7 @@ def of_replica_lag(groups: list[GroupSummary], bounds: Threshold = REPLICA_LAG) 
 
 def of_places(nodes: NodeReports, groups: list[GroupSummary]) -> Iterator[Finding]:
     """Find groups with two copies in one zone, although a zone has none."""
-    places = places_told(nodes)
+    places = labels_of(nodes)
     zones = {labels.zone for name, labels in places.items() if labels.zone and name not in nodes.missing}
     for group in groups:
         voters = group.of_leader.voters if group.of_leader else ()

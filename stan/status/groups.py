@@ -22,12 +22,12 @@ class NodeReports(Protocol):
         """The names."""
 
 
-def name_of(node: pb.NodeStatus) -> str:
+def node_name(node: pb.NodeStatus) -> str:
     """Return the id of a node; a server alone has none."""
     return node.node or "(alone)"
 
 
-def places_told(nodes: NodeReports) -> dict[str, Labels]:
+def labels_of(nodes: NodeReports) -> dict[str, Labels]:
     """Return labels of nodes by name, as the newest metadata has them of which an answer tells."""
     newest = max(nodes.answers, key=lambda one: one.nodes_version, default=None)
     return {} if newest is None else places_of(newest.places)
@@ -89,7 +89,7 @@ def groups_of(nodes: NodeReports, pool_min: int = 0) -> list[GroupSummary]:
     by_number: dict[int, list[tuple[str, pb.GroupStatus]]] = {}
     for node in nodes.answers:
         for status in node.groups:
-            by_number.setdefault(status.group, []).append((name_of(node), status))
+            by_number.setdefault(status.group, []).append((node_name(node), status))
     if by_number and (channels := max(pool.opened, pool_min)):
         by_number = {number: [] for number in range(channels + 1)} | by_number
     products = frozenset(one.product for one in nodes.answers)
@@ -115,7 +115,7 @@ def growth_waits_for(nodes: NodeReports) -> str:
     """Say for which nodes a growth waits; "" if that is not known."""
     pool = pool_of(nodes)
     led = {group.number for group in groups_of(nodes) if group.leader}
-    behind = sorted(name_of(one) for one in nodes.answers if one.pool_groups < pool.groups and not one.replica)
+    behind = sorted(node_name(one) for one in nodes.answers if one.pool_groups < pool.groups and not one.replica)
     leaderless = [str(number) for number in range(1, pool.groups + 1) if number not in led]
     waits = [f"{name} (does not answer)" for name in sorted(nodes.missing) if leaderless]
     waits += [f"{name} (has not made the directories of its new groups)" for name in behind]

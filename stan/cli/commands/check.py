@@ -26,7 +26,7 @@ from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
 from stan.status.findings import DISK_PERCENT, NODE, Threshold, of_groups, of_nodes, of_replica_lag
-from stan.status.groups import groups_of, leaderless, name_of
+from stan.status.groups import groups_of, leaderless, node_name
 from stan.status.positions import STUCK, full_name, in_vain, lag, state_of
 from stan.troubles import Severity
 
@@ -151,7 +151,7 @@ def judge_nodes(nodes: Nodes, bounds: Bounds, result: Result) -> None:
     for node in nodes.answers:
         if node.disk_total:
             free = 100 * node.disk_free / node.disk_total
-            result.figures[f"disk_free_{name_of(node).strip('()')}"] = round(free, 1)
+            result.figures[f"disk_free_{node_name(node).strip('()')}"] = round(free, 1)
     result.figures["groups_without_leader"] = len(leaderless(groups))
     lag = of_replica_lag(groups, bounds.replica_lag)
     for one in (*of_nodes(nodes, bounds.disk_percent), *of_groups(nodes, groups), *lag):

@@ -17,7 +17,7 @@ from stan.cli.support.output import show as show_table
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, near, on_cluster
 from stan.level import OLDEST, too_old
-from stan.status.groups import cluster_level, known_level, name_of, places_told
+from stan.status.groups import cluster_level, known_level, labels_of, node_name
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="Its id.")]
 
@@ -50,7 +50,7 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
     labelled = any(one.labels for one in nodes.answers)
     rows: list[tuple[str, ...]] = [
         (
-            name_of(one),
+            node_name(one),
             *([one.labels or NEVER] if labelled else ()),
             state_of(one),
             f"{leads(one)}/{len(one.groups)}",
@@ -63,7 +63,7 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
         )
         for one in nodes.answers
     ]
-    places = places_told(nodes)
+    places = labels_of(nodes)
     for name in nodes.missing:
         label = [str(places.get(name, "")) or NEVER] if labelled else ()
         rows.append((name, *label, "does not answer", *[NEVER] * 7))
@@ -76,7 +76,7 @@ def nodes_table(nodes: Nodes, now_ns: int) -> Table:
         ),
         rows=rows,
         document={"nodes": [document_of(one) for one in nodes.answers], "missing": nodes.missing},
-        names=[name_of(one) for one in nodes.answers] + nodes.missing,
+        names=[node_name(one) for one in nodes.answers] + nodes.missing,
         foot=f"{len(nodes.missing)} of {len(rows)} nodes do not answer." if nodes.missing else "",
     )
 
@@ -95,7 +95,7 @@ def show(node: NodeName = "", *, target: Target, view: View) -> None:
 
     async def table(direct: stan_client.Direct) -> Table:
         nodes = await direct.admin.nodes()
-        found = [one for one in nodes.answers if node in (one.node, name_of(one))]
+        found = [one for one in nodes.answers if node in (one.node, node_name(one))]
         if not found:
             raise _unknown(node, nodes)
         return node_table(found[0], time.time_ns())
@@ -106,7 +106,7 @@ def show(node: NodeName = "", *, target: Target, view: View) -> None:
 def _unknown(node: str, nodes: Nodes) -> CliError:
     if node in nodes.missing:
         return CliError(f"Node {node} does not answer. Does its stan-server run, and reach NATS?")
-    names = [name_of(one) for one in nodes.answers] + nodes.missing
+    names = [node_name(one) for one in nodes.answers] + nodes.missing
     return CliError(f"There is no node {node!r}.{near(node, names)} There are: {', '.join(names)}.")
 
 
@@ -121,7 +121,7 @@ def acked_words(one: pb.NodeStatus) -> str:
 def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
     """All of one."""
     rows = [
-        ("node", name_of(one)),
+        ("node", node_name(one)),
         ("state", state_of(one)),
         *([("labels", one.labels)] if one.labels else []),
         ("version", f"{one.product}, kernel {one.kernel}, server id {one.server_id}"),
@@ -141,7 +141,7 @@ def node_table(one: pb.NodeStatus, now_ns: int) -> Table:
         told = f"{group.role}, term {group.term}, applied {group.applied:,} of {group.last_index:,}"
         leader = f", led by {group.leader or 'nobody'}" if group.role != "leader" else ""
         rows.append((title, told + leader + (f": {group.trouble}" if group.trouble else "")))
-    return Table(rows=rows, document={"node": document_of(one)}, names=[name_of(one)])
+    return Table(rows=rows, document={"node": document_of(one)}, names=[node_name(one)])
 
 
 @app.command("add")
@@ -211,7 +211,7 @@ def level(
     async def main(direct: stan_client.Direct) -> None:
         nodes = await direct.admin.nodes()
         if up:
-            known = {name_of(one): known_level(one) for one in nodes.answers}
+            known = {node_name(one): known_level(one) for one in nodes.answers}
             to, newest = min(known.values(), default=0), max(known.values(), default=0)
             if nodes.missing:
                 raise CliError(f"The level is raised when all nodes answer. These do not: {', '.join(nodes.missing)}.")
@@ -238,14 +238,14 @@ def level_table(nodes: Nodes) -> Table:
     at, lowest = cluster_level(nodes), min((known_level(one) for one in nodes.answers), default=OLDEST)
     return Table(
         columns=("node", "version", ">knows level"),
-        rows=[(name_of(one), one.product, str(known_level(one))) for one in nodes.answers]
+        rows=[(node_name(one), one.product, str(known_level(one))) for one in nodes.answers]
         + [(name, "does not answer", NEVER) for name in nodes.missing],
         document={
             "level": at,
-            "nodes": {name_of(one): known_level(one) for one in nodes.answers},
+            "nodes": {node_name(one): known_level(one) for one in nodes.answers},
             "missing": nodes.missing,
         },
-        names=[name_of(one) for one in nodes.answers] + nodes.missing,
+        names=[node_name(one) for one in nodes.answers] + nodes.missing,
         foot=f"The cluster is at level {at}."
         + (f" All nodes know level {lowest}: stan node level --raise" if lowest > at and not nodes.missing else ""),
     )
