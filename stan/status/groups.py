@@ -96,7 +96,7 @@ def groups_of(nodes: NodeReports, pool_min: int = 0) -> list[GroupSummary]:
     groups = []
     for number, copies in sorted(by_number.items()):
         leading = [(one.term, node) for node, one in copies if one.role == "leader"]
-        named = [(one.term, one.leader) for _, one in copies if one.leader and one.leader not in nodes.missing]
+        named = [(one.term, one.leader) for node, one in copies if one.leader not in {"", node, *nodes.missing}]
         term, leader = max(leading or named, default=(max((one.term for _, one in copies), default=0), ""))
         groups.append(GroupSummary(number, leader, term, copies, products, number <= pool.opened or not pool.opened))
     return groups

@@ -77,6 +77,7 @@ CASES = [
     (NOTE, "level", "all nodes know level 2", "stan node level --raise", node(level=1, level_known=2)),
     (ATTENTION, "clock", "The clock of node a differs", "NTP", node(now=NOW - 3 * SECOND)),
     (BROKEN, "leader", "Group 1 has no leader: its channels", LEADERLESS.step, node("a", follows())),
+    (BROKEN, "leader", "Group 1 has no leader: its channels", "", node("a", follows(leader="a"))),
     (BROKEN, "leader", "Groups 0 (metadata) and 2 have no leader: their", "", node("a", follows(0), follows(2))),
     (BROKEN, "leader", "Nodes b and c run and have no vote: their disks have lost", VOTELESS.step, *EMPTIED),
     (BROKEN, "leader", "Node b runs and has no vote: its disk has lost", LEADERLESS.step, *EMPTIED[:2], "c"),
