@@ -87,5 +87,6 @@ def bench(session: nox.Session) -> None:
 
 @nox.session
 def docs(session: nox.Session) -> None:
-    """Links, citations and names in the pages for people, and the promises about security."""
-    run(session, ("pytest", "-q", "tests/test_docs.py", "tests/test_promises.py", *session.posargs))
+    """Links, citations and names in the pages for people, the promises about security, and the site, into `site/`."""
+    tests = ("tests/test_docs.py", "tests/test_promises.py", "tests/unit/docs_site")
+    run(session, ("pytest", "-q", *tests, *session.posargs), ("mkdocs", "build", "--strict"))
