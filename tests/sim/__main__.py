@@ -1,5 +1,5 @@
 """`python -m tests.sim --seeds 10000` for a night, `--world cluster` for one kind of world, `--seed N` to replay one run,
-`--digest` for the hash of its trace. Without a world the seeds are spread over all of them."""
+`--digest` for the hash of its trace. Without a world the seeds are spread over five of them."""
 
 import argparse
 import sys
