@@ -63,6 +63,40 @@ class Elsewhere(NamedTuple):
 
 ELSEWHERE = (
     Elsewhere("README.md", "python3 -m venv", "installs from the network", "tests/deploy/test_image_steps.py"),
+    Elsewhere(
+        "docs/first-steps.md", "python3 -m venv", "installs from the network", "tests/deploy/test_image_steps.py"
+    ),
+    Elsewhere("docs/spark-first-steps.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
+    Elsewhere(
+        "docs/spark-first-steps.md",
+        ".venv/bin/python docs/examples",
+        "needs a JVM",
+        "tests/integration/test_examples.py::test_an_example_prints_what_it_says",
+    ),
+    Elsewhere(
+        "docs/spark-first-steps.md",
+        ".venv/bin/stan demo",
+        "needs a JVM",
+        "tests/spark/test_pipeline_cli.py::test_the_demo_holds_and_leaves_nothing_behind",
+    ),
+    Elsewhere(
+        "docs/kubernetes.md",
+        "docker build",
+        "needs containers",
+        "tests/deploy/test_deploy_files.py::test_dockerfile_copies_what_is_there_and_what_is_not_ignored",
+    ),
+    Elsewhere(
+        "docs/kubernetes.md",
+        "kubectl",
+        "needs a cluster of Kubernetes",
+        "tests/deploy/test_deploy_files.py::test_manifest_fits_its_schema",
+    ),
+    Elsewhere(
+        "docs/kubernetes.md",
+        "STAN_NODE=",
+        "a file of the sources",
+        "tests/deploy/test_deploy_files.py::test_configuration_is_one_that_the_server_takes",
+    ),
     Elsewhere("docs/tracing.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere("docs/security.md", ".venv/bin/pip", "installs from the network", "tests/deploy/test_image_steps.py"),
     Elsewhere("docs/lake.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
