@@ -1,1 +1,1 @@
-"""What makes the documentation site of docs/: pages that are generated from the program's own tables, and links between them."""
+"""The makers of the documentation site of docs/: pages from the program's own tables, and links between them."""

@@ -50,7 +50,7 @@ def _usage(listed: Listed) -> str:
 
 
 def name(parameter: Any) -> str:
-    """What an argument is called; that it may be repeated, too."""
+    """The name of an argument; with dots if it may be repeated."""
     told = (parameter.metavar or parameter.name.upper()).strip("[]").removesuffix("...").strip("[]")
     return f"{told}..." if parameter.nargs == -1 else str(told)
 

@@ -18,7 +18,7 @@ from stan.errors import StanError
 NO_REFUSALS: Final = frozenset(
     {"FAULT", "NO_LEADER", "NO_VOTE", "CASE_CONFLICT", "LED_ELSEWHERE", "go_quote", "fault", "shortage"}
 )
-"""What of the module of errors no client gets as an answer, or only as a part of one."""
+"""Names in the module of errors that no client gets as an answer, or only as a part of one."""
 PACKAGES: Final[tuple[ModuleType, ...]] = (stan_client, stan_lake, pyspark_stan)
 NOT_IDENTIFIERS: Final = str.maketrans("_", " ")
 
@@ -74,8 +74,8 @@ def _classes(path: Path, module: str) -> Iterator[ErrorClass]:
             yield ErrorClass(node.name, module, ", ".join(map(ast.unparse, node.bases)), text)
 
 
-def _table(found: list[ErrorClass]) -> str:
-    return table(("class", "is a", "when"), [(code(one.name), code(one.bases), shown(one.text)) for one in found])
+def _table(classes: list[ErrorClass]) -> str:
+    return table(("class", "is a", "when"), [(code(one.name), code(one.bases), shown(one.text)) for one in classes])
 
 
 def errors() -> str:

@@ -1,6 +1,6 @@
-"""The hooks of mkdocs: adds what is generated, and what pages link to outside of docs/, as parts of the site.
+"""The hooks of mkdocs: adds generated pages, and the files outside of docs/ to which pages link.
 
-A link in a page is that of the repository, so that it works there, too. What lies outside of docs/ becomes a page or a file below
+A link in a page is that of the repository, so that it works there, too. A file outside of docs/ becomes a page or a file below
 `repository/` of the site; a link to anything else than that is a mistake, and `mkdocs build --strict` fails.
 """
 
@@ -19,7 +19,7 @@ DOCS: Final = ROOT / "docs"
 sys.path[:0] = [str(ROOT), str(ROOT / "clients")]
 
 OUTSIDE: Final = "repository"
-"""Below this name the site has what it shows of the rest of the repository."""
+"""The folder of the site with files of the rest of the repository."""
 _LINK: Final = re.compile(r"(\[[^]]*\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 _FENCE: Final = re.compile(r" *```")
 _FOREIGN: Final = re.compile(r"\w+:|/")
@@ -67,7 +67,7 @@ def with_links_of_the_site(source: Path, text: str) -> str:
 
 
 def outside_files(pages: list[Path]) -> list[Path]:
-    """What pages link to outside of docs/, and what those pages link to in turn."""
+    """Files outside of docs/ to which pages link, and those to which these link in turn."""
     found: set[Path] = set()
     waiting = set(pages)
     while waiting:

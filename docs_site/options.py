@@ -44,7 +44,7 @@ BLOCKS: Final = (
     ("cluster", "The cluster", CLUSTER),
     ("tls", "TLS towards NATS", TLS),
 )
-"""What a block is called, a heading for it, and its keys."""
+"""Name of a block, a heading for it, and its keys."""
 
 
 FILE_ONLY_TEXTS: Final = {
@@ -58,7 +58,7 @@ FILE_ONLY_TEXTS: Final = {
     "tls_server_name": "Name that the certificate of NATS must have, if not that of the URL",
     "tls_skip_verify": "Do not verify the certificate of NATS; not for production",
 }
-"""What the keys mean that no flag is like."""
+"""The meaning of keys that no flag is like."""
 
 
 def default(flag: Flag) -> str:
@@ -73,7 +73,7 @@ def default(flag: Flag) -> str:
 
 
 def effect(flag: Flag) -> str:
-    """What a flag does."""
+    """The effect of a flag."""
     told = [shown(flag.help)] if flag.help else []
     if flag.refused:
         told.append(f"**Refused**: {shown(flag.refused)}")
@@ -135,7 +135,7 @@ def _block(name: str, title: str, keys: Keys) -> Iterator[str]:
 
 
 def _meaning(flag: str) -> str:
-    """What a key means that is like the flag; "": it has no effect."""
+    """The meaning of a key that is like the flag; "": it has no effect."""
     if flag not in FILE_ONLY:
         return f"as the flag {code('-' + flag)}" if flag else "read, without effect"
     value = FILE_ONLY[flag]

@@ -9,7 +9,7 @@ from stan.policies import Form, PolicyOption
 
 
 def value(option: PolicyOption) -> str:
-    """What an option takes."""
+    """The values of an option."""
     match option.form:
         case Form.NUMBER:
             return f"a number up to {option.most:,}"

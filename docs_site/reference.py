@@ -27,11 +27,11 @@ MORE: Final = {
         "stan_client.dead_letters",
     )
 }
-"""What belongs to a package's public names, and has to be imported from a module of it."""
+"""Public names of a package that have to be imported from a module of it."""
 
 
 def public_names(package: ModuleType) -> list[str]:
-    """What a package is for: its public names but errors, which have a page of their own."""
+    """The public names of a package but its errors, which have a page of their own."""
     names = [f"{package.__name__}.{name}" for name in package.__all__ if not name.endswith("Error")]
     return [*names, *MORE.get(package.__name__, ())]
 

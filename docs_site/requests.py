@@ -24,21 +24,21 @@ _TYPES: Final = {
 
 
 class Comments(NamedTuple):
-    """What the source says of messages and enums, and of their fields and values ("Message.field")."""
+    """The comments of messages and enums, and of their fields and values ("Message.field")."""
 
     blocks: dict[str, str]
     fields: dict[str, str]
 
 
 def comments() -> Comments:
-    """Those of the files of requests."""
-    found = Comments({}, {})
+    """Comments of the files of requests."""
+    known = Comments({}, {})
     for module in SOURCES:
-        _read(Path(str(module.__file__)).parent / Path(module.DESCRIPTOR.name).name, found)
-    return found
+        _read(Path(str(module.__file__)).parent / Path(module.DESCRIPTOR.name).name, known)
+    return known
 
 
-def _read(path: Path, found: Comments) -> None:
+def _read(path: Path, known: Comments) -> None:
     above: list[str] = []
     inside = ""
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -48,9 +48,9 @@ def _read(path: Path, found: Comments) -> None:
             continue
         if begun is not None and begun[2] != "oneof":
             inside = begun[3]
-            found.blocks[inside] = "" if any(map(_LINE.search, above)) else " ".join(above)
+            known.blocks[inside] = "" if any(map(_LINE.search, above)) else " ".join(above)
         elif field is not None:
-            found.fields[f"{inside}.{field[1]}"] = " ".join(filter(None, (*above, field[2])))
+            known.fields[f"{inside}.{field[1]}"] = " ".join(filter(None, (*above, field[2])))
         above = []
 
 

@@ -1,4 +1,4 @@
-"""What a handler cannot take becomes a dead letter.
+"""Dead letters: messages that a handler cannot take.
 
 A policy says how often a message is delivered, and where it goes then. It is set once, by an operator:
 

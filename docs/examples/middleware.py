@@ -18,14 +18,14 @@ from stan_client import Correlation, MiddlewareContext, Retry
 SERVERS = os.environ.get("STAN_SERVER", "nats://127.0.0.1:4222")
 
 
-async def tell(context: MiddlewareContext, message: Any, call_next: Any) -> Any:
+async def printing(context: MiddlewareContext, message: Any, call_next: Any) -> Any:
     """A middleware of one's own."""
     print(context.kind, context.channel, "by", context.client.client_id)
     return await call_next(message)
 
 
 async def main() -> None:
-    middleware = [Correlation(), tell, Retry(0.1)]
+    middleware = [Correlation(), printing, Retry(0.1)]
     async with await stan_client.connect("test-cluster", "packer", servers=SERVERS, middleware=middleware) as client:
         seen: asyncio.Queue[str] = asyncio.Queue()
 

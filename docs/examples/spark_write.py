@@ -1,7 +1,7 @@
 """Count with Spark as messages come, and write each result once.
 
-The checkpoint says what was read, the commit of the sink what was written; whatever dies, each result is there once. The query
-ends when it has read what there is; without its trigger it goes on. It prints:
+The checkpoint has the query's place, the commit of the sink its results; whatever dies, each result is there once. The query
+ends at the end of the channel; without its trigger it goes on. It prints:
 
     {"shop":"north","orders":2}
     {"shop":"south","orders":1}
