@@ -88,5 +88,5 @@ def bench(session: nox.Session) -> None:
 @nox.session
 def docs(session: nox.Session) -> None:
     """Links, citations and names in the pages for people, the promises about security, and the site, into `site/`."""
-    tests = ("tests/test_docs.py", "tests/test_promises.py", "tests/unit/docs_site")
+    tests = ("tests/test_docs.py", "tests/test_promises.py", "tests/unit/docs")
     run(session, ("pytest", "-q", *tests, *session.posargs), ("mkdocs", "build", "--strict"))

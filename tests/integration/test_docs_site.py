@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docs_site.metrics import families
+from docs.generator.metrics import families
 from tests.kit.ports import free_port
 from tests.kit.server import StanServer
 

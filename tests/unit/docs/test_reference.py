@@ -10,14 +10,14 @@ import pytest
 import stan_client
 import stan_client.errors
 import stan_lake
+from stan_protocol import refusals
 from stan_protocol.proto import admin_pb2, extension_pb2
-from stan_protocol.refusals import LED_ELSEWHERE
 
-from docs_site import metrics, requests
-from docs_site.commands import CONNECTION, commands, is_argument, name
-from docs_site.hooks import DOCS, OUTSIDE, ROOT, linked, outside_files, site_name, with_links_of_the_site
-from docs_site.markdown import code, shown
-from docs_site.reference import EXAMPLES, pages, public_names
+from docs.generator import metrics, requests
+from docs.generator.commands import CONNECTION, commands, is_argument, name
+from docs.generator.hooks import DOCS, OUTSIDE, ROOT, linked, outside_files, site_name, with_links_of_the_site
+from docs.generator.markdown import code, shown
+from docs.generator.reference import EXAMPLES, pages, public_names
 from stan.cli.main import ENTRIES
 from stan.core.requests.table import REQUESTS
 from stan.errors import StanError
@@ -88,10 +88,10 @@ def test_a_metric_whose_name_is_not_in_the_source_is_told():
 
 def test_every_error_is_there():
     module = vars(inspect.getmodule(StanError))
-    texts = [value for key, value in module.items() if key.isupper() and isinstance(value, str)]
+    texts = [value for key, value in vars(refusals).items() if key.isupper() and isinstance(value, str)]
     told = re.sub("<…>", "{}", ERRORS)
     absent = missing([text.replace("{0}", "{}") for text in texts if text.startswith("stan: ")], told)
-    assert absent == [LED_ELSEWHERE]
+    assert absent == [refusals.LED_ELSEWHERE]
     names = [each for package in (stan_client, stan_lake) for each in package.__all__ if each.endswith("Error")]
     names += [key for key, value in vars(stan_client.errors).items() if inspect.isclass(value) and "Error" in key]
     names += [key for key, value in module.items() if inspect.isclass(value) and issubclass(value, StanError)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
-from docs_site.markdown import block, code, codes, page, shown, table
+from docs.generator.markdown import block, code, codes, page, shown, table
 from stan.cli.main import ENTRIES, loaded
 
 CONNECTION: Final = "Connection"

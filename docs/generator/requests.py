@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.descriptor import FieldDescriptor
 from stan_protocol.proto import admin_pb2, extension_pb2
 
-from docs_site.markdown import code, codes, page, shown, table
+from docs.generator.markdown import code, codes, page, shown, table
 from stan.core.requests.table import REQUESTS, RequestKind
 
 SOURCES: Final = (admin_pb2, extension_pb2)

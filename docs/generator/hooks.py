@@ -14,7 +14,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 DOCS: Final = ROOT / "docs"
 sys.path[:0] = [str(ROOT), str(ROOT / "clients")]
 
@@ -80,7 +80,7 @@ def outside_files(pages: list[Path]) -> list[Path]:
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add generated pages and files of the repository."""
-    from docs_site.reference import pages  # noqa: PLC0415 - the path was set above
+    from docs.generator.reference import pages  # noqa: PLC0415 - the path was set above
 
     for name, text in pages().items():
         files.append(File.generated(config, name, content=text))

@@ -5,7 +5,7 @@ import inspect
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from docs_site.markdown import code, codes, page, shown, table
+from docs.generator.markdown import code, codes, page, shown, table
 from stan.monitor.metrics import metrics
 
 MAKERS: Final = {

@@ -11,14 +11,13 @@ from typing import Any, Final, NamedTuple
 import pyspark_stan
 import stan_client
 import stan_lake
+from stan_protocol import refusals as texts
 
-from docs_site.markdown import code, page, shown, table
+from docs.generator.markdown import code, page, shown, table
 from stan.errors import StanError
 
-NO_REFUSALS: Final = frozenset(
-    {"FAULT", "NO_LEADER", "NO_VOTE", "CASE_CONFLICT", "LED_ELSEWHERE", "go_quote", "fault", "shortage"}
-)
-"""Names in the module of errors that no client gets as an answer, or only as a part of one."""
+NO_REFUSALS: Final = frozenset({"CASE_CONFLICT", "LED_ELSEWHERE", "go_quote"})
+"""Names in the module of refusals that no client gets as an answer, or only as a part of one."""
 PACKAGES: Final[tuple[ModuleType, ...]] = (stan_client, stan_lake, pyspark_stan)
 NOT_IDENTIFIERS: Final = str.maketrans("_", " ")
 
@@ -34,14 +33,13 @@ class ErrorClass(NamedTuple):
 
 def refusals() -> dict[str, str]:
     """The texts with which servers refuse, by their names in the source; what varies is in angle brackets."""
-    module: Any = inspect.getmodule(StanError)
     found = {
         name: value.replace("{}", "<…>").replace("{0}", "<…>")
-        for name, value in vars(module).items()
+        for name, value in vars(texts).items()
         if name.isupper() and isinstance(value, str) and name not in NO_REFUSALS and not name.startswith("_")
     }
-    for name, function in vars(module).items():
-        if inspect.isfunction(function) and function.__module__ == module.__name__ and name not in NO_REFUSALS:
+    for name, function in vars(texts).items():
+        if inspect.isfunction(function) and function.__module__ == texts.__name__ and name not in NO_REFUSALS:
             found[name] = function(**{part: _sample(part) for part in inspect.signature(function).parameters})
     return found
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from stan_protocol.units import go_duration
 
-from docs_site.markdown import code, codes, page, shown, table
+from docs.generator.markdown import code, codes, page, shown, table
 from stan.permissions import NatsUser
 from stan.settings.file_schema import (
     CHANNEL,

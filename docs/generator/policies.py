@@ -2,7 +2,7 @@
 
 from stan_protocol.units import go_duration
 
-from docs_site.markdown import code, codes, page, shown, table
+from docs.generator.markdown import code, codes, page, shown, table
 from stan import level
 from stan.cli.commands.policy_options import BY_FLAG, HELP
 from stan.policies import Form, PolicyOption

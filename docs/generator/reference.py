@@ -9,13 +9,13 @@ import pyspark_stan
 import stan_client
 import stan_lake
 
-from docs_site.commands import commands_page
-from docs_site.errors import errors
-from docs_site.markdown import block, code, page
-from docs_site.metrics import metrics_page
-from docs_site.options import options
-from docs_site.policies import policies
-from docs_site.requests import requests
+from docs.generator.commands import commands_page
+from docs.generator.errors import errors
+from docs.generator.markdown import block, code, page
+from docs.generator.metrics import metrics_page
+from docs.generator.options import options
+from docs.generator.policies import policies
+from docs.generator.requests import requests
 
 EXAMPLES: Final = Path(__file__).resolve().parents[1] / "docs" / "examples"
 
