@@ -84,7 +84,11 @@ class HardState:
             except Damage:
                 state.close()
                 raise
-            files.fdatasync(state._descriptor)  # a process that was killed may have left its newest slot unsynced
+            # A process that was killed may have left its newest slot unsynced, and one whose sync failed a slot that can be read
+            # and that no later sync covers: only what is written again is sure to reach the disk.
+            slot = state._put(state.term, state.voted_for, state.amnesia)
+            files.fdatasync(state._descriptor)
+            state._synced_slot = slot
             files.sync_directory(directory)
         except OSError as error:
             raise StartError(f"{path}: {error.strerror}") from error
