@@ -22,7 +22,7 @@ from stan_protocol.scalars import RaftIndex, Term
 from stan.errors import Damage, NotNow, StanError, StartError
 from stan.protocol.proto import entries_pb2 as pb
 from stan.state.ledger import Ledger, Row, checksum
-from stan.state.opening import connect
+from stan.state.opening import connect, make_durable
 
 SCHEMA_VERSION = 4
 SCHEMA = """
@@ -143,8 +143,7 @@ class Database:
         try:
             connection = await connect(path)
             self = cls(connection, path)
-            await connection.execute("PRAGMA journal_mode = WAL")
-            await connection.execute("PRAGMA synchronous = FULL")
+            await make_durable(connection)
             await self._bring_up_to_date()
         except BaseException as error:
             if connection is not None:

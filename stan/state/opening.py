@@ -25,3 +25,14 @@ async def connect(path: Path, **options: Any) -> aiosqlite.Connection:
         if thread.is_alive():
             thread.join()
         raise
+
+
+async def make_durable(connection: aiosqlite.Connection) -> None:
+    """Write ahead, sync each commit, and move what an earlier process has left in the write-ahead log into the file itself.
+
+    A commit whose sync failed there can be read, but no later sync would cover it: a loss of power would take it, and all that
+    follows it in that log.
+    """
+    await connection.execute("PRAGMA journal_mode = WAL")
+    await connection.execute("PRAGMA synchronous = FULL")
+    await connection.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -17,7 +17,7 @@ from stan_protocol.scalars import SECOND
 
 from stan import limits
 from stan.errors import Damage, StartError
-from stan.state.opening import connect
+from stan.state.opening import connect, make_durable
 
 T = TypeVar("T")
 Step = tuple[str, list[tuple[Any, ...]]]
@@ -117,8 +117,7 @@ class SqlFile:
     async def _connect(self) -> aiosqlite.Connection:
         connection = await connect(self.path, timeout=limits.SQL_BUSY_TIMEOUT / SECOND, cached_statements=64)
         self._connections.append(connection)
-        await connection.execute("PRAGMA journal_mode = WAL")
-        await connection.execute("PRAGMA synchronous = FULL")
+        await make_durable(connection)
         return connection
 
     async def _make(self) -> None:

@@ -1,6 +1,8 @@
 """The log in SQLite beyond the contract: what a restart finds, what retention deletes, what people see, what harm does."""
 
+import shutil
 import sqlite3
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -362,3 +364,23 @@ def test_that_the_newest_sequences_were_used_is_known_as_long_as_nothing_else_te
     store.open_and_read()
     assert store.log.channel(7).last_sequence == messages + 6
     store.close()
+
+
+def test_what_a_start_has_read_lies_in_the_file_itself(tmp_path):
+    """A commit whose sync failed may be lost with the write-ahead log, although the next process reads it there."""
+    left = Store(tmp_path / "log.db")
+    left.log.append([entry(1, batch(7, 1, 2))])
+    left.log.sync()
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for path in tmp_path.glob("log.db*"):
+        shutil.copy(path, killed)
+    left.close()
+
+    read = SqlFile(killed / "log.db")
+    power_lost = Path(shutil.copy(killed / "log.db", tmp_path / "power_lost.db"))
+    read.close()
+
+    found = Store(power_lost)
+    assert found.log.last_index == 1
+    found.close()

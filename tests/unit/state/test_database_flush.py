@@ -1,6 +1,8 @@
 """Writing the state is all or nothing, also for a task that is cancelled in the middle of it, as a stop does."""
 
 import asyncio
+import contextlib
+import shutil
 import sqlite3
 
 import pytest
@@ -86,3 +88,21 @@ async def test_flush_on_a_full_disk_is_not_now_and_works_once_there_is_room(tmp_
 
     assert await database.rows("applied", "raft_group") == [(1,)]
     await database.close()
+
+
+async def test_what_a_start_has_read_lies_in_the_file_itself(tmp_path):
+    """A commit whose sync failed may be lost with the write-ahead log, although the next process reads it there."""
+    left = await Database.open(tmp_path / "state.db")
+    await left.flush(one_row(1))
+    killed = tmp_path / "killed"
+    killed.mkdir()
+    for path in tmp_path.glob("state.db*"):
+        shutil.copy(path, killed)
+    await left.close()
+
+    database = await Database.open(killed / "state.db")
+    power_lost = shutil.copy(killed / "state.db", tmp_path / "power_lost.db")
+    await database.close()
+
+    with contextlib.closing(sqlite3.connect(power_lost)) as found:
+        assert found.execute("SELECT raft_group FROM applied").fetchall() == [(1,)]
