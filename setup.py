@@ -1,7 +1,8 @@
 """The compiled kernel of the server; everything else about the build is in pyproject.toml.
 
 Promises that a build succeeds without a C compiler or Cython: the kernel is left out then, and its Python twin
-runs instead. Never leaves C files in the source tree.
+runs instead. Never leaves C files in the source tree. With STAN_PURE=1 no kernel is tried, and the wheel is one for every
+machine (py3-none-any).
 """
 
 import os
@@ -32,4 +33,6 @@ kernel = Extension(
 kernel.cython_c_in_temp = True
 kernel.cython_include_dirs = ["clients/stan_protocol/kernel"]
 
-setup(ext_modules=[kernel], cmdclass={"build_ext": BuildKernel})
+PURE = os.environ.get("STAN_PURE") == "1"
+
+setup(ext_modules=[] if PURE else [kernel], cmdclass={"build_ext": BuildKernel})

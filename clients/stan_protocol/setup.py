@@ -1,7 +1,8 @@
 """The compiled kernels; everything else about the build is in pyproject.toml.
 
 Promises that a build succeeds without a C compiler or Cython: the kernels are left out then, and their Python twins
-run instead. Never leaves C files in the source tree.
+run instead. Never leaves C files in the source tree. With STAN_PURE=1 no kernel is tried, and the wheel is one for every
+machine (py3-none-any).
 """
 
 import os
@@ -36,7 +37,7 @@ def kernel(name: str, source: str) -> Extension:
     return extension
 
 
-setup(
-    ext_modules=[kernel("_stan_client_kernel", "kernel/client.pyx"), kernel("_stan_rows_kernel", "kernel/rows.pyx")],
-    cmdclass={"build_ext": BuildKernels},
-)
+KERNELS = [kernel("_stan_client_kernel", "kernel/client.pyx"), kernel("_stan_rows_kernel", "kernel/rows.pyx")]
+PURE = os.environ.get("STAN_PURE") == "1"
+
+setup(ext_modules=[] if PURE else KERNELS, cmdclass={"build_ext": BuildKernels})
