@@ -90,3 +90,9 @@ def docs(session: nox.Session) -> None:
     """Links, citations and names in the pages for people, the promises about security, and the site, into `site/`."""
     tests = ("tests/test_docs.py", "tests/test_promises.py", "tests/unit/docs")
     run(session, ("pytest", "-q", *tests, *session.posargs), ("mkdocs", "build", "--strict"))
+
+
+@nox.session
+def version(session: nox.Session) -> None:
+    """Show the version, wherever it stands, or write another one there: `nox -s version -- 0.2.0` (RELEASING.md)."""
+    run(session, ("tests.version", *session.posargs))

@@ -18,6 +18,7 @@ from tests.deploy.test_deploy_files import KUBERNETES, checked
 from tests.kit.certificates import Authority
 from tests.kit.helm import FETCH_SECONDS_MAX, helm_program
 from tests.kit.server import ROOT
+from tests.version import for_chart
 
 CHART = ROOT / "deploy" / "helm" / "stan"
 VALUES = sorted((CHART / "ci").glob("*-values.yaml"))
@@ -111,7 +112,7 @@ def configuration_in(found: Rendering, folder: Path) -> Path:
 
 def test_chart_is_of_the_version_of_the_server():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (VERSION, VERSION)
+    assert (chart["version"], chart["appVersion"]) == (for_chart(VERSION), VERSION)
 
 
 def test_every_value_has_a_place_in_the_schema():
