@@ -31,7 +31,7 @@ BY_ITEM = {"FIELD"}
 
 CITING = ("stan", "clients", "tests", "deploy")
 CODE = {".py", ".pyx", ".pxd", ".proto", ".sh", ".toml", ".yaml", ".yml", ".conf", ".service", ".js", ".css", ".html"}
-TOLD = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")]
+TOLD = [*sorted(ROOT.glob("*.md")), ROOT / "changes" / "README.md"]
 
 _NAME = re.compile(r"(?<![\w./-])(" + "|".join(map(re.escape, PAGES)) + r")(?![\w-])")
 _SECTION = re.compile(
