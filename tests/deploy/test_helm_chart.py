@@ -3,9 +3,11 @@
 Without a helm, and without an index that has one (tests.kit.helm), all but the first tests are skipped.
 """
 
+import contextlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +19,8 @@ from stan.settings.config_check import examine
 from tests.deploy.test_deploy_files import KUBERNETES, checked
 from tests.kit.certificates import Authority
 from tests.kit.helm import FETCH_SECONDS_MAX, helm_program
-from tests.kit.server import ROOT
+from tests.kit.ports import free_port
+from tests.kit.server import CLUSTER_ID, ROOT, StanServer, until
 from tests.version import for_chart
 
 CHART = ROOT / "deploy" / "helm" / "stan"
@@ -96,7 +99,7 @@ def configuration_in(found: Rendering, folder: Path) -> Path:
     for name, text in SECRETS.items():
         (etc / name).write_text(text)
     authority = Authority(folder)
-    pair = authority.sign("stan")
+    pair = authority.sign("stan", host="127.0.0.1")
     for name in ("stan-tls", "stan-routes-tls", "nats/certs"):
         (etc / name / "ca.crt").write_bytes(authority.ca.read_bytes())
         (etc / name / "tls.crt").write_bytes(pair.cert.read_bytes())
@@ -247,6 +250,59 @@ def test_external_nats_leaves_no_port_for_clients(render):
     assert ("Service", "stan") not in found
     (container,) = pod_of(found)["containers"]
     assert [port["name"] for port in container["ports"]] == ["monitor"]
+
+
+class Visitor:
+    """Publishes by `stan pub`, by TLS, with or without a certificate of its own."""
+
+    def __init__(self, etc: Path) -> None:
+        self._trusting = ("--tls-ca", etc / "stan-tls" / "ca.crt")
+        self._own = ("--tls-cert", etc / "stan-tls" / "tls.crt", "--tls-key", etc / "stan-tls" / "tls.key")
+
+    def publishes(self, server: StanServer, login: str = "alice:s3cret", *, shown: bool = True) -> bool:
+        """Whether it could."""
+        url = server.url.replace("nats://", f"tls://{login}@")
+        options = ("-c", CLUSTER_ID, "-s", url, *self._trusting, *(self._own if shown else ()))
+        command = (sys.executable, "-m", "stan.cli.main", "pub", "orders", "hello", *options)
+        return subprocess.run([*map(str, command)], capture_output=True, check=False).returncode == 0
+
+
+def test_secured_server_takes_those_with_a_login_and_a_certificate(render, tmp_path):
+    one = ("stan.replicas=1", "store.cluster.enabled=false")
+    found = render("-f", str(CHART / "ci" / "tls-auth-values.yaml"), *(f"--set={value}" for value in one))
+    conf = configuration_in(found, tmp_path)
+    visitor = Visitor(conf.parents[1])
+    with StanServer(tmp_path, "-c", str(conf), "-m", str(free_port()), "--http_host", "127.0.0.1") as server:
+        assert visitor.publishes(server)
+        assert not visitor.publishes(server, "alice:wrong")
+        assert not visitor.publishes(server, shown=False)
+
+
+def test_secured_nodes_become_a_cluster(secured, tmp_path, monkeypatch):
+    """With the pods' configuration, but for names of machines and ports."""
+    conf = configuration_in(secured, tmp_path)
+    names = [f"stan-{number}" for number in range(3)]
+    ports = {name: str(free_port()) for name in names}
+    text = conf.read_text()
+    for name, port in ports.items():
+        text = text.replace(f"{name}.stan-nodes:6222", f"127.0.0.1:{port}")
+    nodes = {}
+    with contextlib.ExitStack() as stack:
+        for name, port in ports.items():
+            own, home = conf.with_name(f"{name}.conf"), tmp_path / name
+            own.write_text(text.replace('"port":6222', f'"port":{port}'))
+            home.mkdir()
+            flags = ("-c", str(own), "-m", str(free_port()), "--http_host", "127.0.0.1")
+            nodes[name] = StanServer(home, *flags)
+            monkeypatch.setenv("STAN_NODE", name)
+            nodes[name].launch()
+            stack.callback(nodes[name].sweep)
+        for node in nodes.values():
+            node.wait_until_ready()
+        visitor = Visitor(conf.parents[1])
+        assert all(visitor.publishes(node) for node in nodes.values())
+        nodes["stan-0"].kill9()
+        until(lambda: visitor.publishes(nodes["stan-1"]))
 
 
 REFUSED = {
