@@ -252,6 +252,37 @@ def test_external_nats_leaves_no_port_for_clients(render):
     assert [port["name"] for port in container["ports"]] == ["monitor"]
 
 
+OLD = """
+stan:
+  clusterID:
+  logging: { debug: , trace: }
+  auth: { enabled: false }
+  nats: { url: , serviceRoleAuth: { enabled: false, natsClusterName: } }
+store:
+  ft: { group: }
+  backup: { enabled: false, sleepTime: 3600 }
+  volume: { storageClass: }
+  sql: { driver: postgres, source: "", initdb: { enabled: false, image: "postgres:11" }, dbPort: 5432 }
+nats: { image: nats, pingInterval: , limits: { maxPings: }, logging: { logtime: } }
+cluster: { enabled: true }
+gateway: { enabled: false, name: default }
+reloader: { enabled: true }
+bootconfig: { pullPolicy: IfNotPresent }
+securityContext:
+readinessProbe: { httpGet: { path: /streaming/serverz, port: monitor } }
+"""
+"""Values that the old chart has by itself, and that people's files repeat."""
+
+
+def test_values_that_the_old_chart_has_by_itself_change_nothing(render, tmp_path):
+    values = tmp_path / "old.yaml"
+    values.write_text(OLD)
+    old, new = render("-f", str(values)), render()
+    probes = [pod_of(found)["containers"][0].pop("readinessProbe") for found in (old, new)]
+    assert probes[0]["httpGet"]["path"] == "/streaming/serverz"
+    assert old == new
+
+
 class Visitor:
     """Publishes by `stan pub`, by TLS, with or without a certificate of its own."""
 
