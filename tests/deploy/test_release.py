@@ -8,6 +8,7 @@ import yaml
 
 from tests.deploy.test_deploy_files import checked
 from tests.kit.server import ROOT
+from tests.version import PROJECTS
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -55,8 +56,11 @@ def test_what_is_tested_is_what_wheels_are_built_for_and_what_is_claimed():
     pythons = workflow("ci")["jobs"]["run"]["strategy"]["matrix"]["python"]
     assert pythons == pythons_released()
     claims = {f"Programming Language :: Python :: {python}" for python in pythons}
-    assert claims <= set(SETTINGS["project"]["classifiers"])
-    assert SETTINGS["project"]["requires-python"] == f">={pythons[0]}"
+    for file in PROJECTS:
+        project = tomllib.loads((ROOT / file).read_text())["project"]
+        assert claims <= set(project["classifiers"]), file
+        assert project["requires-python"] == f">={pythons[0]}", file
+        assert project["authors"], file
     protocol = tomllib.loads((ROOT / "clients" / "stan_protocol" / "pyproject.toml").read_text())
     assert protocol["tool"]["cibuildwheel"]["build"] == SETTINGS["tool"]["cibuildwheel"]["build"]
 
