@@ -66,6 +66,7 @@ ELSEWHERE = (
     Elsewhere(
         "docs/first-steps.md", "python3 -m venv", "installs from the network", "tests/deploy/test_image_steps.py"
     ),
+    Elsewhere("docs/python.md", ".venv/bin/pip", "installs from the network", "tests/deploy/test_beside_others.py"),
     Elsewhere("docs/spark-first-steps.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere(
         "docs/spark-first-steps.md",
@@ -362,7 +363,7 @@ class Walk:
             "NODE": VARIABLES["NODE"],
             "ALICE": VARIABLES["ALICE"],
             "PATH": f"{self._tools}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients")]),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients"), str(ROOT / "clients" / "stan_aio")]),
             "PYTHONUNBUFFERED": "1",
             "HOME": str(self.directory),
             "XDG_CONFIG_HOME": str(self.directory / f"config-{number}"),
