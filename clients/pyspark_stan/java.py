@@ -20,6 +20,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from pyspark_stan.errors import NoJavaError
+
 OLDEST: Final = 17
 """Oldest Java for Spark 4, which runs on 17, 21 and 25."""
 ASKING_SECONDS_MAX: Final = 60.0
@@ -33,10 +35,6 @@ for argument; do
 done
 exec {java} "$@"
 """
-
-
-class NoJavaError(RuntimeError):
-    """Spark cannot run here; the text says what to install."""
 
 
 def ensure_java() -> None:

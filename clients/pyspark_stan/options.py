@@ -13,12 +13,13 @@ from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final, Literal
 
-from stan_client.errors import StanClientError
 from stan_protocol.channels import is_channel_name
 from stan_protocol.declared_options import filled, option
 from stan_protocol.patterns import ONE, REST, literal, valid_name
 from stan_protocol.scalars import MILLISECOND, SECOND
 from stan_protocol.units import duration_ns
+
+from pyspark_stan.errors import OptionsError
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -50,17 +51,6 @@ OF_NATS: Final = {
     "name": str,
 }
 """Arguments of nats-py's connect that may be given as `stan.<name>`."""
-
-
-class OptionsError(StanClientError, ValueError):
-    """The options have mistakes; `complaints` are all of them."""
-
-    def __init__(self, complaints: Sequence[str]) -> None:
-        self.complaints = list(complaints)
-        super().__init__("stan: " + "; ".join(complaints))
-
-    def __reduce__(self) -> tuple[type["OptionsError"], tuple[list[str]]]:
-        return OptionsError, (self.complaints,)
 
 
 @dataclass(frozen=True, slots=True)

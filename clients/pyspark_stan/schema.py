@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pyspark_stan.options import OptionsError
+from pyspark_stan.errors import OptionsError
 
 HEADER: Final = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
 COLUMNS: Final[dict[str, DataType]] = {

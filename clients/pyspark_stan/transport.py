@@ -12,8 +12,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from stan_client.blocking import BlockingClient
-from stan_client.errors import CannotConnectError, ConnectionClosedError, RequestTimeoutError, StanClientError
+from stan_client.errors import CannotConnectError, ConnectionClosedError, RequestTimeoutError
 
+from pyspark_stan.errors import UnreachableError
 from pyspark_stan.options import ConnectionOptions
 
 T = TypeVar("T")
@@ -31,10 +32,6 @@ REPLACED_MAX: Final = 3
 """How often one piece of work replaces a connection that was closed."""
 
 _log: Final = logging.getLogger("pyspark_stan")
-
-
-class UnreachableError(StanClientError, ConnectionError):
-    """No NATS server can be reached; the text names the servers that were tried and the reason."""
 
 
 _lock = threading.Lock()

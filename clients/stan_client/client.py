@@ -802,8 +802,10 @@ class Client(Connected):
     async def __aenter__(self) -> "Client":
         return self
 
-    async def __aexit__(self, *_exc: object) -> None:
-        await self.close()
+    async def __aexit__(self, kind: type[BaseException] | None, *_exc: object) -> None:
+        """Close the client; an error of the body is not hidden by one of the close."""
+        with contextlib.suppress(*((StanClientError,) if kind is not None else ())):
+            await self.close()
 
 
 async def connect(

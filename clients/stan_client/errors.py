@@ -20,7 +20,7 @@ class ServerError(StanClientError):
     """The server refused; the text is the server's (STAN-SPEC, Appendix B)."""
 
 
-class RequestTimeoutError(StanClientError):
+class RequestTimeoutError(StanClientError, TimeoutError):
     """A request got no answer in time."""
 
 
@@ -95,10 +95,11 @@ class ChannelLostError(StanClientError):
 
 
 class DataLossError(StanClientError):
-    """Messages that should have been read next are gone: the server's limits have removed them."""
+    """Messages that should have been read next are gone: limits have removed them, or the channel was deleted. `first` and `last`
+    are their sequences, 0 where only the text has them."""
 
-    def __init__(self, channel: str, first: int, last: int) -> None:
-        super().__init__(f"stan: messages {first} to {last} of channel {channel} are gone")
+    def __init__(self, text: str, channel: str = "", first: int = 0, last: int = 0) -> None:
+        super().__init__(text)
         self.channel, self.first, self.last = channel, first, last
 
 
@@ -108,7 +109,7 @@ class ConnectionClosedError(StanClientError):
     text = "stan: connection closed"
 
 
-class PublishAckTimeoutError(StanClientError):
+class PublishAckTimeoutError(StanClientError, TimeoutError):
     """No ack came in time: whether the message was stored is not known."""
 
     text = "stan: publish ack timeout"

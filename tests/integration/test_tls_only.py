@@ -10,8 +10,9 @@ import sys
 import pytest
 import stan_client
 from nats.errors import Error as NatsError
+from pyspark_stan.errors import UnreachableError
 from pyspark_stan.options import ConnectionOptions as SparkConnection
-from pyspark_stan.transport import UnreachableError, client_of
+from pyspark_stan.transport import client_of
 from stan_client.reading.direct import Direct
 from stan_client.transport.connection import ClientConnection
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pyspark_stan.errors import NoJavaError
 from pyspark_stan.examples import EXAMPLES
 from pyspark_stan.examples.clicks import LATE_S, clicks, counted
 from pyspark_stan.examples.orders import STATES, events, table_of
-from pyspark_stan.java import NoJavaError
 from pyspark_stan.pipeline import session
 from pyspark_stan.pipeline.config import parse_pipeline
 from pyspark_stan.pipeline.progress import BatchReport

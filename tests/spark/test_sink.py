@@ -13,9 +13,8 @@ from pyspark.sql.types import (
     StringType,
     StructType,
 )
-from pyspark_stan.options import OptionsError
-from pyspark_stan.writing.identity import ContentIds, Identity, IdentityError
-from pyspark_stan.writing.routing import RowError
+from pyspark_stan.errors import IdentityError, OptionsError, RowError
+from pyspark_stan.writing.identity import ContentIds, Identity
 from pyspark_stan.writing.sink import batch_writer, stream_writer
 from pyspark_stan.writing.sink_options import sink_options
 from stan_client.errors import RequestTimeoutError, ServerError

@@ -6,9 +6,10 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StringType, StructType
+from pyspark_stan.errors import RowError
 from pyspark_stan.options import ConnectionOptions
 from pyspark_stan.transport import client_of
-from pyspark_stan.writing.routing import REQUEST_OVERHEAD, RowError
+from pyspark_stan.writing.routing import REQUEST_OVERHEAD
 from pyspark_stan.writing.sink import stream_writer
 from stan_client import everything
 from stan_client.blocking import BlockingClient

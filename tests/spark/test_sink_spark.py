@@ -8,7 +8,7 @@ import pyspark_stan
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as fn
-from pyspark_stan.options import OptionsError
+from pyspark_stan.errors import OptionsError
 from stan_client import everything
 from stan_client.blocking import BlockingClient
 from stan_client.reading.direct import Direct

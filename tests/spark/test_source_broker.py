@@ -7,9 +7,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_stan import transport
 from pyspark_stan.datasource import StanDataSource
+from pyspark_stan.errors import UnreachableError
 from pyspark_stan.options import ConnectionOptions
-from pyspark_stan.reading.offsets import DataLossError
-from pyspark_stan.transport import UnreachableError, client_of, forget
+from pyspark_stan.transport import client_of, forget
+from stan_client import DataLossError
 from stan_client.blocking import BlockingClient
 from stan_client.errors import CannotConnectError, ConnectionClosedError
 

@@ -12,10 +12,10 @@ from pyspark.sql.datasource import GreaterThanOrEqual, LessThan
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark_stan.datasource import StanDataSource
-from pyspark_stan.options import OptionsError
+from pyspark_stan.errors import OptionsError
 from pyspark_stan.reading import cold
-from pyspark_stan.reading.offsets import DataLossError
 from pyspark_stan.reading.source import StanStreamReader
+from stan_client import DataLossError
 from stan_lake import LakeTable, open_store
 from stan_lake.tierer import ChannelTierer, TierSettings
 

@@ -3,7 +3,8 @@
 import pickle
 
 import pytest
-from pyspark_stan.options import EARLIEST, LATEST, ConnectionOptions, OptionReader, OptionsError, source_options
+from pyspark_stan.errors import OptionsError
+from pyspark_stan.options import EARLIEST, LATEST, ConnectionOptions, OptionReader, source_options
 
 SERVERS = {"servers": "nats://a:1"}
 

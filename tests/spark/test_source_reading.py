@@ -22,11 +22,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import BinaryType, LongType, StringType, StructType
 from pyspark_stan.datasource import StanDataSource
-from pyspark_stan.options import SEQUENCE_MAX, OptionsError
+from pyspark_stan.errors import OptionsError
+from pyspark_stan.options import SEQUENCE_MAX
 from pyspark_stan.reading.metrics import lag, summary
-from pyspark_stan.reading.offsets import DataLossError
 from pyspark_stan.schema import full_schema
-from stan_client import ConnectionClosedError, RequestTimeoutError, ServerError
+from stan_client import ConnectionClosedError, DataLossError, RequestTimeoutError, ServerError
 
 from tests.spark.source_broker import Channel, SourceBroker, use
 

@@ -17,8 +17,8 @@ def section(heading):
 
 
 @pytest.mark.parametrize("name", pyspark_stan.__all__)
-def test_every_function_is_there(name):
-    assert re.search(rf"`{name}[(`]", section("Functions"))
+def test_every_function_and_error_is_there(name):
+    assert re.search(rf"`{name}[(`]", section("Errors" if name.endswith("Error") else "Functions"))
 
 
 @pytest.mark.parametrize("name", COLUMNS)

@@ -5,9 +5,10 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pytest
+from pyspark_stan.errors import IdentityError
 from pyspark_stan.tables.delta import to_delta
 from pyspark_stan.tables.iceberg import to_iceberg
-from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, IdentityError
+from pyspark_stan.writing.identity import QUERY_ID, RUN_ID
 
 
 class Frame:

@@ -16,11 +16,12 @@ from pyspark.sql.types import (
     StructType,
     TimestampType,
 )
-from pyspark_stan.options import OptionsError, source_options
+from pyspark_stan.errors import MalformedError, OptionsError
+from pyspark_stan.options import source_options
 from pyspark_stan.reading import typed_decode
 from pyspark_stan.reading.registry import registered_for, typed_schema
 from pyspark_stan.reading.source import columns_read
-from pyspark_stan.reading.typed_decode import MalformedError, TypedDecoder
+from pyspark_stan.reading.typed_decode import TypedDecoder
 from stan_protocol.proto.admin_pb2 import SchemaStatus
 from stan_protocol.schemas.kinds import SchemaKind
 

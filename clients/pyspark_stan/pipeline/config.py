@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pyspark_stan.options import OptionsError, source_options
+from pyspark_stan.errors import OptionsError
+from pyspark_stan.options import source_options
 from pyspark_stan.pipeline.lines import KeyLines
 from pyspark_stan.pipeline.payload import METADATA, Payload, avro_schema_of, payload_of
 from pyspark_stan.pipeline.queries import Query, query_of

@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pyspark_stan import foreach_batch, register, to_delta, to_iceberg
+from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.payloads.column import decoded, to_avro
 from pyspark_stan.payloads.schema import MALFORMED
 from pyspark_stan.payloads.types import ddl, parse_type, quoted
 from pyspark_stan.pipeline.config import Pipeline, Sink, TableSink
 from pyspark_stan.pipeline.payload import METADATA, Payload
 from pyspark_stan.pipeline.queries import Query
+from pyspark_stan.tables.delta import to_delta
+from pyspark_stan.tables.iceberg import to_iceberg
+from pyspark_stan.writing.each_batch import foreach_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -34,7 +37,7 @@ class FlowError(Exception):
 
 def start(spark: "SparkSession", pipeline: Pipeline) -> "StreamingQuery":
     """Start the pipeline's streaming query, which resumes from the checkpoint if there is one. Raises FlowError."""
-    register(spark)
+    spark.dataSource.register(StanDataSource)
     reader = spark.readStream.format("stan")
     messages = {each.view: reader.options(**pipeline.source_options(each)).load() for each in pipeline.inputs}
     results = results_of(spark, pipeline, messages)

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
-from pyspark_stan.java import NoJavaError, ensure_java
+from pyspark_stan.errors import NoJavaError
+from pyspark_stan.java import ensure_java
 from pyspark_stan.pipeline.config import Pipeline
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
 
-from pyspark_stan import register
+from pyspark_stan.datasource import StanDataSource
 from pyspark_stan.pipeline.flow import decode
 from pyspark_stan.pipeline.payload import Payload
 
@@ -27,7 +27,7 @@ def read_table(spark: "SparkSession", columns: Mapping[str, str], *keys: str, **
         keys: the columns that identify a row.
         options: of the data source: servers, subscribe, ...
     """
-    register(spark)
+    spark.dataSource.register(StanDataSource)
     messages = spark.read.format("stan").options(**options).load()
     payload = Payload(format="json", columns=columns, malformed="fail")
     return latest(decode(messages, payload), *keys).select(*columns, "_sequence", "_timestamp")

@@ -16,7 +16,7 @@ from stan_client.requests.requests import ChannelInfo
 from stan_lake import LakeError, LakeTable, Store, TableManifest, open_store
 from stan_lake.manifest import Run, within
 
-from pyspark_stan.options import OptionsError
+from pyspark_stan.errors import OptionsError
 from pyspark_stan.reading.offsets import Range, Resolver, SequenceAt, behind
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from stan_client.errors import StanClientError
 from stan_client.requests.requests import ChannelInfo
 
 from pyspark_stan.options import EARLIEST, LATEST, SEQUENCE_MAX, ReadBound
@@ -38,10 +37,6 @@ CHANNELS_PLAIN_MAX: Final = 100
 """Offsets of more channels are packed."""
 OFFSET_BYTES_MAX: Final = 1 << 28
 """Largest JSON of an offset that was packed."""
-
-
-class DataLossError(StanClientError, RuntimeError):
-    """Messages that should have been read no longer exist."""
 
 
 class Offset(NamedTuple):

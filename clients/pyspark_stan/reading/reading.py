@@ -9,12 +9,12 @@ import logging
 import time
 from typing import TYPE_CHECKING, Final, cast
 
-from stan_client.errors import ChannelReplacedError, ConnectionClosedError, ServerError
+from stan_client.errors import ChannelReplacedError, ConnectionClosedError, DataLossError, ServerError
 from stan_protocol.refusals import UNKNOWN_CHANNEL
 
+from pyspark_stan.errors import UnreachableError
 from pyspark_stan.options import SourceOptions
-from pyspark_stan.reading.offsets import DataLossError
-from pyspark_stan.transport import PASSING, UnreachableError, client_of, forget
+from pyspark_stan.transport import PASSING, client_of, forget
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from stan_protocol.patterns import matches, overlap
 from stan_protocol.schemas.kinds import SchemaKind
 
-from pyspark_stan.options import OptionsError, SourceOptions
+from pyspark_stan.errors import OptionsError
+from pyspark_stan.options import SourceOptions
 from pyspark_stan.payloads.schema import MALFORMED, Format, PayloadSchema
 from pyspark_stan.payloads.types import ColumnType, ddl, merged_fields, parse_type
 from pyspark_stan.transport import patiently

@@ -23,7 +23,8 @@ from pyspark.sql.streaming.datasource import (
 from stan_client.errors import StanClientError
 from stan_client.requests.requests import ChannelInfo
 
-from pyspark_stan.options import OptionsError, SourceOptions, source_options
+from pyspark_stan.errors import OptionsError
+from pyspark_stan.options import SourceOptions, source_options
 from pyspark_stan.reading.offsets import Offset, Range, Resolver, behind, from_json, oldest, packed, ranges_between
 from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
 from pyspark_stan.schema import check_schema

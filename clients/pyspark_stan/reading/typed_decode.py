@@ -13,10 +13,10 @@ import pyarrow.compute as pc
 import pyarrow.json
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
-from stan_client.errors import StanClientError
 from stan_protocol.compaction import DELETE_HEADER
 from stan_protocol.schemas.kinds import HEADER
 
+from pyspark_stan.errors import MalformedError
 from pyspark_stan.options import SourceOptions
 from pyspark_stan.payloads.schema import MALFORMED
 from pyspark_stan.payloads.types import parse_type
@@ -35,10 +35,6 @@ _BEGIN: Final = pc.MatchSubstringOptions("{")
 _END: Final = pc.MatchSubstringOptions("}")
 _HEADER: Final = HEADER.decode()
 _DELETE_HEADER: Final = DELETE_HEADER.decode()
-
-
-class MalformedError(StanClientError, ValueError):
-    """A message is not what its schema says, and the option malformed is fail."""
 
 
 class TypedDecoder:

@@ -12,9 +12,9 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
-from stan_client.errors import StanClientError
 
-from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, IdentityError, only_save
+from pyspark_stan.errors import IdentityError, TableError
+from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, only_save
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,10 +28,6 @@ OTHER_QUERY: Final = (
     "batch {batch} of '{app}' for {name} is of another query than batch {last}, which is there: it would be taken for a "
     "repetition and lost. Does the query have a new checkpoint? Then give it an app of its own"
 )
-
-
-class TableError(StanClientError, ValueError):
-    """Rows that cannot be put into the table."""
 
 
 class TargetTable(Protocol):

@@ -8,7 +8,8 @@ and tells it no query's id, so there `txnAppId` must be given, and a batch older
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, IdentityError, only_save
+from pyspark_stan.errors import IdentityError
+from pyspark_stan.writing.identity import QUERY_ID, RUN_ID, Identity, only_save
 from pyspark_stan.writing.sink_options import SinkOptions, sink_options
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from pyspark import TaskContext
-from stan_client.errors import StanClientError
 from stan_protocol.kernel.rows import ID_BYTES, Buffer, IdSet, digests
 
+from pyspark_stan.errors import IdentityError
 from pyspark_stan.writing.sink_options import SinkOptions
 
 QUERY_ID: Final = "sql.streaming.queryId"
@@ -30,10 +30,6 @@ APP_BYTES_MAX: Final = 255
 """Length of the longest app that the broker accepts."""
 SAVES_REMEMBERED_MAX: Final = 256
 """Saves of batch writers that a process remembers, to find two saves with one identity."""
-
-
-class IdentityError(StanClientError, ValueError):
-    """The work has no identity, or the same one as other work."""
 
 
 class Identity(NamedTuple):

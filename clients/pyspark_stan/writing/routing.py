@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from stan_client.errors import StanClientError
 from stan_protocol.channels import is_channel_name
 from stan_protocol.kernel.rows import ID_BYTES, Headers, pack_rows
 from stan_protocol.limits import CHANNEL_NAME_BYTES_MAX, KEY_BYTES_MAX, MESSAGE_PAYLOAD_BYTES_MAX
 from stan_protocol.scalars import MiB
 
+from pyspark_stan.errors import RowError
 from pyspark_stan.writing.identity import ContentIds, ids_of_column
 from pyspark_stan.writing.sink_options import SinkOptions
 
@@ -34,10 +34,6 @@ REQUEST_OVERHEAD: Final = 1024
 PENDING_BYTES_MAX: Final = 32 * MiB
 """Packed rows of all channels that wait in requests that are not full; beyond this all requests are sent."""
 _I32: Final = "i"
-
-
-class RowError(StanClientError, ValueError):
-    """Rows cannot be published, and the option onError is fail."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,8 @@ class PullConsumer(AsyncIterator[Fetched]):
         first = found.first_sequence if found.uid else found.runs[0].first_sequence
         if first <= wanted:
             return
-        loss = DataLossError(self.channel, wanted, first - 1)
+        text = f"stan: messages {wanted} to {first - 1} of channel {self.channel} are gone"
+        loss = DataLossError(text, self.channel, wanted, first - 1)
         if not self._skip_lost:
             raise loss
         log.warning("%s; going on behind them", loss)

@@ -11,9 +11,9 @@ not read, it is made anew from the beginning, and what differs is told as a chan
 
 import asyncio
 import logging
-from collections.abc import Callable, ItemsView, Iterator, KeysView, ValuesView
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from typing import Final, Self
+from typing import Final, Self, TypeVar, overload
 
 from stan_client.errors import ChannelReplacedError, ConnectionClosedError, FetchTimeoutError, StanClientError
 from stan_client.messages.messages import Message
@@ -24,6 +24,8 @@ from stan_client.waiting import ended, notify
 
 log = logging.getLogger("stan_client")
 
+T = TypeVar("T")
+
 PAUSE_S: Final = 0.5
 """Before a table that could not be read goes on."""
 
@@ -31,9 +33,9 @@ Changed = Callable[[bytes, Message | None], None]
 """Told of each key that has changed, with its message; None: it is deleted. Called in the turn that has read it: be short."""
 
 
-class Table:
+class Table(Mapping[bytes, Message]):
     """The newest message of each key of a channel; messages without a key are left out. A mapping that changes by itself, to be
-    read between two awaits: keys are bytes, and text stands for its UTF-8."""
+    read between two awaits: keys are bytes, in the order of the channel, and text stands for its UTF-8."""
 
     def __init__(self, client: FetchMethods, channel: str, *, on_change: Changed | None = None) -> None:
         """*client*: a Client or Direct that outlives the table; *on_change*: told of each change, first of what the table begins
@@ -74,8 +76,8 @@ class Table:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def __contains__(self, key: str | bytes) -> bool:
-        return bytes_of(key) in self._rows
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str | bytes) and bytes_of(key) in self._rows
 
     def __getitem__(self, key: str | bytes) -> Message:
         return self._rows[bytes_of(key)]
@@ -83,21 +85,13 @@ class Table:
     def __iter__(self) -> Iterator[bytes]:
         return iter(self._rows)
 
-    def get(self, key: str | bytes) -> Message | None:
-        """The newest message of a key; None if it is deleted or was never set."""
-        return self._rows.get(bytes_of(key))
-
-    def keys(self) -> KeysView[bytes]:
-        """The keys, that which was set last at the end."""
-        return self._rows.keys()
-
-    def values(self) -> ValuesView[Message]:
-        """The messages, in the order of the channel."""
-        return self._rows.values()
-
-    def items(self) -> ItemsView[bytes, Message]:
-        """Keys and messages, in the order of the channel."""
-        return self._rows.items()
+    @overload
+    def get(self, key: str | bytes) -> Message | None: ...
+    @overload
+    def get(self, key: str | bytes, default: Message | T) -> Message | T: ...
+    def get(self, key: str | bytes, default: object = None) -> object:
+        """The newest message of a key; *default* if it is deleted or was never set."""
+        return self._rows.get(bytes_of(key), default)
 
     async def reached(self, sequence: int) -> None:
         """Wait until everything up to *sequence* is in the table: as `publish` returns it, one's own writes.

@@ -14,6 +14,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Final
 
+import stan_client
 import typer
 from stan_client.transport.session import fresh_id
 
@@ -142,7 +143,9 @@ async def _bench(
     try:
         async with asyncio.timeout(work.timeout_s), broker as place:
             report = await Bench(place, work, run_id, times).measure()
-    except TimeoutError:
+    except TimeoutError as error:
+        if isinstance(error, stan_client.StanClientError):
+            raise
         raise CliError(
             f"Not done after {work.timeout_s:g} s; nothing is left running. Measure fewer messages (-n) or give more --timeout.",
             EXIT_FAILED,

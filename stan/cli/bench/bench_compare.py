@@ -184,7 +184,9 @@ async def _run(server: ComparedServer, target: Target, work: Workload, name: str
     try:
         async with asyncio.timeout(work.timeout_s):
             return await Bench(target, work, name).measure()
-    except TimeoutError:
+    except TimeoutError as error:
+        if isinstance(error, stan_client.StanClientError):
+            raise
         raise CliError(
             f"{server.url}: a run was not done after {work.timeout_s:g} s; nothing is left running. Measure fewer messages "
             "(-n) or give more --timeout.",
