@@ -252,6 +252,8 @@ def test_every_page_is_in_the_index():
         assert not [
             page.name for page in folder.glob("*.md") if page.name != "README.md" and f"({page.name})" not in index
         ]
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert not [page.name for page in (DOCS / "features").glob("*.md") if f"(features/{page.name})" not in index]
 
 
 # --- the checks can fail ---------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     assert done.returncode == 0, done.stderr
     pages = {path.relative_to(tmp_path / "site").parent.as_posix() for path in (tmp_path / "site").rglob("index.html")}
     assert {page.stem for page in (ROOT / "docs").glob("*.md")} - {"README"} <= pages
+    assert {f"features/{page.stem}" for page in (ROOT / "docs/features").glob("*.md")} <= pages
     api = (tmp_path / "site/reference/stan_client/index.html").read_text(encoding="utf-8")
     assert 'id="stan_client.Client.publish"' in api
 

@@ -405,6 +405,9 @@ class Walk:
 
     def _do_commands(self, block: Block) -> None:
         commands = [command for command in block.commands() if not elsewhere(block.page, command)]
+        for begins, prepare in PREPARATIONS.items():
+            if commands and f"{block.page} {block.heading}" == begins:
+                commands = prepare(self, commands)
         servers = [command for command in commands if is_server(command)]
         if any("nats-server" in command or "-ns " not in command for command in servers):
             self.end()
@@ -413,9 +416,6 @@ class Walk:
         if any("-ns " in command for command in servers) and not self.started and "nats-server" not in commands[0]:
             self.nats = NatsServer(self.directory)
             self.ports["4222"] = self.nats.port
-        for begins, prepare in PREPARATIONS.items():
-            if commands and f"{block.page} {block.heading}" == begins:
-                commands = prepare(self, commands)
         for command in commands:
             self._do_command(block, command)
         self.end(lambda started: not started.command.endswith("&"))
@@ -732,7 +732,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield server.url
 
 
-DONE = sorted({block.page for block in ALL if block.language not in PICTURES})
+DONE = list(dict.fromkeys(block.page for block in ALL if block.language not in PICTURES))
 
 
 @pytest.mark.parametrize("page", DONE)

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    *(ROOT / "README.md", ROOT / "deploy/README.md"),
+    *(page for folder in ("docs", "docs/features") for page in sorted((ROOT / folder).glob("*.md"))),
+]
 
 _FENCE = re.compile(r"( *)```(\S*) *$")
 _SPAN = re.compile(r"`([^`\n]+)`")

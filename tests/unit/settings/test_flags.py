@@ -454,7 +454,10 @@ def test_help_has_what_the_original_does_not_know():
 
 
 ROOT = Path(__file__).parents[3]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *(page for folder in ("docs", "docs/features") for page in sorted((ROOT / folder).glob("*.md"))),
+]
 COMMANDS = [
     command
     for page in PAGES
