@@ -189,7 +189,7 @@ LASTING = ("stan top", "stan events", "stan lake run /data/lake orders 'orders.>
 LASTING_PROGRAMS = ("direct.admin.events()",)
 CODES = {"stan check": {0, 1, 2}, "stan doctor": {0, 1}}
 """Exit codes that say how the server is, which on a machine with a full disk is not well."""
-AGAIN = ("stan node", "stan group", "stan cluster grow")
+AGAIN = ("stan node", "stan group", "stan cluster grow", "stan channel create", "stan channel pin ")
 """Commands that are refused for a while, until nodes know each other or a change is done."""
 SIGNS = (READY, "Starting in standby mode")
 """What a server says when it is there."""
@@ -583,7 +583,7 @@ def three_machines(walk: Walk, commands: list[str]) -> list[str]:
 
 
 def nodes_that_allow_changes(walk: Walk, commands: list[str]) -> list[str]:
-    """The three nodes that the page has told of, with the flag that it asks for, if they do not run yet."""
+    """Three nodes, to which others can be added, if the page has started none yet."""
     if walk.started:
         return commands
     node = "stan-server -ns nats://127.0.0.1:4222 -st FILE -dir new/{0} -clustered -cluster_node_id {0} -cluster_peers a,b,c"
@@ -624,8 +624,12 @@ def one_of_two_survivors(walk: Walk, commands: list[str]) -> list[str]:
 
 PREPARATIONS: dict[str, Callable[[Walk, list[str]], list[str]]] = {
     "docs/cluster.md Three machines": three_machines,
-    "docs/cluster.md Read replicas": nodes_that_allow_changes,
     "docs/cluster.md Add and remove nodes": nodes_that_allow_changes,
+    "docs/features/read-replicas.md Read replicas": nodes_that_allow_changes,
+    "docs/features/moving-channels.md Pin a channel to a group": nodes_that_allow_changes,
+    "docs/features/parts.md Channels with parts": nodes_that_allow_changes,
+    "docs/features/commit-levels.md Acks before the disk": nodes_that_allow_changes,
+    "docs/features/growing.md More groups": nodes_that_allow_changes,
     "docs/operating.md A majority is gone for good": the_only_survivor,
     "docs/operating.md Survivors on several machines": one_of_two_survivors,
 }

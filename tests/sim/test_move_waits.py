@@ -1,7 +1,7 @@
 """How long a publish waits at most for its ack while its channel is moved and a node dies, at each step of the move.
 
-In virtual time: what is waited for are the limits of detection, election and moves, not this machine. docs/cluster.md tells the
-sum.
+In virtual time: what is waited for are the limits of detection, election and moves, not this machine.
+docs/features/moving-channels.md tells the sum.
 """
 
 from functools import partial
