@@ -45,7 +45,7 @@ def policies() -> str:
         "Policies",
         "A policy says how the messages of a pattern of channels are delivered, or those of one durable in them. "
         "It is set in the block `policies` of the configuration file, or with `stan policy set`. "
-        "A narrow pattern wins over a wide one. See [configuration](../configuration.md#policies-of-delivery).",
+        "A narrow pattern wins over a wide one. See [policies of delivery](../features/policies.md).",
         f"The last column tells the [level](../upgrading.md) from which on a cluster has it; a new cluster is at "
         f"level {level.KNOWN}.",
         "## For channels, and for single durables and queue groups",

@@ -630,8 +630,8 @@ PREPARATIONS: dict[str, Callable[[Walk, list[str]], list[str]]] = {
     "docs/features/parts.md Channels with parts": nodes_that_allow_changes,
     "docs/features/commit-levels.md Acks before the disk": nodes_that_allow_changes,
     "docs/features/growing.md More groups": nodes_that_allow_changes,
-    "docs/operating.md A majority is gone for good": the_only_survivor,
-    "docs/operating.md Survivors on several machines": one_of_two_survivors,
+    "docs/rescue.md A majority is gone for good": the_only_survivor,
+    "docs/rescue.md Survivors on several machines": one_of_two_survivors,
 }
 
 
