@@ -99,6 +99,7 @@ ELSEWHERE = (
         "tests/deploy/test_deploy_files.py::test_configuration_is_one_that_the_server_takes",
     ),
     Elsewhere("docs/tracing.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
+    Elsewhere("docs/python.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere("docs/security.md", ".venv/bin/pip", "installs from the network", "tests/deploy/test_image_steps.py"),
     Elsewhere("docs/lake.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere("docs/spark.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
