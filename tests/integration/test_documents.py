@@ -364,7 +364,7 @@ class Walk:
             "NODE": VARIABLES["NODE"],
             "ALICE": VARIABLES["ALICE"],
             "PATH": f"{self._tools}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "clients"), str(ROOT / "clients" / "stan_aio")]),
+            "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "clients", ROOT / "clients/stan_aio"))),
             "PYTHONUNBUFFERED": "1",
             "HOME": str(self.directory),
             "XDG_CONFIG_HOME": str(self.directory / f"config-{number}"),
