@@ -105,13 +105,13 @@ ELSEWHERE = (
     Elsewhere("docs/spark.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere("docs/spark-recipes.md", ".venv/bin/pip", "installs from the network", ".ci/run"),
     Elsewhere(
-        "docs/spark.md",
+        "docs/spark-pipelines.md",
         ".venv/bin/stan pipeline run",
         "needs a JVM",
         "tests/spark/test_pipeline_cli.py::test_a_running_pipeline_ends_when_it_is_told_to_and_goes_on_where_it_was",
     ),
     Elsewhere(
-        "docs/spark.md",
+        "docs/spark-pipelines.md",
         ".venv/bin/stan demo",
         "needs a JVM",
         "tests/spark/test_pipeline_cli.py::test_the_demo_holds_and_leaves_nothing_behind",
@@ -183,7 +183,7 @@ ELSEWHERE = (
         "tests/deploy/test_deploy_files.py::test_unit_is_one_that_systemd_takes",
     ),
 )
-SPARK = {"docs/spark.md", "docs/spark-recipes.md"}
+SPARK = {"docs/spark.md", "docs/spark-sink.md", "docs/spark-recipes.md"}
 """Pages whose programs run under Spark."""
 LASTING = ("stan top", "stan events", "stan lake run /data/lake orders 'orders.>'")
 """Commands that go on until somebody ends them."""

@@ -11,7 +11,8 @@ from tests.kit.batches import rows_of_messages
 from tests.kit.documents import blocks
 from tests.spark.filling import fill
 
-PROGRAMS = [block for block in blocks() if block.page == "docs/spark.md" and block.language == "python"]
+PAGES = ("docs/spark.md", "docs/spark-sink.md")
+PROGRAMS = [block for block in blocks() if block.page in PAGES and block.language == "python"]
 STATEMENTS = [block for block in blocks() if block.page == "docs/spark.md" and block.language == "sql"]
 TARGETS = {"order-counts": b'{"channel":"orders","count":3}', "totals": b'{"channel":"orders","count":3}'}
 """The channels that the programs write, and what is in them for three orders."""
