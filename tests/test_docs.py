@@ -29,6 +29,14 @@ PAGES = {
 BY_ITEM = {"FIELD"}
 """Pages whose numbered items may be cited by their number alone."""
 
+WORDS_MAX = 2_500
+"""Of a page for users: one that is longer is about more than one thing, and becomes several."""
+LONG = {
+    *("stan-protocol.md", "admin-api.md", "architecture.md", "raft.md", "log-format.md", "testing.md", "glossary.md"),
+    "benchmarks-details.md",
+}
+"""Pages to look something up, and those about the code."""
+
 CITING = ("stan", "clients", "tests", "deploy")
 CODE = {".py", ".pyx", ".pxd", ".proto", ".sh", ".toml", ".yaml", ".yml", ".conf", ".service", ".js", ".css", ".html"}
 TOLD = [*sorted(ROOT.glob("*.md")), ROOT / "changes" / "README.md"]
@@ -254,6 +262,12 @@ def test_every_page_is_in_the_index():
         ]
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     assert not [page.name for page in (DOCS / "features").glob("*.md") if f"(features/{page.name})" not in index]
+
+
+def test_pages_for_users_are_short_enough_to_be_read():
+    lengths = {page.name: len(page.read_text(encoding="utf-8").split()) for page in DOCS.glob("**/*.md")}
+    assert not {name for name, words in lengths.items() if words > WORDS_MAX} - LONG
+    assert lengths.keys() >= LONG
 
 
 # --- the checks can fail ---------------------------------------------------------------------------------------------------
