@@ -595,6 +595,11 @@ def nodes_that_allow_changes(walk: Walk, commands: list[str]) -> list[str]:
     ]
 
 
+def a_server_of_its_own(walk: Walk, commands: list[str]) -> list[str]:
+    """One on which the page's channels are not there yet without parts."""
+    return ["stan-server -st FILE -dir data/own &", *commands]
+
+
 def a_survivor(walk: Walk, name: str, nodes: str, place: str = "var/lib/stan") -> None:
     """The directory of a node that has stopped, in place of what is there."""
     directory = walk.directory / place
@@ -628,7 +633,7 @@ PREPARATIONS: dict[str, Callable[[Walk, list[str]], list[str]]] = {
     "docs/cluster.md Add and remove nodes": nodes_that_allow_changes,
     "docs/features/read-replicas.md Read replicas": nodes_that_allow_changes,
     "docs/features/moving-channels.md Pin a channel to a group": nodes_that_allow_changes,
-    "docs/features/parts.md Channels with parts": nodes_that_allow_changes,
+    "docs/features/parts.md Channels with parts": a_server_of_its_own,
     "docs/features/commit-levels.md Acks before the disk": nodes_that_allow_changes,
     "docs/features/growing.md More groups": nodes_that_allow_changes,
     "docs/rescue.md A majority is gone for good": the_only_survivor,
