@@ -4,14 +4,12 @@ import os
 from collections import defaultdict
 
 import pytest
-from stan_protocol.scalars import SECOND
 
 from stan.edge.cluster import copies
 from stan.raft.group import RaftGroup
 from stan.raft.pysyncobj.election import Election
 from stan.raft.pysyncobj.hard_state import HardState
-from tests.sim.commit_worlds import FAST, SAFE, CommitWorld, PartedCommit, PowerWorld, check_replicated
-from tests.sim.history import Acked, Delivered, History, Publish, Sub
+from tests.sim.commit_worlds import FAST, SAFE, CommitWorld, PartedCommit, PowerWorld
 from tests.sim.worlds import play
 
 SEEDS = int(os.environ.get("STAN_COMMIT_SEEDS", "4"))
@@ -77,80 +75,3 @@ def test_a_synced_channel_that_is_acked_before_its_disks_is_found(monkeypatch):
 
     monkeypatch.setattr(copies, "RaftGroup", unsynced)
     assert any(text.startswith(f"check_lost: {SAFE}:") for seed in range(12) for text in play("commit-outage", seed)[2])
-
-
-# --- the check can fail -------------------------------------------------------------------------------------------------
-
-
-class Story:
-    """Three messages of the replicated channel, acked at 10, 11 and 12 s, and read by a durable."""
-
-    def __init__(self):
-        self.history = History()
-        self.sub = Sub("durable", "me", FAST, "durable", 5, SECOND)
-        self.history.must_finish["durable"] = FAST
-        for number in (1, 2, 3):
-            at = (9 + number) * SECOND
-            self.history.publishes[f"m{number}"] = Publish("w", number, FAST, f"m{number}", at - SECOND, ok_at=at)
-            self.got(at, number, f"m{number}")
-            self.history.final[FAST].append((number, f"m{number}"))
-
-    def got(self, at, sequence, value):
-        self.history.events.append(Delivered(at, self.sub, sequence, value, redelivered=False, count=0))
-
-    def loses(self, number):
-        """A message is gone, and another one is at its sequence."""
-        self.history.publishes["new"] = Publish("w", 9, FAST, "new", 30 * SECOND, ok_at=31 * SECOND)
-        self.history.final[FAST][number - 1] = (number, "new")
-        self.got(31 * SECOND, number, "new")
-
-    def complaints(self, *outages):
-        return [*check_replicated(self.history, FAST, [at * SECOND for at in outages], [])]
-
-
-def test_a_run_without_loss_is_clean():
-    assert Story().complaints() == []
-
-
-def test_what_was_acked_just_before_an_outage_may_be_gone():
-    story = Story()
-    story.loses(3)
-    assert story.complaints(13) == []
-
-
-@pytest.mark.parametrize(("number", "outages"), [(3, ()), (3, (5,)), (1, (15,)), (3, (40,))])
-def test_a_loss_without_an_outage_in_the_seconds_after_is_found(number, outages):
-    story = Story()
-    story.loses(number)
-    assert any("was acknowledged, and is not there" in text for text in story.complaints(*outages))
-
-
-def test_another_message_at_a_sequence_without_an_outage_between_is_found():
-    story = Story()
-    story.loses(3)
-    assert any("no outage was between" in text for text in story.complaints(50))
-
-
-@pytest.mark.parametrize(("outages", "found"), [((), True), ((8,), True), ((10,), False), ((14,), True)])
-def test_who_gets_nothing_is_found_unless_it_subscribed_just_before_an_outage(outages, found):
-    story = Story()
-    story.history.joined(9 * SECOND, story.sub)
-    del story.history.events[0]  # what it got
-    assert any("durable: never got [1]" in text for text in story.complaints(*outages)) == found
-
-
-@pytest.mark.parametrize(("outages", "found"), [((), True), ((13,), False)])
-def test_who_acks_what_is_gone_acks_what_has_its_sequence(outages, found):
-    story = Story()
-    story.loses(3)
-    del story.history.events[-1]  # it never gets the new one
-    story.history.events.append(Acked(14 * SECOND, story.sub, 3))
-    assert any("durable: never got [3]" in text for text in story.complaints(*outages)) == found
-
-
-def test_gaps_repeats_phantoms_and_what_nobody_got_are_found():
-    story = Story()
-    story.history.final[FAST][:] = [(1, "m1"), (3, "m3"), (4, "m3"), (5, "nobody's")]
-    found = " ".join(story.complaints())
-    for text in ("is there twice", "a gap", "never published", "durable: never got [4, 5]"):
-        assert text in found
