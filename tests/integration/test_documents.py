@@ -163,7 +163,7 @@ ELSEWHERE = (
     Elsewhere("docs/testing.md", ".venv/bin/nox", "lint, types and tests of these sources", "noxfile.py"),
     Elsewhere("docs/testing.md", ".venv/bin/python -m tests.lanes", "the tests themselves", ".ci/run"),
     Elsewhere("docs/testing.md", ".ci/run", "runs these tests", ".ci/run"),
-    Elsewhere("docs/testing.md", "python -m tests.sim", "takes minutes", "tests/sim/test_cluster_seeds.py"),
+    Elsewhere("docs/testing.md", "python -m tests.sim", "takes minutes", "tests/sim/test_seeds.py"),
     Elsewhere("docs/testing.md", "python -m pytest tests/chaos", "the tests themselves", ".ci/run"),
     Elsewhere("docs/testing.md", "STAN_CHAOS_SEED", "the tests themselves", "tests/chaos/test_cluster_faults.py"),
     Elsewhere("docs/testing.md", "python -m tests.chaos", "takes an hour", "tests/chaos/test_cluster_faults.py"),

@@ -1,112 +1,606 @@
 """The simulation has teeth: a broker that breaks a promise is found out within a few seeds."""
 
-import pytest
+from array import array
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+import pytest
+from stan_protocol import dead_letters as letters
+from stan_protocol.frames import Times
+from stan_protocol.scalars import SECOND
+
+from stan import limits
+from stan.core.admin.live_consumer_group import LiveConsumerGroup
+from stan.core.admin.redriving import Redriving
+from stan.core.admin.spreading import Spreading
 from stan.core.base.causes import Cause
-from stan.core.leader.cursors import LiveCursor, LiveMember, Unreported
+from stan.core.base.runs import Run, Runs
+from stan.core.broker.broker import Broker
+from stan.core.clients.serving_leader import ServingLeader
+from stan.core.clients.serving_node import ServingNode
+from stan.core.context import BrokerContext, ServingState
+from stan.core.leader import cursor_override_live
+from stan.core.leader.cursors import LiveCursor, LiveMember, MessagesAhead, Unreported
 from stan.core.leader.dispatch import Dispatch
+from stan.core.leader.key_order import KeyOrder
+from stan.core.leader.publish_replay import ReplayFilter
 from stan.core.leader.retries import Retries
+from stan.core.publishing import delaying, publishing
+from stan.core.publishing.batching import Batching
+from stan.core.publishing.channels import LiveChannels
+from stan.core.publishing.committing import Committing
+from stan.core.publishing.dead_letters import DeadLetters
+from stan.core.publishing.deferring import Deferring
+from stan.core.publishing.ephemeral import EphemeralChannels
+from stan.core.publishing.expiring import Expiring
+from stan.core.publishing.part_doubling import PartDoubling
+from stan.core.publishing.part_routing import PartRouting
+from stan.core.publishing.publishing import Publishing
+from stan.core.state import group
+from stan.core.state.bookmarks import Bookmarks, NotedPlace
+from stan.core.state.dedup import ProducerDedup
+from stan.core.state.deferred import Deferred
+from stan.core.state.ephemeral import BLOCK_BITS, EphemeralEpochs, Epoch
+from stan.core.state.expiries import Expiries
+from stan.core.state.group import Cursor, GroupMachine
+from stan.core.state.meta import MetaMachine
+from stan.core.state.tombstones import Tombstones
+from stan.core.state.transactions import Transactions
+from stan.edge.cluster import copies
+from stan.edge.cluster.growth import PoolGrowth
+from stan.edge.cluster.node import ClusterNode
+from stan.edge.storage.storage import Storage
+from stan.log.compaction import KeyMap
+from stan.log.files.durable import DurableMark
 from stan.log.files.segment_writer import SegmentWriter
+from stan.protocol import compressed_batches
 from stan.protocol.kernel import server as kernel
 from stan.protocol.kernel import server_py
+from stan.protocol.proto import entries_pb2 as pb
+from stan.raft.pysyncobj.election import Election, Votes
+from stan.raft.pysyncobj.hard_state import HardState
 from stan.raft.solo import Solo
-from tests.sim.cluster_world import ClusterWorld
-from tests.sim.world import World
+from tests.sim.commit_worlds import SAFE
+from tests.sim.worlds import make
 
-SEEDS_MAX = 20
-"""Tried one after the other until one finds it; the first given is known to."""
-
-
-def found(seed, world=World):
-    """Names of the checks that complained; a broker that stops itself is found out as well."""
-    try:
-        return {text.split(":")[0] for text in world(seed).run()}
-    except Exception as error:  # noqa: BLE001
-        return {type(error).__name__}
+pytestmark = pytest.mark.timeout(600)
 
 
-def acks_before_the_sync(monkeypatch):
-    monkeypatch.setattr(Solo, "wants_sync", property(lambda self: False, lambda self, _wants: None), raising=False)
-    propose = Solo.propose
+class Mutant(NamedTuple):
+    """A broken part, and who finds it: one of the *seeds* of a world complains of one of the words, or of anything."""
 
-    def commits_at_once(self, bodies, *, urgent):
-        first = propose(self, bodies, urgent=urgent)
-        self.synced(self.log.last_index)
-        return first
+    name: str
+    world: str
+    seeds: Iterable[int]
+    says: tuple[str, ...]
+    patches: tuple[tuple[Any, str, Any], ...]
+    """What `monkeypatch.setattr` gets: of what, which name, what stands there instead."""
+    stops: bool
+    """A broker that stops itself is found out as well: the exception is a complaint."""
+    calm: bool
+    """No node fails."""
 
-    monkeypatch.setattr(Solo, "propose", commits_at_once)
-
-
-def forgets_the_flag(monkeypatch):
-    send = Dispatch._send
-
-    def unflagged(self, *args):
-        return send(self, *args)._replace(redelivery_count=0)
-
-    monkeypatch.setattr(Dispatch, "_send", unflagged)
-
-
-def never_sends_again(monkeypatch):
-    monkeypatch.setattr(Dispatch, "_arm", lambda self, live, member: None)
-
-
-def forgets_acks(monkeypatch):
-    report = LiveCursor.report
-
-    def forgets(self, entry, moment=None):
-        report(self, entry, moment)
-        del entry.acked[:]
-        return entry
-
-    monkeypatch.setattr(LiveCursor, "report", forgets)
+    def is_found(self, seed: int) -> bool:
+        """Whether the run of a seed complains as it is to."""
+        try:
+            found = make(self.world, seed, **({"calm": True} if self.calm else {})).run()
+        except Exception as error:
+            if not self.stops:
+                raise
+            found = [repr(error)]
+        return any(word in text for text in found for word in self.says)
 
 
-def overfills_windows(monkeypatch):
-    slots = LiveMember.open_slots.fget
-    monkeypatch.setattr(LiveMember, "open_slots", property(lambda self: slots(self) + 1))
+MUTANTS: list[Mutant] = []
 
 
-def records_another_cause(monkeypatch):
-    owe = Retries.owe
-
-    def owes(self, first, last, cause):
-        owe(self, first, last, Cause.NEGATIVE_ACK if cause is Cause.ACK_WAIT_OVER else cause)
-
-    monkeypatch.setattr(Retries, "owe", owes)
+def mutant(name, world, seeds, says, *patches, stops=None, calm=False):
+    """Adds one; *seeds*: which, or how many; *stops*: where it may complain of anything, unless it is told."""
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    words = (says,) if isinstance(says, str) else says
+    MUTANTS.append(Mutant(name, world, seeds, words, patches, says == "" if stops is None else stops, calm))
 
 
-def records_nothing(monkeypatch):
-    monkeypatch.setattr(Unreported, "tell", lambda self, entry, moment: self.sent.clear())
+def breaks(of, name, world, seeds, says="", *patches, **more):
+    """Adds one that does something around what it replaces: it gets that first."""
+
+    def add(broken: Callable[..., Any]) -> None:
+        original = getattr(of, name)
+        patch = of, name, lambda *args, **named: broken(original, *args, **named)
+        mutant(broken.__name__, world, seeds, says, patch, *patches, **more)
+
+    return add
 
 
-def does_not_sync(monkeypatch):
-    def pretends(self):
-        self.durable_index = self._tip
-        return self.durable_index
-
-    monkeypatch.setattr(SegmentWriter, "sync", pretends)
+def nothing(*_args, **_named):
+    """Does nothing, and gives nothing."""
 
 
-@pytest.mark.parametrize(
-    ("mutate", "first", "check"),
-    [
-        (acks_before_the_sync, 8, "check_lost"),
-        (does_not_sync, 3, "Damage"),
-        (forgets_the_flag, 0, "check_repeats"),
-        (never_sends_again, 0, "check_at_least_once"),
-        (overfills_windows, 0, "check_windows"),
-        (forgets_acks, 3, "check_position"),
-        (records_another_cause, 0, "check_causes"),
-        (records_nothing, 0, "check_causes"),
-    ],
+def no(*_args, **_named):
+    """Is never so."""
+    return False
+
+
+# --- one node, and clusters ---------------------------------------------------------------------------------------------
+
+
+WANTS_NO_SYNC = (Solo, "wants_sync", property(no, nothing), False)
+"""Is no attribute of the class otherwise."""
+
+
+@breaks(Solo, "propose", "node", range(8, 28), "check_lost", WANTS_NO_SYNC, stops=True)
+def acks_before_the_sync(original, self, bodies, *, urgent):
+    first = original(self, bodies, urgent=urgent)
+    self.synced(self.log.last_index)
+    return first
+
+
+@breaks(Dispatch, "_send", "node", 20, "check_repeats", stops=True)
+def forgets_the_flag(original, *args):
+    return original(*args)._replace(redelivery_count=0)
+
+
+@breaks(LiveCursor, "report", "node", range(3, 23), "check_position", stops=True)
+def forgets_acks(original, self, entry, moment=None):
+    original(self, entry, moment)
+    del entry.acked[:]
+    return entry
+
+
+@breaks(Retries, "owe", "node", 20, "check_causes", stops=True)
+def records_another_cause(original, self, first, last, cause):
+    original(self, first, last, Cause.NEGATIVE_ACK if cause is Cause.ACK_WAIT_OVER else cause)
+
+
+def one_slot_more(self, slots=LiveMember.open_slots.fget):
+    """Has room for a message more than the window."""
+    return slots(self) + 1
+
+
+@breaks(SegmentWriter, "sync", "node", range(3, 23), "Damage", stops=True)
+def does_not_sync(_original, self):
+    self.durable_index = self._tip
+    return self.durable_index
+
+
+mutant("never sends again", "node", 20, "check_at_least_once", (Dispatch, "_arm", nothing), stops=True)
+mutant(
+    "overfills windows", "node", 20, "check_windows", (LiveMember, "open_slots", property(one_slot_more)), stops=True
 )
-def test_a_broken_broker_is_found_out(monkeypatch, mutate, first, check):
-    mutate(monkeypatch)
-    assert any(check in found(seed) for seed in range(first, first + SEEDS_MAX))
 
 
-def test_a_cluster_that_tells_publishes_by_the_ends_of_their_guids_is_found_out(monkeypatch):
+@breaks(Unreported, "tell", "node", 20, "check_causes", stops=True)
+def records_nothing(_original, self, _entry, _moment):
+    self.sent.clear()
+
+
+@breaks(server_py, "_key", "cluster", range(3, 23), "check_lost", (kernel, "scan", server_py.scan), stops=True)
+def tells_publishes_by_the_ends_of_their_guids(_original, guid):
     """A new leader takes what it heard for what is in the log: nobody stores it, and it is acknowledged."""
-    monkeypatch.setattr(server_py, "_key", lambda guid: guid[-8:].rjust(8, b"\0"))
-    monkeypatch.setattr(kernel, "scan", server_py.scan)
-    assert any("check_lost" in found(seed, ClusterWorld) for seed in range(3, 3 + SEEDS_MAX))
+    return guid[-8:].rjust(8, b"\0")
+
+
+@breaks(DurableMark, "advance", "damage", 30, "does not miss what was damaged", stops=True)
+def does_not_know_how_far_its_log_was_durable(*_):
+    pass
+
+
+# --- batches, compression, transactions ---------------------------------------------------------------------------------
+
+
+@breaks(ProducerDedup, "missing", "batch-node", 26, "check_one_order")
+def knows_no_ids(_original, _self, _uid, _producer, ids):
+    return b"\1" * (len(ids) // 16)
+
+
+mutant("forgets ids at a restart", "batch-node", 26, "differs after a restart", (ProducerDedup, "load", nothing))
+
+
+@breaks(Batching, "_propose", "batch-node", 26, "check_lost")
+def answers_batches_too_early(original, self, line, named, taken, windows):
+    for found in taken:
+        found.asked.answer(duplicates=found.number)
+    original(self, line, named, taken, windows)
+
+
+@breaks(compressed_batches, "rows_of", "compression", 4)
+def forgets_a_row(original, frame, bytes_max):
+    rows = original(frame, bytes_max)
+    return rows[: 4 + int.from_bytes(rows[:4], "little")] * 2 if len(rows) > 100 else rows
+
+
+@breaks(Transactions, "visible", "cluster-transactions", range(31, 37))
+def shows_a_commit_under_way(_original, _self, _uid, index):
+    return index
+
+
+mutant("never shows a commit", "transactions", 6, "", (Dispatch, "uncovered", nothing))
+
+
+@breaks(Committing, "_begin", "transactions", range(77, 83))
+def begins_a_commit_anew(original, self, group, channel, commit, before):
+    done, commit.done = commit.done, 0
+    made = original(self, group, channel, commit, before)
+    commit.done = done
+    return made
+
+
+@breaks(Committing, "_decide", "transactions", 6, "", (Transactions, "is_done", no))
+def forgets_versions(original, self, channel, group, found):
+    group.machine.transactions.committed.pop((channel.info.uid, found.request.app), None)
+    original(self, channel, group, found)
+
+
+# --- compaction, deletions, times ---------------------------------------------------------------------------------------
+
+
+mutant("compacts over positions", "compaction", 12, "", (GroupMachine, "passed", nothing))
+
+
+@breaks(KeyMap, "learn", "compaction", 12)
+def keeps_no_newest(original, self, row, records):
+    original(self, row, records)
+    for name in list(self.places)[:1]:
+        self.places[name] += 1
+
+
+@breaks(KeyMap, "_gone", "compaction", 12)
+def tombstones_go_at_once(original, self, row, target, keys, tombstones):
+    gone = original(self, row, target, keys, tombstones)
+    return sorted({*gone, *(at for at in tombstones if at < target.until)})
+
+
+mutant("forgets deletions at a restart", "removals", 12, "differs after a restart", (Tombstones, "load", nothing))
+
+
+@breaks(Tombstones, "apply", "removals", 12, "check_removed", (Dispatch, "removed", nothing))
+def delivers_what_was_deleted(*_):
+    return ""
+
+
+@breaks(Tombstones, "apply", "removals", 12, "check_lost")
+def removes_one_too_many(original, self, name, change, index):
+    if change.deleted and change.deleted[0] > 1:
+        change.deleted[0] -= 1
+    return original(self, name, change, index)
+
+
+@breaks(delaying, "_trim", "delays", 4)
+def forgets_once_what_it_moved(original, uid, first, forgotten=[]):  # noqa: B006
+    if forgotten:
+        return original(uid, first)
+    forgotten.append(uid)
+    return pb.GroupChange()
+
+
+@breaks(LiveChannels, "_limits_of", "delays", 4)
+def moves_early(original, channels, info):
+    found = original(channels, info)
+    if info.uid in channels.delayed:
+        channels.delayed[info.uid] = channels.delayed[info.uid]._replace(delay=1)
+    return found
+
+
+@breaks(delaying, "_trim", "delays", 4)
+def trims_one_too_many(original, uid, first):
+    return original(uid, first + 1)
+
+
+@breaks(Deferred, "apply", "deferred", 4)
+def counts_once_what_is_gone_as_waiting(original, state, name, change, index, forgotten=[]):  # noqa: B006
+    if name == "deferred_gone" and not forgotten:
+        forgotten.append(name)
+        return 0
+    return original(state, name, change, index)
+
+
+@breaks(publishing, "deferred_change", "deferred", 4)
+def defers_less(original, uid, batch, first):
+    early = array("q", (due - SECOND // 2 for due in array("q", batch.times.dues))).tobytes()
+    return original(uid, replace(batch, times=Times(early)), first)
+
+
+@breaks(Deferring, "_move", "deferred", 4)
+def drops_one(original, deferring, number, here, uid, places, read):
+    original(deferring, number, here, uid, places, dict([*read.items()][1:]))
+
+
+@breaks(Expiring, "pump", "ttl", 4)
+def never_looks_for_what_has_expired(_original, self):
+    self.next += 10**9
+
+
+mutant("settles nothing that expires", "ttl", 4, "", (Dispatch, "removed", nothing))
+
+
+@breaks(Expiring, "_remove", "ttl", 4)
+def removes_early(original, self, number, here, second, held):
+    return original(self, number, here, second + 2, held)
+
+
+@breaks(Expiries, "apply", "ttl", 4)
+def forgets_a_run_once(original, state, name, change, index, forgotten=[]):  # noqa: B006
+    if not forgotten and change.runs:
+        forgotten.append(1)
+        del change.runs[:]
+        del change.at[:]
+    return original(state, name, change, index)
+
+
+@breaks(publishing, "stamped", "ttl", 4)
+def tells_another_time(original, bodies, times):
+    return original(bodies, array("q", (at and at - 1 for at in times)))
+
+
+@breaks(Expiring, "_remove", "cluster-ttl", 8, stops=False)
+def holds_nothing(original, self, number, here, second, held):
+    original(self, number, here, second, held)
+    self.context.groups[number].dispatch.stops.expiring = frozenset()
+
+
+# --- positions, verdicts, groups ----------------------------------------------------------------------------------------
+
+
+@breaks(MessagesAhead, "sent_before", "operator", 6)
+def forgets_what_was_sent_before(_original, _self, run, flagged):
+    return run._replace(count=int(flagged))
+
+
+mutant("sends to the paused", "operator", 6, "", (Cursor, "paused", property(no)))
+mutant("keeps what it holds", "operator", 6, "", (cursor_override_live, "_moved", nothing))
+mutant("skips nothing", "operator", 6, "", (cursor_override_live, "_skipped", nothing))
+
+
+@breaks(group, "counted_runs", "verdicts", 6)
+def forgets_counts(_original, flat, _counts):
+    return iter(Runs([Run(first, last) for first, last in group.pairs(flat)]))
+
+
+@breaks(Retries, "refused", "verdicts", 6)
+def knows_no_pause(_original, _self, run, _cursor, _policy, _sent, now, _delay):
+    return run._replace(deadline=now)
+
+
+mutant("ignores work", "verdicts", 6, "", (Retries, "worked_on", lambda _self, run, *_: run))
+
+
+@breaks(Redriving, "_change", "cluster-redrives", 3, stops=False)
+def removes_no_dead_letter(original, self, redrive, first):
+    """A dead letter that was put back is still there."""
+    return pb.GroupChange().SerializeToString() if first % 3 == 0 else original(self, redrive, first)
+
+
+@breaks(DeadLetters, "_read", "dead-letters", 4)
+def settles_before_it_is_stored(original, self, number, info, cursor_id, into, moves, picked, batches, error):
+    """A crash in between loses messages."""
+    live = self._live(number, cursor_id, moves)
+    for run in picked if live is not None else ():
+        live.unreported.mark(run.first, run.last)
+        live.holders(run.first, run.last)
+        self.context.groups[number].dispatch.reports.mark(live)
+    original(self, number, info, cursor_id, into, moves, picked, batches, error)
+
+
+# the copy is stored, and for whoever leads next the message is pending
+mutant("settles no dead letter", "dead-letters", 4, "", (GroupMachine, "_give_up", nothing))
+mutant("forgets the reason", "dead-letters", 4, "", (letters, "REJECTED", letters.EXHAUSTED))
+
+
+def takes_two(live):
+    """Is whoever has the least to do."""
+    return [min(live.members, key=lambda member: member.window.size)]
+
+
+mutant("has two active members", "failover", 4, "while", (LiveCursor, "takers", property(takes_two)))
+mutant("sends again out of turn", "key-order", 6, "", (KeyOrder, "is_first", lambda *_: True))
+
+
+@breaks(KeyOrder, "begin", "key-order", 6)
+def reads_nothing_first(original, order, _held):
+    return original(order, ())
+
+
+@breaks(KeyOrder, "owed", "key-order", 6)
+def forgets_who_waits(original, order, first, last):
+    return original(order, first, last) if first % 7 else None
+
+
+GROUP_SEEDS = (6, 23, *range(30))
+"""The first two find that a stale generation is taken, which needs a process that was stopped amid a batch."""
+
+
+@breaks(Bookmarks, "apply", "consumer-groups", GROUP_SEEDS, stops=False)
+def takes_any_generation(original, self, name, change, index):
+    known = self.by_channel.get(change.uid, {}).get(change.name)
+    if known is not None and change.generation < known.generation:
+        change.generation = known.generation
+    return original(self, name, change, index)
+
+
+@breaks(Bookmarks, "apply", "consumer-groups", GROUP_SEEDS, stops=False)
+def forgets_the_position(original, self, name, change, index):
+    known = self.by_channel.get(change.uid, {}).get(change.name)
+    if change.claim and known is not None and change.generation > known.generation:
+        self.by_channel[change.uid][change.name] = NotedPlace(max(1, known.sequence - 7), known.generation)
+    return original(self, name, change, index)
+
+
+@breaks(LiveConsumerGroup, "staying", "consumer-groups", GROUP_SEEDS, stops=False)
+def never_ends_a_lease(original, self, known, _now):
+    return original(self, known, 0)
+
+
+# --- publishes without an ack, ephemeral channels -----------------------------------------------------------------------
+
+
+@breaks(Publishing, "publishes", "silent", (0,), "check_silent")
+def drops_what_wants_no_ack(original, self, batch):
+    return None if batch.replied.count(0) else original(self, batch)
+
+
+@breaks(Publishing, "publishes", "silent", 3, "check_real_time")
+def stores_later_what_wants_no_ack(original, self, batch, held=[]):  # noqa: B006
+    if batch.replied.count(0) == batch.count and not held:
+        held.append(batch)
+        return
+    original(self, batch)
+    if held:
+        original(self, held.pop())
+
+
+@breaks(EphemeralChannels, "_begin", "cluster-ephemeral", 12)
+def begins_without_an_entry(_original, self, channel):
+    """The leader takes the next epoch for its own before the log has it."""
+    info = channel.info
+    known = self.context.groups[info.group].machine.part(EphemeralEpochs).of(info.uid)
+    block = known.block + 1
+    self.channels.stores.begin(info.uid, Epoch(known.number + 1, (block << BLOCK_BITS) + 1, block))
+    self.context.written = self.channels.stores
+    channel.next_sequence = (block << BLOCK_BITS) + 1
+    for opened in self._of(channel).epochs.pop(info.uid):
+        opened("")
+
+
+# what the last leader may have acknowledged is stored once more
+mutant("takes what was heard before", "cluster-ephemeral", 12, "", (Publishing, "_refuses_emptied", no))
+mutant("loses answers with the lease", "ephemeral-stops", (13, 15), "", (Broker, "_keep_answers", nothing))
+
+
+# --- parts --------------------------------------------------------------------------------------------------------------
+
+
+@breaks(PartRouting, "parts_of", "partitioned", 2, "check")
+def divides_by_chance(original, routing, whole, batch):
+    if batch.channel != whole.name:
+        return original(routing, whole, batch)
+    return [(batch.count + at) % whole.parts for at in range(batch.count)]
+
+
+@breaks(PartRouting, "parts_of", "cluster-partitioned", 4, "check")
+def divides_differently(original, routing, whole, batch):
+    """What the leader of one part skips, and that of another one does not take either, is never stored; or it is stored twice."""
+    shift = batch.channel == whole.name and routing.context.reports.events.node in ("n0", "n1")
+    return [(number + shift) % whole.parts for number in original(routing, whole, batch)]
+
+
+@breaks(PartDoubling, "_look", "cluster-doubled", 8, "check_parts")
+def takes_on_while_parts_are_doubled(original, doubling, channel, now=0):
+    """What the metadata are told as the end of a part is not its end."""
+    original(doubling, channel, now)
+    channel.unsealed.halted = False
+
+
+@breaks(ReplayFilter, "adopt", "cluster-doubled", (1, 3, 5), "check_parts", calm=True)
+def takes_again_what_is_in_the_old_parts(*_):
+    pass
+
+
+@breaks(PartDoubling, "_take_heard", "cluster-doubled", (1, 3, 5), "check_answers", calm=True)
+def forgets_what_came_while_parts_were_doubled(*_):
+    pass
+
+
+@breaks(ReplayFilter, "begin_channels", "cluster-doubled", (1, 3, 5), "check_answers", calm=True)
+def waits_for_what_now_comes_to_other_parts(original, known, *args):
+    """A publisher's newest message of before may be for another part now: it is not missing."""
+    known.divided.clear()
+    return original(known, *args)
+
+
+# --- nodes, groups, where channels are ----------------------------------------------------------------------------------
+
+
+@breaks(
+    PoolGrowth, "waits_for", "growth", (2, 3), ("counts", "has no leader", "no progress: "), (PoolGrowth, "heed", no)
+)
+def opens_a_pool_before_its_groups_have_leaders(*_):
+    """Groups that nobody made have no leaders, and channels on their way to such a group never arrive."""
+    return ""
+
+
+mutant("leaves channels where they are", "growth", (2,), "have still to move", (Spreading, "_go_on", nothing))
+
+
+@breaks(Storage, "found_groups", "growth", (1,), "has no leader")
+def counts_groups_without_their_directories(original, self, _voters, pool, votes):
+    """It has no vote in any of them, so none is led."""
+    return original(self, {}, pool, votes=votes)
+
+
+@breaks(ReplayFilter, "told_since", "moves", (4,), "check_one_order")
+def tells_a_group_of_no_publishes(_original, self, _channels, _at, _size):
+    return b"", self._count, True
+
+
+mutant("heeds no labels", "labels", 4, "labels are", (ClusterNode, "_labels", lambda _self: {}))
+
+
+@breaks(MetaMachine, "_create", "pins", 12, "and pinned to", (BrokerContext, "home", lambda _self, _channel: 1))
+def heeds_no_pins(original, self, change):
+    change.exact = True
+    return original(self, change)
+
+
+# --- what other nodes serve ---------------------------------------------------------------------------------------------
+
+
+@breaks(Dispatch, "serve", "replica-push", 20, "came again unflagged", stops=True)
+def takes_back_and_does_not_flag(original, self, cursor, now, wall, *, unconfirmed):
+    original(self, cursor, now, wall, unconfirmed=False)
+
+
+NO_TIME = ((limits, "SERVING_TAKEN_BACK", 1), (limits, "SERVING_LEASE", 1 << 60))
+
+
+@breaks(ServingState, "lapsed", "replica-push", 20, "", *NO_TIME)
+def waits_for_no_lease(*_):
+    return set()
+
+
+@breaks(ServingNode, "applied", "replica-push", range(6, 26))
+def serves_what_an_earlier_life_was_given(original, self, number, cursors):
+    for cursor in cursors:
+        member = cursor.members[0]
+        member.served = member.served._replace(instance=self.nodes.heard.instance())
+    original(self, number, cursors)
+
+
+@breaks(ServingLeader, "_take_back", "replica-push", 5, ("no progress", "never delivered"), stops=True)
+def never_takes_back(*_):
+    pass
+
+
+# --- replicated channels: each part of the rule taken out ---------------------------------------------------------------
+
+
+VOTES_ON = (HardState, "mark_entries_forgotten", nothing)
+"""Who has lost power votes as if nothing had happened."""
+COUNTS_AT_ONCE = (Election, "is_amnesiac", property(no))
+"""Votes and answers of who has lost power count."""
+
+mutant("votes on", "raft-replicated", 120, "", VOTES_ON, stops=False)
+mutant("counts at once", "raft-replicated", 120, "", COUNTS_AT_ONCE, stops=False)
+
+
+@breaks(Votes, "whole_majority", "raft-replicated", 120, stops=False)
+def takes_all_votes_alike(_original, votes, others, *, partial):
+    """A majority of whatever votes elects."""
+    return 2 * (votes.count + 1) > others + 1
+
+
+mutant("votes on", "commit-kinds", (5, 27), "", VOTES_ON)
+mutant("counts at once", "commit-kinds", 60, "", COUNTS_AT_ONCE)
+
+
+@breaks(copies, "RaftGroup", "commit-outage", 12, f"check_lost: {SAFE}:", stops=True)
+def acks_a_synced_channel_before_its_disks(original, *arguments, sync, **more):
+    """All groups answer what they have written: only the replicated channel may do so."""
+    return original(*arguments, sync="interval", **more)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[f"{one.world}: {one.name}".replace("_", " ") for one in MUTANTS])
+def test_a_broken_broker_is_found_out(monkeypatch, mutant):
+    for patch in mutant.patches:
+        monkeypatch.setattr(*patch)
+    assert any(mutant.is_found(seed) for seed in mutant.seeds)

@@ -1,12 +1,7 @@
-"""Simulated runs of groups: nothing acknowledged is lost, one order everywhere, one lease, progress after healing (R1 to R9)."""
+"""Simulated runs of groups have teeth: each part of the shell taken out is found (R1 to R9)."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from operator import attrgetter
-
-import pytest
 
 from stan.raft.pysyncobj.election import Election
 from stan.raft.pysyncobj.follower import Follower
@@ -16,58 +11,7 @@ from stan.raft.pysyncobj.leader import Leader
 from stan.raft.pysyncobj.patience import LeaderContact
 from stan.raft.replica.durability import Durability
 from stan.raft.transport.codec import Readmit
-from tests.sim.raft_members import ChangingWorld
 from tests.sim.raft_world import RaftWorld
-
-SEEDS = int(os.environ.get("STAN_RAFT_SEEDS", "20"))
-BATCH = 10
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS, BATCH))
-def test_raft_seeds_leave_nothing_to_complain_about(first):
-    seen = Counter()
-    for seed in range(first, first + BATCH):
-        world = RaftWorld(seed)
-        assert world.run() == [], f"replay with: python -m tests.sim.raft_world --seed {seed}"
-        seen["acknowledged"] += len(world.history.applied)
-        seen["leaders"] += len(world.history.leaders)
-        seen["crashes"] += sum(node.lives - 1 for node in world.nodes.values())
-
-    assert seen["acknowledged"] > 80 * BATCH, "the runs did something"
-    assert seen["leaders"] > 2 * BATCH
-    assert seen["crashes"] > 2 * BATCH
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS // 2, BATCH))
-def test_raft_seeds_in_which_voters_come_and_go_leave_nothing_to_complain_about(first):
-    seen = Counter()
-    for seed in range(first, first + BATCH):
-        world = ChangingWorld(seed)
-        assert world.run() == [], f"replay with: python -m tests.sim.raft_members --seed {seed}"
-        seen["acknowledged"] += len(world.history.applied)
-        seen["changes"] += world.changes
-
-    assert seen["acknowledged"] > 50 * BATCH, "the runs did something"
-    assert seen["changes"] >= BATCH
-
-
-def test_raft_seed_gives_one_trace_in_two_processes():
-    digests = {
-        subprocess.run(
-            [sys.executable, "-m", "tests.sim.raft_world", "--seed", "7", "--digest"],
-            env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("1", "2")
-    }
-
-    assert len(digests) == 1
-    assert len(digests.pop().strip()) == 64
-
-
-# --- the checks can fail: each part of the shell taken out is found --------------------------------------------------
 
 
 def complaints(seeds, *faults):

@@ -9,6 +9,7 @@ WORLDS = {
     "raft": ("tests.sim.raft_world", "RaftWorld"),
     "raft-replicated": ("tests.sim.unsynced_world", "UnsyncedWorld"),
     "raft-outage": ("tests.sim.unsynced_world", "OutageWorld"),
+    "raft-members": ("tests.sim.raft_members", "ChangingWorld"),
     "commit-kinds": ("tests.sim.commit_worlds", "CommitWorld"),
     "commit-parts": ("tests.sim.commit_worlds", "PartedCommit"),
     "ephemeral": ("tests.sim.ephemeral_worlds", "NodeEphemeral"),
@@ -74,10 +75,10 @@ _TURN = ("raft", "node", "raft", "raft", "cluster", "raft", "node", "raft", "raf
 """As much work for each kind as it takes time: 200 seeds are about a minute."""
 
 
-def make(kind, seed):
+def make(kind, seed, **options):
     """A world."""
     module, name = WORLDS[kind]
-    return getattr(import_module(module), name)(seed)
+    return getattr(import_module(module), name)(seed, **options)
 
 
 def kind_of(seed):
