@@ -14,6 +14,7 @@ from stan_protocol.scalars import SECOND
 
 from tests.chaos.consumers import GROUP, consume
 from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.server import NatsServer
 
 CHANNELS = int(os.environ.get("STAN_CONSUMED_CHANNELS", "100"))
@@ -160,7 +161,7 @@ async def play(cluster, directory, each_second):
             for _ in range(MEMBERS):
                 members.add()
             owners = Owners(direct, members)
-            await until_so(lambda: has_begun(owners))
+            await eventually(lambda: has_begun(owners), PATIENCE_S)
             owners.longest = 0.0
             watching = asyncio.create_task(owners.watch())
             for second in range(SECONDS):
@@ -170,7 +171,7 @@ async def play(cluster, directory, each_second):
                 await each_second(second)
             publishing.cancel()
             await asyncio.gather(publishing, return_exceptions=True)
-            await until_so(lambda: has_read_all(direct))
+            await eventually(lambda: has_read_all(direct), PATIENCE_S)
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
             story.longest = owners.longest
@@ -203,15 +204,6 @@ async def test_leader_of_the_metadata_is_killed_too(cluster, tmp_path) -> None:
 
     story = await play(cluster, tmp_path / "told", kill_leader)
     story.check()
-
-
-async def until_so(met):
-    """Wait until *met* returns True."""
-    for _ in range(round(PATIENCE_S / LOOK_S)):
-        if await met():
-            return
-        await asyncio.sleep(LOOK_S)
-    pytest.fail("it took too long")
 
 
 async def has_begun(owners):

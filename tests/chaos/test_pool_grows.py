@@ -22,6 +22,7 @@ from tests.chaos.replicas import disagreements
 from tests.chaos.seeds import chaos_dice
 from tests.chaos.test_cluster_faults import PATIENT
 from tests.kit.cluster import GROUPS, StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.server import NatsServer
 
 MORE = 16
@@ -48,14 +49,6 @@ def cluster(tmp_path):
     assert not list(disagreements(cluster))
 
 
-async def until_true(condition, patience_s=PATIENCE_S):
-    async with asyncio.timeout(patience_s):
-        while True:
-            if await condition():
-                return
-            await asyncio.sleep(0.2)
-
-
 async def opened(direct, groups, nodes=1):
     """Whether names are hashed over so many groups on the nodes that are there, and all of these groups have leaders."""
     told = (await direct.admin.nodes(patience_s=2)).answers
@@ -79,7 +72,7 @@ def whole_again(cluster, name, looks):
 
 
 async def grown(direct, groups):
-    await until_true(lambda: opened(direct, groups, 3))
+    await eventually(lambda: opened(direct, groups, 3), PATIENCE_S)
 
 
 async def make(cluster, names, pool):
@@ -138,7 +131,7 @@ async def all_there(direct, pool):
 async def all_arrive(cluster, direct, pool):
     """Wait until each channel is in the group of its hash. If that fails, what the nodes say of the others."""
     try:
-        await until_true(lambda: all_there(direct, pool), MOVES_PATIENCE_S)
+        await eventually(lambda: all_there(direct, pool), MOVES_PATIENCE_S)
     except TimeoutError:
         where = await places(direct)
         missing = {name: (where[name], group) for name, group in homes(where, pool).items() if where[name] != group}
@@ -163,7 +156,7 @@ async def test_a_pool_grows_under_load_while_leaders_die(cluster) -> None:
             faults = Faults(cluster, load, chaos_dice())
             await load.acknowledged(100)
             assert (await direct.admin.grow_pool(MORE)).changed == MORE - GROUPS
-            await until_true(lambda: asyncio.sleep(0, len(moved) >= 2))
+            await eventually(lambda: asyncio.sleep(0, len(moved) >= 2), PATIENCE_S)
             cluster.groups = MORE  # by which the leader of a channel is found
             await faults.happen("kill_leader")
             await faults.happen("kill_leader_of_clients")
@@ -202,9 +195,9 @@ async def test_a_node_that_was_away_or_has_an_empty_disk_finds_the_new_groups(cl
         await asyncio.to_thread(cluster.start, "n3")  # with the number of the founding, as it was started before
         await grown(direct, MORE)
         assert counted(cluster) == [(MORE, GROUPS)] * 3
-        await until_true(lambda: held(direct, "n3", MORE))
+        await eventually(lambda: held(direct, "n3", MORE), PATIENCE_S)
         looks = count()
-        await until_true(lambda: asyncio.to_thread(whole_again, cluster, "n3", looks))
+        await eventually(lambda: asyncio.to_thread(whole_again, cluster, "n3", looks), PATIENCE_S)
         await asyncio.to_thread(cluster.kill9, "n1")  # n3 is needed for each majority
         async with await stan_client.connect(cluster.cluster_id, "again", servers=cluster.url) as client:
             for at in range(20):
@@ -215,5 +208,5 @@ async def test_a_node_that_was_away_or_has_an_empty_disk_finds_the_new_groups(cl
 
 async def make_when_grown(cluster, direct):
     """Once the two nodes that are left have opened the pool, make channels."""
-    await until_true(lambda: opened(direct, MORE))
+    await eventually(lambda: opened(direct, MORE), PATIENCE_S)
     await make(cluster, [f"new{at}" for at in range(20)], MORE)

@@ -9,6 +9,7 @@ import stan_client
 from nats.errors import NoRespondersError
 
 from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.server import NatsServer, StanServer, until
 
 CHANNELS = [f"channel-{number}" for number in range(8)]
@@ -90,9 +91,7 @@ class Load:
     async def more(self):
         """Until each channel has got on."""
         before = {channel: len(acked) for channel, acked in self.acked.items()}
-        async with asyncio.timeout(PATIENCE_S):
-            while any(len(self.acked[channel]) < before[channel] + 20 for channel in CHANNELS):  # noqa: ASYNC110
-                await asyncio.sleep(0.02)
+        await eventually(lambda: all(len(self.acked[one]) >= before[one] + 20 for one in CHANNELS), PATIENCE_S)
 
 
 async def connected(nats, name="me"):

@@ -8,18 +8,11 @@ import stan_client
 from stan_client.reading.direct import Direct
 from stan_protocol.proto import admin_pb2 as pb
 
+from tests.kit.fake_broker import eventually
 from tests.kit.ports import free_port
 from tests.kit.server import StanServer
 
 PATIENCE_S = 60.0
-
-
-async def until(found):
-    """Wait until the coroutine *found* gives something true; return that."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not (result := await found()):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-    return result
 
 
 @contextlib.asynccontextmanager
@@ -77,7 +70,7 @@ async def test_server_alone_tells_everything(server, direct) -> None:
             (cursor,) = await admin.subscriptions("foo")
             return cursor if cursor.pending == 4 else None
 
-        cursor = await until(sent)
+        cursor = await eventually(sent)
         assert (cursor.durable_name, cursor.client_id, cursor.waiting, cursor.acked_up_to) == (b"dur", b"me", 6, 0)
         assert cursor.members[0].stalled
         assert [channel.name for channel in await admin.channels()] == [b"bar", b"foo"]
@@ -93,7 +86,7 @@ async def test_server_alone_tells_everything(server, direct) -> None:
         async def all_heard():
             return "client_closed" in [event.kind for event in events]
 
-        await until(all_heard)
+        await eventually(all_heard)
         assert [event.kind for event in events] == [
             *("client_connected", "channel_created", "channel_created", "subscribed", "unsubscribed", "client_closed")
         ]
@@ -160,7 +153,7 @@ async def test_cluster_tells_hands_over_and_misses_who_is_dead(cluster) -> None:
             leaders = [{group.leader for node in nodes for group in node.groups if group.group == n} for n in range(9)]
             return nodes if len(nodes) == 3 and all(len(of) == 1 and "" not in of for of in leaders) else None
 
-        nodes = await until(all_lead)
+        nodes = await eventually(all_lead)
         assert [node.node for node in nodes] == cluster.names
         leading = {group.group: node.node for node in nodes for group in node.groups if group.role == "leader"}
         assert sorted(leading) == list(range(9))
@@ -179,7 +172,7 @@ async def test_cluster_tells_hands_over_and_misses_who_is_dead(cluster) -> None:
                 await admin.step_down(1, to)
                 return any((event.group, event.node) == (1, to) for event in events)
 
-            await until(moved)
+            await eventually(moved)
         with pytest.raises(stan_client.ServerError, match="no vote"):
             await admin.step_down(1, "nobody")
         with pytest.raises(stan_client.ServerError, match="no group 99"):
@@ -187,14 +180,14 @@ async def test_cluster_tells_hands_over_and_misses_who_is_dead(cluster) -> None:
 
         dead = cluster.names[2]
         await asyncio.to_thread(cluster.kill9, dead)
-        found = await until(lambda: _missing(admin, [dead]))
+        found = await eventually(lambda: _missing(admin, [dead]))
         assert [node.node for node in found.answers] == cluster.names[:2]
         assert [channel.name for channel in await admin.channels()] == sorted(names)
 
         async def tell():
             return sorted(await admin.options()) == cluster.names[:2]
 
-        await until(tell)
+        await eventually(tell)
 
 
 async def _missing(admin, names):

@@ -8,6 +8,8 @@ import stan_client
 from stan_client import StanClientError
 from stan_client.positions import everything
 
+from tests.kit.fake_broker import eventually
+
 WRITERS, TOGETHER = 3, 10
 PATIENCE_S = 60
 
@@ -52,16 +54,6 @@ class Load:
         return all(set(numbers) <= set(self.received[name]) for name, numbers in self.acked.items())
 
 
-async def until(condition):
-    """Wait until a function returns, or its coroutine returns, something true."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            found = condition()
-            if await found if asyncio.iscoroutine(found) else found:
-                return
-            await asyncio.sleep(0.05)
-
-
 async def where(direct):
     """Its group; 0 in the moment in which it is nobody's."""
     channels = await direct.admin.channels()
@@ -75,7 +67,7 @@ async def moved(direct, group):
     async def there():
         return await where(direct) == group
 
-    await until(there)
+    await eventually(there)
 
 
 async def test_a_loaded_channel_moves_while_leaders_are_killed(cluster, direct) -> None:
@@ -85,7 +77,7 @@ async def test_a_loaded_channel_moves_while_leaders_are_killed(cluster, direct) 
     writers = [asyncio.create_task(load.write(f"writer{number}")) for number in range(WRITERS)]
     home = cluster.group_of("orders")
     groups = [group for group in range(1, cluster.groups + 1) if group != home]
-    await until(lambda: len(load.seen) >= 100)
+    await eventually(lambda: len(load.seen) >= 100)
     await direct.admin.pin_channel("orders", groups[0])
     await moved(direct, groups[0])
     for group, leads in zip(groups[1:], (await where(direct), groups[1], 0), strict=False):
@@ -95,10 +87,10 @@ async def test_a_loaded_channel_moves_while_leaders_are_killed(cluster, direct) 
         await asyncio.to_thread(cluster.kill9, killed)
         await asyncio.to_thread(cluster.start, killed)
         await moved(direct, group)
-        await until(partial(load.has_more_than, before))
+        await eventually(partial(load.has_more_than, before))
     load.stopped = True
     await asyncio.gather(*writers)
-    await until(load.is_complete)
+    await eventually(load.is_complete)
     for name, numbers in load.acked.items():
         got = [number for number in load.received[name] if number in set(numbers)]
         assert got == numbers, f"{name}: in order, none twice"

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
@@ -27,16 +26,10 @@ from stan.edge.nats.nats_process import NatsProcess, find_binary, version
 from stan.errors import StartError
 from stan.settings.nats_conf import load
 from stan.settings.settings import parse
+from tests.kit.fake_broker import eventually
 from tests.kit.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-
-
-async def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "condition not met in time"
-        await asyncio.sleep(0.005)
 
 
 def alive(pid: int) -> bool:
@@ -122,13 +115,13 @@ async def test_killed_server_is_started_again_on_the_same_port(log, tmp_path):
         port, first = embedded.port, embedded.pid
         watching = watchmen(first)
         assert len(watching) == 1
-        await until(lambda: "Server is ready" in logged(tmp_path))  # it listens before it says so
+        await eventually(lambda: "Server is ready" in logged(tmp_path))  # it listens before it says so
         os.kill(first, signal.SIGKILL)
-        await until(lambda: embedded.pid not in {0, first})
-        await until(lambda: logged(tmp_path).count("Server is ready") == 2)
+        await eventually(lambda: embedded.pid not in {0, first})
+        await eventually(lambda: logged(tmp_path).count("Server is ready") == 2)
         assert embedded.port == port
         assert greet(port) == PONG
-        await until(lambda: not alive(watching[0]))
+        await eventually(lambda: not alive(watching[0]))
     assert "[ERR] STREAM: nats-server ended with exit code -9; starting it again" in logged(tmp_path)
 
 
@@ -143,13 +136,13 @@ async def test_server_that_keeps_ending_is_started_again_with_growing_pauses(log
         await real_sleep(seconds)
 
     async with started(EmbeddedConfig(host="127.0.0.1", port=free_port()), log) as embedded:
-        await until(lambda: "Server is ready" in logged(tmp_path))
+        await eventually(lambda: "Server is ready" in logged(tmp_path))
         monkeypatch.setattr(asyncio, "sleep", sleep)
         monkeypatch.setattr(nats_process, "find_binary", lambda: Path("/bin/false"))
         os.kill(embedded.pid, signal.SIGKILL)
-        await until(lambda: len(pauses) > 8)
+        await eventually(lambda: len(pauses) > 8)
         monkeypatch.undo()
-        await until(lambda: embedded.pid and logged(tmp_path).count("Server is ready") == 2)
+        await eventually(lambda: embedded.pid and logged(tmp_path).count("Server is ready") == 2)
     assert pauses[:7] == [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0]
     assert max(pauses) == 2.0
     assert "[ERR] STREAM: unable to start a NATS Server on 127.0.0.1" in logged(tmp_path)
@@ -160,14 +153,14 @@ async def test_it_is_started_again_and_stopped_when_its_temporary_files_were_tid
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     async with started(EmbeddedConfig(host="127.0.0.1", port=-1, pages=True), log) as embedded:
-        await until(lambda: "Server is ready" in logged(tmp_path))
+        await eventually(lambda: "Server is ready" in logged(tmp_path))
         pages = embedded.pages
         shutil.rmtree(temporary)
         assert embedded.pages == pages is not None
         os.kill(embedded.pid, signal.SIGKILL)
-        await until(lambda: "unable to start" in logged(tmp_path))
+        await eventually(lambda: "unable to start" in logged(tmp_path))
         temporary.mkdir()
-        await until(lambda: logged(tmp_path).count("Server is ready") == 2)
+        await eventually(lambda: logged(tmp_path).count("Server is ready") == 2)
         assert embedded.pages not in {None, pages}
         assert greet(embedded.port) == PONG
         shutil.rmtree(temporary)
@@ -180,7 +173,7 @@ def fetched(url):
 
 async def test_it_bears_with_a_broker_that_is_busy_for_ten_seconds(log):
     async with started(EmbeddedConfig(host="127.0.0.1", port=-1, pages=True), log) as embedded:
-        await until(lambda: embedded.pages)
+        await eventually(lambda: embedded.pages)
         host, port = embedded.pages
         found = json.loads(await asyncio.to_thread(fetched, f"http://{host}:{port}/varz"))
     assert found["max_pending"] >= 10 * 25_000_000  # bytes
@@ -240,7 +233,7 @@ async def test_server_that_never_listens_is_a_start_error_and_is_gone(log, tmp_p
     monkeypatch.setattr(limits, "NATS_READY_TIMEOUT", 300_000_000)
     with pytest.raises(StartError, match="unable to start a NATS Server on"):
         await EmbeddedNats(EmbeddedConfig(host="127.0.0.1", port=free_port()), log).start()
-    await until(lambda: not alive(int((tmp_path / "pid").read_text())))
+    await eventually(lambda: not alive(int((tmp_path / "pid").read_text())))
 
 
 async def test_its_pages_are_on_the_loopback_interface_also_after_a_restart(log, tmp_path):
@@ -255,11 +248,11 @@ async def test_its_pages_are_on_the_loopback_interface_also_after_a_restart(log,
             with urllib.request.urlopen(f"http://{host}:{port}/varz", timeout=5) as answer:
                 return json.load(answer)
 
-        await until(lambda: nats.pages is not None)  # it tells the port a moment after it takes clients
+        await eventually(lambda: nats.pages is not None)  # it tells the port a moment after it takes clients
         assert (await asyncio.to_thread(varz))["server_name"] == "first"
         before = nats.pid
         os.kill(before, signal.SIGKILL)
-        await until(lambda: nats.pid not in (0, before) and nats.pages is not None)
+        await eventually(lambda: nats.pid not in (0, before) and nats.pages is not None)
         assert (await asyncio.to_thread(varz))["server_name"] == "first"
 
 
@@ -285,12 +278,12 @@ async def test_token_is_enforced_beside_a_config_file_and_after_a_reload(log, tm
     file.write_text("server_name: first\ndebug: false\n")
     config = EmbeddedConfig(host="127.0.0.1", port=-1, token="t", config_file=file)  # noqa: S106
     async with started(config, log) as embedded:
-        await until(lambda: "Name:     first" in logged(tmp_path))
+        await eventually(lambda: "Name:     first" in logged(tmp_path))
         assert greet(embedded.port) == DENIED
         assert greet(embedded.port, **TOKEN) == PONG
         file.write_text("server_name: first\ndebug: true\n")
         embedded.reload()
-        await until(lambda: "Reloaded: debug = true" in logged(tmp_path))
+        await eventually(lambda: "Reloaded: debug = true" in logged(tmp_path))
         assert greet(embedded.port) == DENIED
         assert greet(embedded.port, **TOKEN) == PONG
 
@@ -323,13 +316,13 @@ sys.stdin.read()
         cwd=ROOT,
     )
     child = int(await parent.stdout.readline())
-    await until(lambda: len(watchmen(child)) == 1)
+    await eventually(lambda: len(watchmen(child)) == 1)
     watching = watchmen(child)[0]
     assert alive(child)
     parent.kill()
     await parent.wait()
-    await until(lambda: not alive(child))
-    await until(lambda: not alive(watching))
+    await eventually(lambda: not alive(child))
+    await eventually(lambda: not alive(watching))
 
 
 def test_missing_binary_is_a_start_error_that_names_the_ways_out(monkeypatch, tmp_path):

@@ -12,17 +12,10 @@ from stan_protocol.proto import admin_pb2 as pb
 
 from stan.edge.storage.manifest import read_manifest, write_manifest
 from tests.integration.test_cli_pubsub import stan
+from tests.kit.fake_broker import eventually
 
 PATIENCE_S = 120
 SYNCED, REPLICATED = 0, 1
-
-
-async def until_true(look):
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if await look():
-                return
-            await asyncio.sleep(0.2)
 
 
 async def grow(direct, groups):
@@ -32,7 +25,7 @@ async def grow(direct, groups):
         nodes = await direct.admin.nodes()
         return len(nodes.answers) == 3 and all(one.pool_open == groups for one in nodes.answers)
 
-    await until_true(opened)
+    await eventually(opened, PATIENCE_S)
 
 
 async def publish(cluster, channels, count):
@@ -53,7 +46,7 @@ async def read(direct, channel, last, count=None):
         except (ServerError, TimeoutError):
             return False
 
-    await until_true(there)
+    await eventually(there, PATIENCE_S)
     return [message.data for message in await direct.fetch(channel, start=stan_client.newest(count or last))]
 
 

@@ -8,6 +8,7 @@ import stan_client
 
 from stan import level
 from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.server import COMMAND, NatsServer, StanServer, until
 
 CHANNELS = [f"orders-{number}" for number in range(4)]
@@ -43,7 +44,7 @@ class Load:
     async def __aexit__(self, *_):
         self._going = False
         await asyncio.gather(*self._tasks)
-        await until_so(lambda: not self.missing())
+        await eventually(lambda: not self.missing())
         await self._client.close()
 
     async def _take(self, message):
@@ -68,12 +69,7 @@ class Load:
     async def goes_on(self):
         """Returns when each channel has taken more."""
         before = {channel: len(acked) for channel, acked in self.acked.items()}
-        await until_so(lambda: all(len(self.acked[channel]) >= count + 3 for channel, count in before.items()))
-
-
-async def until_so(condition):
-    """Returns when *condition* is true."""
-    await asyncio.to_thread(until, condition, PATIENCE_S)
+        await eventually(lambda: all(len(self.acked[channel]) >= count + 3 for channel, count in before.items()))
 
 
 async def switch(cluster, name, program):

@@ -6,6 +6,7 @@ import stan_client
 from stan_client.reading.direct import Direct
 from stan_protocol.proto import admin_pb2 as pb
 
+from tests.kit.fake_broker import eventually
 from tests.kit.server import StanServer
 
 CHANNEL = "orders"
@@ -49,11 +50,7 @@ async def until(direct, met):
 
 
 async def complete(readers, last):
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            if all(len(set(one.came)) >= last for one in readers):
-                break
-            await asyncio.sleep(0.1)
+    await eventually(lambda: all(len(set(one.came)) >= last for one in readers), PATIENCE_S)
     for one in readers:
         assert set(one.came) == set(range(1, last + 1))
 

@@ -6,7 +6,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 from stan.product import VERSION
 from tests.kit.ports import accepts, free_port
+from tests.kit.server import until
 
 ROOT = Path(__file__).parents[2]
 READY = "Streaming Server is ready"
@@ -42,13 +42,6 @@ sys.modules["stan.server.compose"] = module
 from stan.server.main import main
 sys.exit(main())
 """
-
-
-def until(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "condition not met in time"
-        time.sleep(0.005)
 
 
 class Server:

@@ -7,14 +7,16 @@ the faults.
 
 import asyncio
 import contextlib
+import inspect
 import shutil
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import DEVNULL, Popen
+from typing import Any
 
 import nats
 from nats.aio.client import Client as NatsClient
@@ -28,6 +30,11 @@ from stan_protocol.proto import wire_pb2 as wire
 
 from tests.kit.ports import free_port
 from tests.kit.running import settled
+
+LOOK_S = 0.005
+"""Between two looks at what is at hand."""
+ASK_S = 0.1
+"""Between two questions to somebody."""
 
 
 def nats_server_binary() -> str:
@@ -65,13 +72,17 @@ def nats_server(*arguments: str, port: int = 0) -> Iterator[str]:
         process.wait()
 
 
-async def eventually(condition: object, seconds: float = 30) -> None:
-    """Wait until the callable *condition* returns something true."""
-    assert callable(condition)
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "condition did not come true in time"
-        await asyncio.sleep(0.005)
+async def eventually(condition: Callable[[], object], seconds: float = 60) -> Any:
+    """Wait until a function returns, or its coroutine returns, something true; returns that. TimeoutError after *seconds*."""
+    async with asyncio.timeout(seconds):
+        while True:
+            found = condition()
+            asks = inspect.isawaitable(found)
+            if asks:
+                found = await found
+            if found:
+                return found
+            await asyncio.sleep(ASK_S if asks else LOOK_S)
 
 
 Response = wire.ConnectResponse | wire.PingResponse | wire.PubAck | wire.SubscriptionResponse | wire.CloseResponse

@@ -17,6 +17,7 @@ from stan.config import MonitorConfig
 from stan.monitor.dashboard import api
 from stan.monitor.guard import TOKEN_HEADER
 from tests.kit.dashboard import served
+from tests.kit.fake_broker import eventually
 from tests.kit.fake_cluster import SECOND, FakeCluster
 
 
@@ -98,12 +99,6 @@ async def test_group_without_leader_is_told_with_since_when(fake, page):
         return (await page.get("overview"))["state"] == "ok"
 
     await eventually(well)
-
-
-async def eventually(condition, seconds=20):
-    async with asyncio.timeout(seconds):
-        while not await condition():  # noqa: ASYNC110 - asks again
-            await asyncio.sleep(0.05)
 
 
 async def test_channels_of_all_leaders_come_once_in_order_and_pages(fake, page):
