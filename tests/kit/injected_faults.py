@@ -20,7 +20,7 @@ from stan.core.state.group import GroupMachine
 from stan.core.state.meta import ChannelInfo, MetaMachine
 from stan.invariant import InvariantError
 
-CORE = str(Path(sys.modules["stan"].__file__).parent / "core")
+CORE = str(Path(sys.modules["stan.core"].__file__).parent)
 NAMED = {"number", "group", "to"}
 """Arguments that are the number of a group."""
 GROUP_OF = {

@@ -15,7 +15,7 @@ from stan.core.boundary.fetches import answer, goes_as_kept, locate
 from stan.edge.serving.fetching import refs_of
 from stan.log.index import BatchIndex
 from stan.log.types import BatchRow
-from stan.protocol.compressed_batches import kept
+from stan.protocol.compressed_batches import framed, kept
 from stan.protocol.kernel import server as kernel
 
 PAYLOAD_MAX = 400
@@ -89,7 +89,7 @@ class Channel:
         for ref in refs_of(place, self.index, as_kept if self.compressed else None, request.get("max_bytes") or 1500):
             found = (self.kept if ref.as_kept else self.records)[ref.base_sequence]
             batch = fetches.FetchedBatch(ref.base_sequence, ref.count, ref.timestamp, found)
-            batches.append(fetches.framed(batch) if ref.as_kept else batch)
+            batches.append(framed(batch) if ref.as_kept else batch)
         encoded = b"".join(answer(asked, place, batches, PAYLOAD_MAX, self.deleted))
         return encoded, FetchResponse.FromString(encoded)
 
