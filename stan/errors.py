@@ -1,4 +1,4 @@
-"""What can go wrong, as a small tree: "not now" for a node in trouble, damage on disk, bad settings."""
+"""Errors of the server, as a small tree: "not now" for a node in trouble, damage on disk, bad settings."""
 
 import errno
 from typing import ClassVar, Final

@@ -1,4 +1,4 @@
-"""Which product this is: its own version, and that of the original server.
+"""Versions of the product: its own, and that of the original server.
 
 They are not attributes of `stan`: that name is a namespace, which PyStan and the clients of the original have, too.
 """

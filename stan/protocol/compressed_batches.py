@@ -47,7 +47,7 @@ class BatchCompressor(Compressor):
 
 
 def kept(channel: bytes, frame: bytes, records: bytes) -> tuple[bytes, int]:
-    """As `BatchCompressor.kept`, of rows whose *frame* is there already; b"": they have none."""
+    """The stored form of rows whose *frame* is there already, b"": they have none; see `BatchCompressor.kept`."""
     stored = b"".join((_FRONT.pack(ZSTD, len(channel)), channel, frame)) if frame else b""
     return (stored, len(records)) if 0 < len(stored) < len(records) <= COMPRESSED_BYTES_MAX else (records, 0)
 

@@ -1,1 +1,1 @@
-"""Messages of the wire and of requests to the server: .proto files and what is generated from them."""
+"""Messages of the wire and of requests to the server: .proto files and generated code."""

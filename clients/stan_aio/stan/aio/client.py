@@ -63,7 +63,7 @@ def new_guid() -> str:
 
 
 class Client:
-    """One client of a cluster, between connect() and close(); after that, and after a loss, connect() may be called again."""
+    """A client of a cluster, between connect() and close(); after that, and after a loss, connect() may be called again."""
 
     def __init__(self) -> None:
         self._nc: Any = None
@@ -387,7 +387,7 @@ class Client:
             if not subscription.manual_acks:
                 await self.ack(msg)
         except Exception as error:  # noqa: BLE001 - the program is told
-            await _tell(subscription, error)
+            await _report(subscription, error)
 
     async def ack(self, msg: "Msg") -> None:
         """Acknowledge a message. Its `proto` and the `ack_inbox` of its `sub` are looked at, and nothing else.
@@ -468,9 +468,9 @@ class Msg:
 
     @property
     def data(self) -> bytes:
-        """What was published."""
-        found: bytes = self.proto.data
-        return found
+        """The payload, as it was published."""
+        payload: bytes = self.proto.data
+        return payload
 
     @property
     def sequence(self) -> int:
@@ -490,7 +490,7 @@ class Msg:
         return found
 
 
-async def _tell(subscription: Subscription, error: Exception) -> None:
+async def _report(subscription: Subscription, error: Exception) -> None:
     if subscription.error_cb is None:
         return
     try:
