@@ -10,9 +10,10 @@ import stan_client
 from stan_client import StanClientError
 from stan_client.reading.fetching import is_deletion
 
-from tests.integration.test_channel_moves import moved, until, where
+from tests.integration.test_channel_moves import moved, where
 from tests.integration.test_compaction_server import SMALL
 from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.server import NatsServer, StanServer
 
 CHANNEL = "prices"
@@ -74,7 +75,7 @@ class Writer:
         """Returns when so many more messages are acked."""
         self.goes.set()
         least = self.written + more
-        await until(lambda: self.written >= least)
+        await eventually(lambda: self.written >= least)
 
 
 async def replayed(url):
@@ -107,7 +108,7 @@ async def compacts(direct):
         status = await direct.admin.channel(CHANNEL)
         return status is not None and status.compaction_passes and status.kept_bytes
 
-    await until(passed)
+    await eventually(passed)
 
 
 def stan(*arguments):
