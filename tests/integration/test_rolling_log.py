@@ -23,10 +23,10 @@ from tests.integration.test_rolling_upgrade import (
     program_up_to,
     raised,
     switch,
-    until_so,
 )
 from tests.kit.batches import rows_of
 from tests.kit.cluster import StanCluster
+from tests.kit.fake_broker import eventually
 from tests.kit.otlp import OtlpReceiver
 from tests.kit.server import NatsServer
 
@@ -113,7 +113,9 @@ class Load:
     async def goes_on(self, more=5):
         """Returns when each channel has taken more."""
         before = dict(self.steps)
-        await until_so(lambda: all(self.steps[channel] >= count + more for channel, count in before.items()))
+        await eventually(
+            lambda: all(self.steps[channel] >= count + more for channel, count in before.items()), PATIENCE_S
+        )
 
     def missing(self):
         """What was acknowledged and not delivered."""
@@ -213,11 +215,11 @@ async def check(cluster, load, url):
         for channel in (EVENTS, TYPED):  # what was on its way when the load ended
             await client.subscribe(channel, load._take, **everything)
         await client.subscribe(PRICES, load._fold, **everything)
-        await until_so(lambda: not load.missing())
+        await eventually(lambda: not load.missing(), PATIENCE_S)
         async with stan_client.Table(client, PRICES) as table:
             restored = {key: message.data for key, message in table.items()}
         assert restored == load.wanted
-        await until_so(lambda: load.table() == load.wanted)
+        await eventually(lambda: load.table() == load.wanted, PATIENCE_S)
     for channel in POLICIES:
         await asyncio.to_thread(verify, url, channel)
     async with stan_client.Direct(url, "test-cluster") as direct:

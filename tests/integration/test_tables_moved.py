@@ -75,7 +75,7 @@ class Writer:
         """Returns when so many more messages are acked."""
         self.goes.set()
         least = self.written + more
-        await eventually(lambda: self.written >= least)
+        await eventually(lambda: self.written >= least, PATIENCE_S)
 
 
 async def replayed(url):
@@ -108,7 +108,7 @@ async def compacts(direct):
         status = await direct.admin.channel(CHANNEL)
         return status is not None and status.compaction_passes and status.kept_bytes
 
-    await eventually(passed)
+    await eventually(passed, PATIENCE_S)
 
 
 def stan(*arguments):
