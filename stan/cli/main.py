@@ -158,7 +158,10 @@ def _is_number(args: list[str]) -> bool:
 def loaded(entry: CommandEntry) -> Any:
     """The command itself."""
     module, _, attribute = entry.place.partition(":")
-    found: Any = getattr(import_module(module), attribute)
+    from stan.cli.support.common import needing_distributions  # noqa: PLC0415 - the help does without
+
+    with needing_distributions(entry.name):
+        found: Any = getattr(import_module(module), attribute)
     if isinstance(found, typer.Typer):
         command: Any = typer.main.get_group(found)
     else:

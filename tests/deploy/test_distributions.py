@@ -116,6 +116,11 @@ def test_the_broker_alone_serves(environment, tmp_path):
         environment.says("stan", "pub", "greetings", "hello", "-s", server.url)
         asked = environment.says("stan", "sub", "greetings", "--from", "first", "--count", "1", "-s", server.url)
     assert "hello" in asked
+    assert "All of it holds" in environment.says("stan", "demo")
+    lacking = "import sys; from stan.cli.main import main; sys.argv = ['stan', *sys.argv[1:]]; main()"
+    for command, needed in (("pipeline", "pyspark-stan"), ("lake", "stan-lake"), ("demo --spark", "pyspark-stan")):
+        code = f"try:\n    exec({lacking!r})\nexcept SystemExit as end:\n    print(end.code)"
+        assert f"needs {needed}, which is not installed." in environment.does(code, *command.split())
 
 
 SPARK = """

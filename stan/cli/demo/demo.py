@@ -16,8 +16,7 @@ from stan_client import Client, Message, everything
 from stan.cli.demo.demo_broker import DemoBroker
 from stan.cli.demo.demo_cluster import tell_cluster
 from stan.cli.demo.demo_screen import fact, rate, step, verdict
-from stan.cli.demo.demo_spark import tell_spark
-from stan.cli.support.common import run_until_signalled
+from stan.cli.support.common import needing_distributions, run_until_signalled
 from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 
 ORDERS: Final = "orders"
@@ -46,7 +45,12 @@ def demo(
     """Show in half a minute what the broker promises, on a broker of its own that is killed under load."""
     if cluster and spark:
         raise typer.BadParameter("give one of --cluster and --spark")
-    run_until_signalled(tell_cluster() if cluster else tell_spark() if spark else _tell())
+    if spark:
+        with needing_distributions("demo --spark"):
+            from stan.cli.demo.demo_spark import tell_spark  # noqa: PLC0415
+        run_until_signalled(tell_spark())
+    else:
+        run_until_signalled(tell_cluster() if cluster else _tell())
 
 
 async def _tell() -> int:

@@ -125,6 +125,18 @@ def explained(target: Target) -> Iterator[None]:
         raise CliError(f"Cannot connect to {error.where}: {reason}. {step}", EXIT_UNREACHABLE) from None
 
 
+@contextlib.contextmanager
+def needing_distributions(command: str) -> Iterator[None]:
+    """Leave with a sentence if *command* imports a distribution that the broker does without, and that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        distribution = {"pyspark_stan": "pyspark-stan", "stan_lake": "stan-lake"}.get(error.name or "")
+        if distribution is None:
+            raise
+        fail(f"`stan {command}` needs {distribution}, which is not installed.", EXIT_USAGE)
+
+
 def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:
     """Leave with a sentence and an exit code."""
     err.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
