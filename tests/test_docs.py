@@ -270,6 +270,22 @@ def test_pages_for_users_are_short_enough_to_be_read():
     assert lengths.keys() >= LONG
 
 
+INSIDE = re.compile(r"`[^`]*`|\*\*[^*]*\*\*|[(\[][^()\[\]]*[)\]]")
+"""Code, strong words, and what stands in brackets, where a sentence may end within a line."""
+
+
+def several_sentences(text: str) -> list[str]:
+    """The lines of prose with more than one sentence: changes of a page are read sentence by sentence."""
+    prose = re.sub(r"(?ms)^ *```.*?^ *```$", "", text).splitlines()
+    lines = [line for line in prose if line.strip(" >")[:1] not in {"|", "#"}]
+    return [line for line in lines if re.search(r"[^\d][.!?] [A-Z]", INSIDE.sub("x", line))]
+
+
+@each_page
+def test_each_sentence_has_a_line_of_its_own(page):
+    assert several_sentences(page.read_text(encoding="utf-8")) == []
+
+
 # --- the checks can fail ---------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +337,11 @@ def test_a_wrong_link_a_missing_file_and_a_wrong_step_are_found():
     assert missing_steps(
         "| 1 a | `core/broker/broker.py` `ready` | b |\n| 2 a | `core/broker/broker.py` `nothing` | b |"
     ) == ["core/broker/broker.py nothing"]
+
+
+def test_several_sentences_in_a_line_are_found():
+    assert several_sentences("One. Two.") == ["One. Two."]
+    assert several_sentences("- **One. Two.** `A. B` (C. D.)\n\n| One. Two. |\n\n```\nOne. Two.\n```\n") == []
 
 
 def test_an_outline_knows_headings_and_items():
