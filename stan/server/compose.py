@@ -75,8 +75,12 @@ async def serve(
         if not config.ft_group:
             await _serve(view, embedded, log, stop, reloading)
             return
-        if embedded is not None:
+        urls = config.nats.urls
+        if (
+            embedded is not None and config.embedded.joined
+        ):  # clients of a standby's nats-server reach the active server
             await embedded.start()
+            urls = (embedded.url,)
         from stan.edge.standby.standby import StandbyServer  # noqa: PLC0415 - few want it
 
         async def serve_active(config: Config, lease: "Lease") -> None:
@@ -84,7 +88,7 @@ async def serve(
             await _serve(view, embedded, log, stop, reloading, lease)
 
         server = StandbyServer(config, server_id, log, view.told_ft_state)
-        await server.run(config.nats.urls or ((embedded.url,) if embedded else ()), stop, serve_active)
+        await server.run(urls, stop, serve_active)
 
 
 @contextlib.asynccontextmanager

@@ -294,10 +294,15 @@ class StandbyServer:
         self._complaint = RepeatedLine(log, clock)
 
     async def run(self, urls: tuple[str, ...], stop: asyncio.Event, serve: Serve) -> None:
-        """Take part in the group until *stop*. Raises StartError; LostLock if this server was active and has lost the lease."""
+        """Take part in the group until *stop*; without *urls*, which no other server would share, there are no heartbeats.
+
+        Raises:
+            StartError. LostLock: this server was active and has lost the lease.
+        """
         self._log.info("Starting in standby mode")
         self._tell_state(STANDBY)
-        await self.link.open(urls, self._log.error)
+        if urls:
+            await self.link.open(urls, self._log.error)
         try:
             alone = await self._standby(stop)
             if self.lease is not None:
