@@ -60,3 +60,7 @@ class StanDataSource(DataSource):
         from pyspark_stan.writing.sink import stream_writer
 
         return stream_writer(dict(self.options), schema, overwrite)
+
+
+DefaultSource = StanDataSource
+"""The name by which Spark looks a data source up in its package."""
