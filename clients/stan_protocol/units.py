@@ -5,9 +5,11 @@ are nanoseconds, times Unix nanoseconds, sizes bytes.
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from stan_protocol.refusals import go_quote
 from stan_protocol.scalars import MICROSECOND, MILLISECOND, SECOND
 
 INT64_MAX: Final = 2**63 - 1
@@ -23,7 +25,7 @@ UNITS: Final = {
     "h": 3600 * SECOND,
 }
 """Of durations, as Go has them."""
-_MORE: Final = {"min": 60 * SECOND, "d": 86400 * SECOND, "w": 7 * 86400 * SECOND}
+_UNITS_OF_PEOPLE: Final = UNITS | {"min": 60 * SECOND, "d": 86400 * SECOND, "w": 7 * 86400 * SECOND}
 SIZES: Final[dict[str, int]] = {
     "": 1,
     "B": 1,
@@ -35,8 +37,7 @@ NEVER: Final = "-"
 END: Final = INT64_MAX + 1
 """Numbers of requests are below it."""
 
-_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|ms|min|s|m|h|d|w)")
-_AGO = re.compile(rf"(?:{_PART.pattern})+")
+_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]*)", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 _BARE = re.compile(r"\d+(?:\.\d+)?")
 
@@ -49,10 +50,23 @@ def duration_ns(text: str, bare: int = SECOND) -> int:
     """
     if _BARE.fullmatch(text):
         return _small(text, round(float(text) * bare))
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+    length, problem = _added_up(text, _UNITS_OF_PEOPLE)
+    if problem:
         raise ValueError(f"{text!r} is no duration; write it as 90s, 15m, 1h30m or 2d")
-    return _small(text, sum(round(float(number) * (UNITS | _MORE)[unit]) for number, unit in parts))
+    return _small(text, length)
+
+
+def _added_up(text: str, units: Mapping[str, int]) -> tuple[int, str]:
+    """Return the sum of the parts of a duration, and "" or in Go's words why it is none."""
+    *parts, _ = _PART.findall(text)  # the last one is empty
+    length = 0
+    for whole, fraction, unit in parts:
+        if not whole + fraction:
+            return 0, "invalid"
+        if unit not in units:
+            return 0, f"unknown unit {go_quote(unit)} in" if unit else "missing unit in"
+        length += int(whole or 0) * units[unit] + int(fraction or 0) * units[unit] // 10 ** len(fraction)
+    return length, "" if parts else "invalid"
 
 
 def _small(text: str, value: int) -> int:
@@ -72,8 +86,9 @@ def time_ns(text: str, now_ns: int) -> int:
         return _known(text, int(seconds) * SECOND + int((fraction + "0" * 9)[:9]))
     if _BARE.fullmatch(text):
         raise ValueError(f"{text!r} is no time; write {text}s (ago) or @{text} (Unix seconds)")
-    if _AGO.fullmatch(text):
-        return _known(text, now_ns - duration_ns(text))
+    ago_ns, problem = _added_up(text, _UNITS_OF_PEOPLE)
+    if not problem:
+        return _known(text, now_ns - ago_ns)
     try:
         moment = datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError):
@@ -170,27 +185,19 @@ def counted(amount: int, noun: str, plural: str = "") -> str:
 # --- as Go does --------------------------------------------------------------------------------------------------------------
 
 
-_GO_PART = re.compile(r"([0-9]*)(?:\.([0-9]*))?([^0-9.]+)", re.ASCII)
-
-
 def parse_duration(text: str) -> int:
-    """Parse a duration as Go's time.ParseDuration, in nanoseconds: `1h30m`, `1.5s`, `-2ms`, `0`; ValueError otherwise."""
+    """Parse a duration as Go's time.ParseDuration, in nanoseconds: `1h30m`, `1.5s`, `-2ms`, `0`.
+
+    Raises:
+        ValueError: with Go's text.
+    """
     rest = text[1:] if text[:1] in {"+", "-"} else text
     if rest == "0":
         return 0
-    total = 0
-    place = 0
-    while place < len(rest):
-        part = _GO_PART.match(rest, place)
-        if part is None or part[3] not in UNITS or not (part[1] or part[2]):
-            raise ValueError("parse error")
-        unit = UNITS[part[3]]
-        fraction = part[2] or ""
-        total += int(part[1] or 0) * unit + int(fraction or 0) * unit // 10 ** len(fraction)
-        place = part.end()
-    if not rest or total > INT64_MAX:
-        raise ValueError("parse error")
-    return -total if text.startswith("-") else total
+    length, problem = _added_up(rest, UNITS)
+    if problem or length > INT64_MAX:
+        raise ValueError(f"time: {problem or 'invalid'} duration {go_quote(text)}")
+    return -length if text.startswith("-") else length
 
 
 _GO_SIZE = re.compile(r"([+-]?[0-9]+)(?:([kmgtpe])(b|i|ib)?)?", re.ASCII | re.IGNORECASE)

@@ -107,7 +107,8 @@ def convert(kind: FlagKind, name: str, text: str) -> Value:
     except ValueError as error:
         what = "boolean value" if kind is FlagKind.BOOL else "value"
         link = "for" if kind is FlagKind.BOOL else "for flag"
-        raise FlagError(f"invalid {what} {go_quote(text)} {link} -{name}: {error}") from None
+        why = "parse error" if kind is FlagKind.DURATION else error
+        raise FlagError(f"invalid {what} {go_quote(text)} {link} -{name}: {why}") from None
 
 
 def parse_bool(text: str) -> bool:

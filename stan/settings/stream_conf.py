@@ -6,7 +6,7 @@ that nobody knows are ignored with a notice each. Opens no file: it is given a r
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -278,8 +278,8 @@ class _Section:
         elif want is Want.DURATION and isinstance(data, str):
             try:
                 return parse_duration(data)
-            except ValueError:
-                problem = duration_problem(data)
+            except ValueError as error:
+                problem = str(error)
         if not problem and isinstance(data, str | int):
             return data
         self._found.complaints.append(f"{node.place}: {problem}")
@@ -302,21 +302,3 @@ def _shown(node: ConfNode) -> str:
     if isinstance(node.data, dict):
         return f"map[{' '.join(f'{name}:{_shown(each)}' for name, each in node.data.items())}]"
     return str(node.data).lower() if isinstance(node.data, bool) else str(node.data)
-
-
-_UNIT = re.compile(r"(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)([^0-9.]*)", re.ASCII)
-
-
-def duration_problem(text: str) -> str:
-    """Why Go's time.ParseDuration does not take *text*, in its words."""
-    parts: Iterable[re.Match[str]] = _UNIT.finditer(text)
-    if _WELL_FORMED.fullmatch(text):
-        for unit in (part[1] for part in parts):
-            if not unit:
-                return f"time: missing unit in duration {go_quote(text)}"
-            if unit not in {"ns", "us", "µs", "μs", "ms", "s", "m", "h"}:
-                return f"time: unknown unit {go_quote(unit)} in duration {go_quote(text)}"
-    return f"time: invalid duration {go_quote(text)}"
-
-
-_WELL_FORMED = re.compile(r"[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)[^0-9.]*+)++", re.ASCII)

@@ -122,7 +122,7 @@ def test_duration_is_read_as_go_reads_it(text, nanos):
 
 @pytest.mark.parametrize("text", ["", "-", "1", "s", "1x", "1 s", ".s", "1s2", "1d", "9999999h"])
 def test_bad_duration_is_refused(text):
-    with pytest.raises(ValueError, match="parse error"):
+    with pytest.raises(ValueError, match=r"^time: "):
         parse_duration(text)
 
 

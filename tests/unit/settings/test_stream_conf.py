@@ -4,9 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from stan_protocol.units import parse_duration
 
 from stan.config import ChannelOverride, ClusterConfig, Config, TlsConfig
 from stan.policies import PolicyRule
@@ -14,7 +11,6 @@ from stan.settings.file_schema import CHANNEL, CLUSTER, FILE, LIMITS, SECTIONS, 
 from stan.settings.nats_conf import parse as parse_conf
 from stan.settings.policies import BY_KEY
 from stan.settings.settings import Parsed, parse
-from stan.settings.stream_conf import duration_problem
 
 SECOND = 1_000_000_000
 
@@ -271,14 +267,6 @@ def test_partitioning_in_a_cluster_is_refused_in_original_words():
 )
 def test_bad_duration_is_told_as_go_tells_it(text, problem):
     assert complaints(f"hbi: '{text}'") == [f"s.conf:1: {problem}"]
-
-
-@given(st.text(alphabet="0123456789.hmsx-+ ", max_size=40))
-def test_any_bad_duration_has_a_problem(text):
-    try:
-        parse_duration(text)
-    except ValueError:
-        assert duration_problem(text).startswith("time: ")
 
 
 # --- unknown keys, and what is NATS's ---------------------------------------------------------------------------------
