@@ -67,7 +67,7 @@ def nats_options(connection: ConnectionOptions) -> dict[str, Any]:
     return {**dict(connection.nats), **dict(connection.secrets), **{name: file for name, file in files if file}}
 
 
-def patiently(connection: ConnectionOptions, retries: int, pause_s: float, call: Callable[[BlockingClient], T]) -> T:
+def with_retries(connection: ConnectionOptions, retries: int, pause_s: float, call: Callable[[BlockingClient], T]) -> T:
     """Return the result of *call*, which is repeated up to *retries* times after errors of PASSING.
 
     Raises:
@@ -89,7 +89,7 @@ def patiently(connection: ConnectionOptions, retries: int, pause_s: float, call:
             time.sleep(pause_s)
 
 
-def replacing(connection: ConnectionOptions, call: Callable[[BlockingClient], T]) -> T:
+def with_reconnect(connection: ConnectionOptions, call: Callable[[BlockingClient], T]) -> T:
     """Return the result of *call*, which is repeated with a new client if the one that it got was closed.
 
     Raises:
@@ -105,8 +105,8 @@ def replacing(connection: ConnectionOptions, call: Callable[[BlockingClient], T]
 
 
 def message_bytes_max(connection: ConnectionOptions) -> int:
-    """Return the largest payload in bytes that carries a message. Errors as of `replacing`, and RequestTimeoutError."""
-    return replacing(connection, lambda client: client.message_bytes_max())
+    """Return the largest payload in bytes that carries a message. Errors as of `with_reconnect`, and RequestTimeoutError."""
+    return with_reconnect(connection, lambda client: client.message_bytes_max())
 
 
 def _connect(connection: ConnectionOptions) -> BlockingClient:

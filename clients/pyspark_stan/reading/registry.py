@@ -10,7 +10,7 @@ from pyspark_stan.errors import OptionsError
 from pyspark_stan.options import SourceOptions
 from pyspark_stan.payloads.schema import MALFORMED, Format, PayloadSchema
 from pyspark_stan.payloads.types import ColumnType, ddl, merged_fields, parse_type
-from pyspark_stan.transport import patiently
+from pyspark_stan.transport import with_retries
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -35,12 +35,12 @@ def registered_for(options: SourceOptions) -> list[Registered]:
     """Ask the broker for the schemas of the channels that *options* read.
 
     Raises:
-        OptionsError: a channel, or the whole pattern, has none. Others as of `patiently`.
+        OptionsError: a channel, or the whole pattern, has none. Others as of `with_retries`.
     """
     statuses: list[Any] = []
     complaints = []
     for channel in options.channels or ("",):
-        found = patiently(
+        found = with_retries(
             options.connection,
             options.retries,
             options.retry_pause_s,

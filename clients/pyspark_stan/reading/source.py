@@ -28,7 +28,7 @@ from pyspark_stan.options import SourceOptions, source_options
 from pyspark_stan.reading.offsets import Offset, Range, Resolver, behind, from_json, oldest, packed, ranges_between
 from pyspark_stan.reading.planning import ROWS_MIN, StanPartition, plan, rows_for_bytes, rows_of_partition, share
 from pyspark_stan.schema import check_schema
-from pyspark_stan.transport import PASSING, patiently
+from pyspark_stan.transport import PASSING, with_retries
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -103,7 +103,7 @@ class _Channels:
             log.warning("the position of %s is not told: %s", self._options.consumer, error)
 
     def _ask(self, call: "Callable[[BlockingClient], T]") -> T:
-        return patiently(self._options.connection, self._options.retries, self._options.retry_pause_s, call)
+        return with_retries(self._options.connection, self._options.retries, self._options.retry_pause_s, call)
 
 
 def _cold(options: SourceOptions) -> "Cold | None":
@@ -126,7 +126,7 @@ def columns_read(options: SourceOptions, schema: "StructType") -> ReadColumns:
     """Return the columns of a read, for which the broker is asked if they are those of registered schemas.
 
     Raises:
-        OptionsError: *schema* has columns that there are not. Others as of `patiently`.
+        OptionsError: *schema* has columns that there are not. Others as of `with_retries`.
     """
     if not options.typed:
         check_schema(schema)
@@ -164,7 +164,7 @@ class StanBatchReader(DataSourceReader):
         self._columns = columns
 
     def partitions(self) -> Sequence[StanPartition]:
-        """Return partitions of the messages that the broker has now. Raises OptionsError; others as of `patiently`."""
+        """Return partitions of the messages that the broker has now. Raises OptionsError; others as of `with_retries`."""
         channels = _Channels(self._options)
         infos = channels.infos()
         ranges = self.narrowed(self._ranges(infos, channels.resolver(infos)), channels.resolver(infos))
@@ -251,7 +251,7 @@ class StanStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Raises:
             DataLossError: a channel was deleted or ends before its position, and failOnDataLoss is set. Others as of
-                `patiently`.
+                `with_retries`.
         """
         begin = from_json(start)
         infos = self._infos(begin)

@@ -24,7 +24,7 @@ from pyspark_stan.payloads.values import fitting_fields
 from pyspark_stan.reading.decode import Decoder, numbers, text_array
 from pyspark_stan.reading.registry import ABOUT, Registered, for_channel, registered_of
 from pyspark_stan.schema import COLUMNS, NULLABLE
-from pyspark_stan.transport import PASSING, patiently
+from pyspark_stan.transport import PASSING, with_retries
 
 if TYPE_CHECKING:
     from stan_client import Fetched
@@ -170,7 +170,7 @@ class TypedDecoder:
             return None
         self._may_ask = False
         options = self._options
-        found = patiently(
+        found = with_retries(
             options.connection,
             options.retries,
             options.retry_pause_s,

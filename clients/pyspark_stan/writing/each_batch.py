@@ -77,7 +77,7 @@ def _refuse_old(options: SinkOptions, batch_id: int) -> None:
     be taken for a repetition and lost."""
     from pyspark_stan import transport  # noqa: PLC0415 - only in the process that runs the batches
 
-    newest = transport.replacing(options.connection, methodcaller("last_committed", options.app))
+    newest = transport.with_reconnect(options.connection, methodcaller("last_committed", options.app))
     if batch_id < newest:
         raise IdentityError(
             f"batch {batch_id} of '{options.app}' comes after its batch {newest}: does the query have a new checkpoint? "

@@ -76,4 +76,4 @@ def division_of(connection: ConnectionOptions, channel: str, writer: str) -> Div
             raise ServerError(f"stan: channel {channel} has no parts any more")
         return Division(channel, found[0].parts, key_path(found[0].key) or (), writer)
 
-    return transport.replacing(connection, ask)
+    return transport.with_reconnect(connection, ask)

@@ -85,4 +85,4 @@ class InFlightRequests:
 
     def _begin(self, submit: Submit) -> "tuple[BlockingClient, Future[Any]]":
         """Send a request; returns the client that waits for the answer, and the answer."""
-        return transport.replacing(self._connection, lambda client: (client, submit(client)))
+        return transport.with_reconnect(self._connection, lambda client: (client, submit(client)))

@@ -227,7 +227,7 @@ def _write(options: SinkOptions, iterator: "Iterator[RecordBatch]", *, streaming
         message.save, message.writer = save_of(task), writer_of(task)
         app, version = message.identity
         asked = methodcaller("last_committed", app, writer=message.writer, version=version)
-        if transport.replacing(options.connection, asked) >= version:
+        if transport.with_reconnect(options.connection, asked) >= version:
             message.done_before = True
             for _ in iterator:  # read to the end: stateful operators save their state after the last row
                 pass
@@ -296,7 +296,7 @@ def _commit(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
     commit = methodcaller(
         "commit", identity.app, identity.version, _txns(messages), writer=writer, timeout_s=patience_s
     )
-    done: dict[str, Committed] = transport.replacing(options.connection, commit)
+    done: dict[str, Committed] = transport.with_reconnect(options.connection, commit)
     if len(done) > 1 and not all(committed.group for committed in done.values()):
         _say_one_by_one()
     already = sorted(channel for channel, committed in done.items() if committed.already)
@@ -327,6 +327,6 @@ def _abort(options: SinkOptions, messages: list[StanCommitMessage]) -> None:
     if not txns:
         return
     try:
-        transport.replacing(options.connection, methodcaller("abort", txns))
+        transport.with_reconnect(options.connection, methodcaller("abort", txns))
     except StanClientError as error:
         _log.warning("staged rows are left to the broker's time limit: %s", error)
