@@ -38,7 +38,7 @@ Owner = Annotated[str, typer.Option("--client", help=OWNER_HELP)]
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class CursorCommands:
     """What a set of commands is for."""
 
     word: str  # of the command line
@@ -51,15 +51,15 @@ class Family:
         return f"stan {self.word}"
 
 
-DURABLE: Final = Family("durable", "durable", DURABLES)
-QUEUE: Final = Family("queue", "queue group", QUEUES)
+DURABLE: Final = CursorCommands("durable", "durable", DURABLES)
+QUEUE: Final = CursorCommands("queue", "queue group", QUEUES)
 
 
 # --- finding one ------------------------------------------------------------------------------------------------------------
 
 
-async def found(
-    direct: stan_client.Direct, family: Family, channel: str, name: str, owner: str = ""
+async def find_cursor(
+    direct: stan_client.Direct, family: CursorCommands, channel: str, name: str, owner: str = ""
 ) -> pb.CursorStatus:
     """The position that is meant. Raises CliError: there is none, with the next step, or there are several."""
     every = await direct.admin.subscriptions(checked_channel(channel))
@@ -79,8 +79,8 @@ async def in_parts(direct: stan_client.Direct, channel: str, client_id: str = ""
     return [one for one in every if text_of(one.part_of.channel) == channel]
 
 
-async def found_in_parts(
-    direct: stan_client.Direct, family: Family, channel: str, name: str, owner: str = ""
+async def find_part_cursors(
+    direct: stan_client.Direct, family: CursorCommands, channel: str, name: str, owner: str = ""
 ) -> list[pb.CursorStatus]:
     """The positions that are meant in the parts of a channel, by part. Raises CliError: several durables are called so."""
     matching = _matching(await in_parts(direct, checked_channel(channel)), family, name, owner)
@@ -90,7 +90,7 @@ async def found_in_parts(
     return sorted(matching, key=lambda one: one.part_of.number)
 
 
-def _matching(every: list[pb.CursorStatus], family: Family, name: str, owner: str) -> list[pb.CursorStatus]:
+def _matching(every: list[pb.CursorStatus], family: CursorCommands, name: str, owner: str) -> list[pb.CursorStatus]:
     ours = [one for one in every if one.kind in family.kinds and owner in ("", text_of(one.client_id))]
     matching = [one for one in ours if name in (name_of(one), full_name(one))]
     return matching or [one for one in ours if name == text_of(one.queue_group)]
@@ -102,7 +102,7 @@ def _several(name: str, names: list[str]) -> CliError:
 
 
 async def _missing(
-    direct: stan_client.Direct, family: Family, channel: str, name: str, every: list[pb.CursorStatus]
+    direct: stan_client.Direct, family: CursorCommands, channel: str, name: str, every: list[pb.CursorStatus]
 ) -> CliError:
     if not every and await direct.admin.channel(channel) is None:
         parts = sorted({text_of(one.channel) for one in await in_parts(direct, channel)})
@@ -130,21 +130,21 @@ async def _missing(
     )
 
 
-def _on(family: Family, target: Target, channel: str, name: str, owner: str, then: "Then") -> None:
+def _on(family: CursorCommands, target: Target, channel: str, name: str, owner: str, then: "Then") -> None:
     """Run a command on the position that is meant."""
 
     async def main(direct: stan_client.Direct) -> None:
-        await then(direct, await found(direct, family, channel, name, owner))
+        await then(direct, await find_cursor(direct, family, channel, name, owner))
 
     on_cluster(target, main)
 
 
-def _on_each(family: Family, target: Target, channel: str, name: str, owner: str, then: "ThenEach") -> None:
+def _on_each(family: CursorCommands, target: Target, channel: str, name: str, owner: str, then: "ThenEach") -> None:
     """Run a command on the position that is meant, or, of a channel with parts, on those of that name in all of them."""
 
     async def main(direct: stan_client.Direct) -> None:
-        several = await found_in_parts(direct, family, channel, name, owner)
-        await then(direct, several or [await found(direct, family, channel, name, owner)])
+        several = await find_part_cursors(direct, family, channel, name, owner)
+        await then(direct, several or [await find_cursor(direct, family, channel, name, owner)])
 
     on_cluster(target, main)
 
@@ -160,7 +160,7 @@ def _which(cursor: pb.CursorStatus) -> pb.Which:
 # --- looking ----------------------------------------------------------------------------------------------------------------
 
 
-def _add_list(app: typer.Typer, family: Family) -> None:
+def _add_list(app: typer.Typer, family: CursorCommands) -> None:
     @app.command("list")
     @injected
     def list_(
@@ -189,14 +189,14 @@ def _add_list(app: typer.Typer, family: Family) -> None:
         look(target, view, table)
 
 
-def _add_looking(app: typer.Typer, family: Family) -> None:
+def _add_looking(app: typer.Typer, family: CursorCommands) -> None:
     @app.command("show")
     @injected
     def show(channel: Channel, name: Name, owner: Owner = "", *, target: Target, view: View) -> None:
         """One of them: position, window, members, what is unacked."""
 
         async def table(direct: stan_client.Direct) -> Table:
-            cursor = await found(direct, family, channel, name, owner)
+            cursor = await find_cursor(direct, family, channel, name, owner)
             return cursor_table(cursor, time.time_ns())
 
         look(target, view, table)
@@ -207,10 +207,10 @@ def _add_looking(app: typer.Typer, family: Family) -> None:
         """Why it gets nothing, in words, and what to do about it; of a channel with parts in each of them."""
 
         async def table(direct: stan_client.Direct) -> Table:
-            several = await found_in_parts(direct, family, channel, name, owner)
+            several = await find_part_cursors(direct, family, channel, name, owner)
             if len(several) > 1:
                 return why_of_parts_table(several, time.time_ns())
-            cursor = several[0] if several else await found(direct, family, channel, name, owner)
+            cursor = several[0] if several else await find_cursor(direct, family, channel, name, owner)
             return why_table(cursor, time.time_ns())
 
         look(target, view, table)
@@ -219,7 +219,7 @@ def _add_looking(app: typer.Typer, family: Family) -> None:
 # --- creating ---------------------------------------------------------------------------------------------------------------
 
 
-def _add_create(app: typer.Typer, family: Family) -> None:
+def _add_create(app: typer.Typer, family: CursorCommands) -> None:
     @app.command("create")
     @injected
     def create(
@@ -257,7 +257,7 @@ def _add_create(app: typer.Typer, family: Family) -> None:
 # --- moving -----------------------------------------------------------------------------------------------------------------
 
 
-def _add_move(app: typer.Typer, family: Family) -> None:
+def _add_move(app: typer.Typer, family: CursorCommands) -> None:
     @app.command("move")
     @injected
     def move(
@@ -301,7 +301,7 @@ def _add_move(app: typer.Typer, family: Family) -> None:
         _on_each(family, target, channel, name, owner, then)
 
 
-def _add_skipping(app: typer.Typer, family: Family) -> None:
+def _add_skipping(app: typer.Typer, family: CursorCommands) -> None:
     @app.command("skip")
     @injected
     def skip(
@@ -358,7 +358,7 @@ def _moment(at: str, back: str) -> int:
     return at_time("--time", at) if at else 0
 
 
-def _describe_move(family: Family, cursor: pb.CursorStatus, wanted: int) -> str:
+def _describe_move(family: CursorCommands, cursor: pb.CursorStatus, wanted: int) -> str:
     now = cursor.last_sent + 1
     head = (
         f"Moves {family.noun} {full_name(cursor)} of channel {text_of(cursor.channel)}: message {wanted:,} comes next, "
@@ -381,7 +381,7 @@ def _flat(runs: list[tuple[int, int]]) -> list[int]:
 # --- holding and ending -------------------------------------------------------------------------------------------------------
 
 
-def _add_holding(app: typer.Typer, family: Family) -> None:
+def _add_holding(app: typer.Typer, family: CursorCommands) -> None:
     @app.command("pause")
     @injected
     def pause(channel: Channel, name: Name, owner: Owner = "", *, target: Target) -> None:
@@ -432,7 +432,7 @@ def _in_parts(found_ones: list[pb.CursorStatus]) -> str:
     return f" in {len(found_ones)} parts" if len(found_ones) > 1 else ""
 
 
-def _describe_delete(family: Family, cursor: pb.CursorStatus) -> str:
+def _describe_delete(family: CursorCommands, cursor: pb.CursorStatus) -> str:
     return (
         f"Forgets {family.noun} {full_name(cursor)} of channel {text_of(cursor.channel)} for good: its position (message "
         f"{cursor.last_sent + 1:,} would come next), {cursor.pending:,} unacked messages; "
@@ -441,7 +441,7 @@ def _describe_delete(family: Family, cursor: pb.CursorStatus) -> str:
     )
 
 
-def _app(family: Family, text: str) -> typer.Typer:
+def _app(family: CursorCommands, text: str) -> typer.Typer:
     app = group_of_commands(text)
     for add in (_add_list, _add_looking, _add_create, _add_move, _add_skipping):
         add(app, family)

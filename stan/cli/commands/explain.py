@@ -10,7 +10,7 @@ from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.units import format_time
 
 from stan import limits
-from stan.cli.commands.durable import Family, found
+from stan.cli.commands.durable import CursorCommands, find_cursor
 from stan.cli.support.args import Channel
 from stan.cli.support.common import EXIT_USAGE, CliError, Target
 from stan.cli.support.options import View, injected
@@ -20,7 +20,7 @@ from stan.cli.support.session import look
 from stan.monitor.explained import BEGINS_LATE, GOES_ON, STATES, moment_of, sentence_of
 from stan.status.positions import DURABLES, QUEUES, full_name
 
-POSITIONS: Final = Family("durable", "durable or queue group", DURABLES | QUEUES)
+POSITIONS: Final = CursorCommands("durable", "durable or queue group", DURABLES | QUEUES)
 
 
 @injected
@@ -43,7 +43,7 @@ def explain(
     answers = 0 if whole else limits.EXPLAIN_ANSWERS_MAX
 
     async def table(direct: stan_client.Direct) -> Table:
-        cursor = await found(direct, POSITIONS, channel, name, owner)
+        cursor = await find_cursor(direct, POSITIONS, channel, name, owner)
         told = await direct.admin.explain(which(channel, cursor_id=cursor.cursor_id), sequence, answers=answers)
         return explained_table(cursor, sequence, told)
 

@@ -68,17 +68,17 @@ async def _top(target: Target, pattern: str, sort: str, pace: tuple[float, int, 
     stop_on_signals(stop)
     live, looks = out.is_terminal and not as_json, 0
     async with session(target) as direct:
-        before = await sampled(direct, pattern)
+        before = await take_sample(direct, pattern)
         while not stop.is_set():
             try:
                 await asyncio.wait_for(stop.wait(), interval)
             except TimeoutError:
                 try:
-                    after = await sampled(direct, pattern)
+                    after = await take_sample(direct, pattern)
                 except stan_client.RequestTimeoutError as error:  # a leader may be changing
                     err.print(f"{error}; asking again", markup=False, highlight=False, soft_wrap=True)
                     continue
-                found = ordered(measured(before, after, time.time_ns()), sort)
+                found = sort_rows(rates_between(before, after, time.time_ns()), sort)
                 before = after
                 if as_json:
                     write_json({"channels": [line._asdict() for line in found]})
@@ -98,13 +98,13 @@ def _draw(table: Table, sort: str, *, live: bool) -> None:
     write(text_lines(table))
 
 
-async def sampled(direct: stan_client.Direct, pattern: str) -> TrafficSample:
+async def take_sample(direct: stan_client.Direct, pattern: str) -> TrafficSample:
     """Look once."""
     channels, cursors = await asyncio.gather(direct.admin.channels(pattern), direct.admin.subscriptions(pattern))
     return TrafficSample(time.monotonic(), channels, cursors)
 
 
-def measured(before: TrafficSample, after: TrafficSample, now_ns: int) -> list[Line]:
+def rates_between(before: TrafficSample, after: TrafficSample, now_ns: int) -> list[Line]:
     """What happened between two samples, by channel."""
     took = max(after.at - before.at, 1e-6)
     last = {one.uid: one.last_sequence for one in before.channels}
@@ -136,7 +136,7 @@ def measured(before: TrafficSample, after: TrafficSample, now_ns: int) -> list[L
     return found
 
 
-def ordered(found: list[Line], sort: str) -> list[Line]:
+def sort_rows(found: list[Line], sort: str) -> list[Line]:
     """By that column, the largest first; names from the beginning."""
     if sort == "name":
         return sorted(found, key=lambda line: line.name)
