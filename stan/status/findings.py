@@ -94,7 +94,7 @@ REPLICA_LAG: Final = Threshold(10_000)
 # --- nodes ----------------------------------------------------------------------------------------------------------------
 
 
-def of_nodes(
+def check_nodes(
     nodes: NodeReports,
     disk: Threshold = DISK_PERCENT,
     since: Mapping[str, int] = _NEVER,
@@ -132,7 +132,7 @@ def _of_node(node: pb.NodeStatus) -> str:
     return f" of node {node.node}" if node.node else ""
 
 
-def of_settings(nodes: NodeReports) -> Iterator[Finding]:
+def check_settings(nodes: NodeReports) -> Iterator[Finding]:
     """Find settings, versions and levels of nodes that cost safety or speed."""
     for node in nodes.answers:
         name, store = node_name(node), node.store.lower()
@@ -160,7 +160,7 @@ def of_settings(nodes: NodeReports) -> Iterator[Finding]:
         yield Finding(Severity.NOTE, "level", unused, step)
 
 
-def of_clocks(nodes: NodeReports, now_ns: int) -> Iterator[Finding]:
+def check_clocks(nodes: NodeReports, now_ns: int) -> Iterator[Finding]:
     """Find clocks that do not agree with the one here; the way of the answer is counted in."""
     for node in nodes.answers:
         if node.now and abs(node.now - now_ns) > CLOCK_NS + 3 * SECOND * bool(nodes.missing):
@@ -172,9 +172,9 @@ def of_clocks(nodes: NodeReports, now_ns: int) -> Iterator[Finding]:
 # --- groups ---------------------------------------------------------------------------------------------------------------
 
 
-def of_groups(nodes: NodeReports, groups: list[GroupSummary]) -> Iterator[Finding]:
+def check_groups(nodes: NodeReports, groups: list[GroupSummary]) -> Iterator[Finding]:
     """Find groups without a leader, copies that differ or are in trouble, and groups and channels on their way."""
-    yield from of_leaders(groups)
+    yield from check_leaders(groups)
     if growing := format_growth(nodes):
         start = growth_waits_for(nodes) and nodes.missing
         step = "Start the node." if start else "If it stays so, see stan group list, and the nodes' logs."
@@ -191,7 +191,7 @@ def of_groups(nodes: NodeReports, groups: list[GroupSummary]) -> Iterator[Findin
     yield from _of_troubles(groups)
 
 
-def of_leaders(groups: list[GroupSummary]) -> Iterator[Finding]:
+def check_leaders(groups: list[GroupSummary]) -> Iterator[Finding]:
     """Find groups without a leader, as one finding, and the nodes of theirs that run and have no vote."""
     without = leaderless(groups)
     if not without:
@@ -231,7 +231,7 @@ def _of_troubles(groups: list[GroupSummary]) -> Iterator[Finding]:
         yield Finding(kind.severity, GROUP, text_, kind.step, keys, min(since for _, since in copies))
 
 
-def of_replica_lag(groups: list[GroupSummary], bounds: Threshold = REPLICA_LAG) -> Iterator[Finding]:
+def check_replica_lag(groups: list[GroupSummary], bounds: Threshold = REPLICA_LAG) -> Iterator[Finding]:
     """Find copies that are behind."""
     for group in groups:
         if severity := bounds.severity(behind(group)):
@@ -239,7 +239,7 @@ def of_replica_lag(groups: list[GroupSummary], bounds: Threshold = REPLICA_LAG) 
             yield Finding(severity, COPIES, late, "stan group list --watch: does it catch up?")
 
 
-def of_places(nodes: NodeReports, groups: list[GroupSummary]) -> Iterator[Finding]:
+def check_places(nodes: NodeReports, groups: list[GroupSummary]) -> Iterator[Finding]:
     """Find groups with two copies in one zone, although a zone has none."""
     places = labels_of(nodes)
     zones = {labels.zone for name, labels in places.items() if labels.zone and name not in nodes.missing}
@@ -266,7 +266,7 @@ def listed(names: list[str]) -> str:
 # --- channels -------------------------------------------------------------------------------------------------------------
 
 
-def of_channels(channels: Iterable[pb.ChannelStatus]) -> Iterator[Finding]:
+def check_channels(channels: Iterable[pb.ChannelStatus]) -> Iterator[Finding]:
     """Find channels at their limits, and those whose delayed messages cannot be moved."""
     for channel in channels:
         name, limits = text(channel.name), channel.limits
@@ -334,7 +334,7 @@ def compression_ratio(channel: pb.ChannelStatus) -> float:
     return (channel.clear_bytes or channel.bytes) / channel.kept_bytes  # a version before does not tell clear_bytes
 
 
-def of_parts(
+def check_parts(
     channels: Iterable[pb.ChannelStatus],
     cursors: Iterable[pb.CursorStatus],
     groups: Mapping[int, int],
@@ -351,7 +351,7 @@ def of_parts(
         yield Finding(severity, fault.kind, fault.text, fault.step)
 
 
-def of_pins(pins: Iterable[pb.PinStatus]) -> Iterator[Finding]:
+def check_pins(pins: Iterable[pb.PinStatus]) -> Iterator[Finding]:
     """Find pinned channels that are on their way, or whose move was cancelled."""
     for pin in pins:
         if not pin.exists or pin.group_now in (0, pin.group):
@@ -370,7 +370,7 @@ def of_pins(pins: Iterable[pb.PinStatus]) -> Iterator[Finding]:
 # --- positions and clients ------------------------------------------------------------------------------------------------
 
 
-def of_positions(cursors: Iterable[pb.CursorStatus], now_ns: int) -> Iterator[Finding]:
+def check_positions(cursors: Iterable[pb.CursorStatus], now_ns: int) -> Iterator[Finding]:
     """Find positions for which messages wait and are not sent, and those with messages that were given up."""
     for cursor in sorted(cursors, key=lag, reverse=True):
         state, channel, name = state_of(cursor, now_ns), text(cursor.channel), full_name(cursor)
@@ -396,7 +396,7 @@ def of_positions(cursors: Iterable[pb.CursorStatus], now_ns: int) -> Iterator[Fi
             yield Finding(state.severity, state.word, is_so, resume if state.word == PAUSED else step, keys, began)
 
 
-def of_clients(clients: Iterable[pb.ClientStatus]) -> Iterator[Finding]:
+def check_clients(clients: Iterable[pb.ClientStatus]) -> Iterator[Finding]:
     """Find clients that do not answer heartbeats."""
     for client in clients:
         if client.failing:

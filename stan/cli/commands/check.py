@@ -25,7 +25,7 @@ from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, run
 from stan.cli.support.options import View, injected
 from stan.cli.support.output import Table, show
 from stan.cli.support.session import session
-from stan.status.findings import DISK_PERCENT, NODE, Threshold, of_groups, of_nodes, of_replica_lag
+from stan.status.findings import DISK_PERCENT, NODE, Threshold, check_groups, check_nodes, check_replica_lag
 from stan.status.groups import groups_of, leaderless, node_name
 from stan.status.positions import STUCK, full_name, in_vain, lag, state_of
 from stan.troubles import Severity
@@ -153,8 +153,8 @@ def judge_nodes(nodes: Nodes, bounds: Bounds, result: Result) -> None:
             free = 100 * node.disk_free / node.disk_total
             result.figures[f"disk_free_{node_name(node).strip('()')}"] = round(free, 1)
     result.figures["groups_without_leader"] = len(leaderless(groups))
-    lag = of_replica_lag(groups, bounds.replica_lag)
-    for one in (*of_nodes(nodes, bounds.disk_percent), *of_groups(nodes, groups), *lag):
+    lag = check_replica_lag(groups, bounds.replica_lag)
+    for one in (*check_nodes(nodes, bounds.disk_percent), *check_groups(nodes, groups), *lag):
         result.add(LEVELS[one.severity], one.kind, one.text.removesuffix("."))
 
 

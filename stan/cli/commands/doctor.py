@@ -45,8 +45,12 @@ def doctor(*, target: Target, view: View) -> None:
 async def _findings(direct: stan_client.Direct, target: Target, well: list[str]) -> list[Finding]:
     nodes = await direct.admin.nodes()
     groups, now = groups_of(nodes), time.time_ns()
-    what = [*findings.of_nodes(nodes), *findings.of_settings(nodes), *findings.of_groups(nodes, groups)]
-    what += [*findings.of_replica_lag(groups), *findings.of_places(nodes, groups), *findings.of_clocks(nodes, now)]
+    what = [*findings.check_nodes(nodes), *findings.check_settings(nodes), *findings.check_groups(nodes, groups)]
+    what += [
+        *findings.check_replica_lag(groups),
+        *findings.check_places(nodes, groups),
+        *findings.check_clocks(nodes, now),
+    ]
     if leaderless(groups):
         well.append("channels and durables were not looked at: groups have no leader")
     else:
@@ -58,10 +62,10 @@ async def _findings(direct: stan_client.Direct, target: Target, well: list[str])
         positions = counted(len(cursors), "subscription, durable or group", "subscriptions, durables and groups")
         well.append(f"{counted(len(clients), 'client')}, {positions}")
         now = time.time_ns()
-        what += [*findings.of_channels(channels), *findings.of_parts(channels, cursors, commits_of(groups), now)]
-        what += [*findings.of_positions(cursors, now), *findings.of_clients(clients)]
+        what += [*findings.check_channels(channels), *findings.check_parts(channels, cursors, commits_of(groups), now)]
+        what += [*findings.check_positions(cursors, now), *findings.check_clients(clients)]
         if cluster_level(nodes) >= SCALE:
-            what += findings.of_pins(await direct.admin.pins())
+            what += findings.check_pins(await direct.admin.pins())
     answer = "answers" if len(nodes.answers) == 1 else "answer"
     well.append(f"{counted(len(nodes.answers), 'node')} of cluster {target.cluster_id} {answer}")
     return sorted(what, key=lambda one: -one.severity)

@@ -14,7 +14,7 @@ from stan.cli.support.output import Table, done
 from stan.cli.support.proto_json import document_of
 from stan.cli.support.session import look, on_cluster
 from stan.policies import COMMITS, SYNCED
-from stan.status.findings import of_leaders
+from stan.status.findings import check_leaders
 from stan.status.groups import (
     GroupSummary,
     behind,
@@ -83,7 +83,7 @@ def groups_table(nodes: Nodes) -> Table:
         "moves_paused": pool_of(nodes).paused,
         "missing": nodes.missing,
     }
-    foot = [line for leaders in of_leaders(groups) for line in (leaders.text, leaders.step)]
+    foot = [line for leaders in check_leaders(groups) for line in (leaders.text, leaders.step)]
     foot += [line for line in (format_growth(nodes), format_moves(nodes)) if line]
     foot += [f"Nodes that do not answer: {', '.join(nodes.missing)}."] if nodes.missing else []
     return Table(

@@ -14,7 +14,7 @@ from stan_protocol.secure import without_secrets
 from stan.cli.support.common import EXIT_NO_ANSWER, CliError, Target, explained, run
 from stan.cli.support.options import View
 from stan.cli.support.output import Table, present
-from stan.status.findings import of_leaders
+from stan.status.findings import check_leaders
 from stan.status.groups import groups_of
 
 PATIENCE_S = 10.0
@@ -73,7 +73,7 @@ async def _silence(direct: stan_client.Direct, target: Target) -> str:
             f"NATS answers at {without_secrets(target.server)}, but no server of cluster {target.cluster_id!r} does. Is the "
             "cluster id right (--cluster-id), does stan-server run there?"
         )
-    for leaders in of_leaders(groups_of(nodes)):
+    for leaders in check_leaders(groups_of(nodes)):
         away = f" These nodes do not answer: {', '.join(nodes.missing)}." if nodes.missing else ""
         return f"{leaders.text}{away} {leaders.step}"
     return "The nodes answer, and every group has a leader: ask again; if it stays so, see stan doctor."

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 from stan_protocol.proto import admin_pb2 as admin
 from stan_protocol.units import counted
 
-from stan.status.findings import GROUP, LEADER, NODE, Finding, listed, of_groups, of_nodes, of_positions
+from stan.status.findings import GROUP, LEADER, NODE, Finding, check_groups, check_nodes, check_positions, listed
 from stan.status.groups import groups_of
 from stan.status.positions import name_of, text
 from stan.troubles import Severity
@@ -37,10 +37,10 @@ def problems(inputs: HealthInputs) -> list[Finding]:
     findings = list(_deaf(inputs))  # the other nodes' answers are old
     if not inputs.deaf:
         own = [reason for reason in inputs.own if not inputs.answers or not reason.startswith("group ")]
-        of_cluster = [*_own(own), *of_nodes(inputs, since=inputs.missing, reported=inputs.own), *_groups(inputs)]
+        of_cluster = [*_own(own), *check_nodes(inputs, since=inputs.missing, reported=inputs.own), *_groups(inputs)]
         lost = list(_lost(inputs))
         findings = lost + [one for one in of_cluster if not lost or one.kind not in (NODE, LEADER, GROUP)]
-    findings += [*of_positions(inputs.stuck[:LISTED_MAX], inputs.now), *_more(len(inputs.stuck) - LISTED_MAX)]
+    findings += [*check_positions(inputs.stuck[:LISTED_MAX], inputs.now), *_more(len(inputs.stuck) - LISTED_MAX)]
     return sorted((one for one in findings if one.severity > Severity.NOTE), key=lambda one: -one.severity)
 
 
@@ -94,7 +94,7 @@ def _own(reasons: list[str]) -> Iterator[Finding]:
 
 def _groups(inputs: HealthInputs) -> Iterator[Finding]:
     groups = groups_of(inputs, inputs.pool)
-    yield from of_groups(inputs, groups)
+    yield from check_groups(inputs, groups)
     silent = sorted(inputs.unreported & {group.number for group in groups if group.leader})
     if silent:
         who, does = ("leader of group", "does") if len(silent) == 1 else ("leaders of groups", "do")

@@ -13,7 +13,7 @@ from stan.cli.main import app
 from stan.cli.support import session
 from stan.errors import NO_VOTE
 from stan.monitor.dashboard import rows
-from stan.status.findings import of_groups
+from stan.status.findings import check_groups
 from stan.status.groups import groups_of
 from stan.troubles import VOTELESS
 from tests.kit.fake_operator import FakeDirect, channel, durable, member
@@ -175,7 +175,7 @@ def test_a_finding_is_equally_bad_in_doctor_check_and_dashboard(servers, kind, d
     assert json.loads(stan("check", "--json").stdout)["found"] == [
         {"level": check, "what": "group", "text": "Group 1: it is so"}
     ]
-    (finding,) = of_groups(servers.admin.all_nodes, groups_of(servers.admin.all_nodes))
+    (finding,) = check_groups(servers.admin.all_nodes, groups_of(servers.admin.all_nodes))
     problem = rows.problem(finding)
     assert (problem["level"], problem["text"], problem["since"]) == (dashboard, "Group 1: it is so.", 1000)
 

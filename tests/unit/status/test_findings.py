@@ -33,8 +33,16 @@ def of(*nodes):
     missing = [name for name in nodes if isinstance(name, str)]
     reports = Nodes([one for one in nodes if not isinstance(one, str)], missing)
     groups = groups_of(reports)
-    cluster = [*findings.of_nodes(reports), *findings.of_settings(reports), *findings.of_groups(reports, groups)]
-    rest = (findings.of_replica_lag(groups), findings.of_places(reports, groups), findings.of_clocks(reports, NOW))
+    cluster = [
+        *findings.check_nodes(reports),
+        *findings.check_settings(reports),
+        *findings.check_groups(reports, groups),
+    ]
+    rest = (
+        findings.check_replica_lag(groups),
+        findings.check_places(reports, groups),
+        findings.check_clocks(reports, NOW),
+    )
     return cluster + [one for each in rest for one in each]
 
 
@@ -173,12 +181,14 @@ TIER = {"tier": b"lake", "tier_next": 5, "tier_kept": 7}
     ],
 )
 def test_findings_about_channels(fields, severity, said):
-    found = list(findings.of_channels([channel(**fields)]))
+    found = list(findings.check_channels([channel(**fields)]))
     assert [(one.severity, said in one.text) for one in found] == ([(severity, True)] if severity else [])
 
 
 def test_pins_and_clients():
     pins = [pb.PinStatus(channel=b"c", exists=True, group=2, group_now=now, moving=now == 3) for now in (0, 1, 2, 3)]
-    assert [one.severity for one in findings.of_pins(pins)] == [ATTENTION, NOTE]
-    (one,) = findings.of_clients([pb.ClientStatus(client_id=b"gone", failing=True), pb.ClientStatus(client_id=b"well")])
+    assert [one.severity for one in findings.check_pins(pins)] == [ATTENTION, NOTE]
+    (one,) = findings.check_clients(
+        [pb.ClientStatus(client_id=b"gone", failing=True), pb.ClientStatus(client_id=b"well")]
+    )
     assert (one.text, one.step) == ("Client gone does not answer heartbeats.", "stan client show gone")

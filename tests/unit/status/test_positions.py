@@ -4,7 +4,7 @@ import pytest
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.scalars import SECOND
 
-from stan.status.findings import of_positions
+from stan.status.findings import check_positions
 from stan.status.positions import (
     BEHIND,
     FULL,
@@ -103,13 +103,13 @@ def test_state_finding_and_reasons(case):
     assert state_of(cursor, NOW) == (word, severity)
     reasons = " ".join(why(cursor, NOW))
     assert [part for part in parts if part not in reasons] == []
-    assert finding in " ".join(one.text for one in of_positions([cursor], NOW))
+    assert finding in " ".join(one.text for one in check_positions([cursor], NOW))
     assert ("All other messages go on" in reasons) <= (not cursor.paused), "a paused one sends nothing"
     assert ("adaptive" in reasons) == any(0 < one.window_now < one.max_in_flight for one in cursor.members)
 
 
 def test_well_positions_are_no_findings():
-    assert not list(of_positions([online(), online(waiting=0), online(**UNSENT), durable(waiting=0)], NOW))
+    assert not list(check_positions([online(), online(waiting=0), online(**UNSENT), durable(waiting=0)], NOW))
 
 
 def test_the_time_that_is_left_is_part_of_the_reason():
