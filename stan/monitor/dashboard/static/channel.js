@@ -1,23 +1,23 @@
 // One channel: how full it is, how fast, who reads it, and its messages; of one with parts what they are.
 
 import { ask, mayAct } from "./api.js";
-import { Asked, shown } from "./asked.js";
+import { Query, shown } from "./query.js";
 import { bar, chart } from "./chart.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
-import { COLUMNS, deeds } from "./durables.js";
+import { COLUMNS, actions } from "./durables.js";
 import { ago, lasting, many, number, rate, size, span } from "./format.js";
 import { messages } from "./messages.js";
 import { table } from "./table.js";
-import { whole } from "./whole.js";
+import { parted } from "./parted.js";
 
 const OWN = COLUMNS.filter((column) => column.name !== "Channel").map(({ sort, ...column }) => column);
 
 export function channel(context) {
   const key = context.path[1] ?? "";
-  const asked = new Asked((_, signal) => ask("channel", { name: key }, signal), context.redraw);
-  const browser = messages(key, context, () => asked.refresh());
-  asked.want({});
+  const query = new Query((_, signal) => ask("channel", { name: key }, signal), context.redraw);
+  const browser = messages(key, context, () => query.refresh());
+  query.want({});
   let name = key;
   try {
     name = decodeURIComponent(key);
@@ -25,24 +25,24 @@ export function channel(context) {
     // bytes that are no text; the server tells what it shows of them
   }
   const draw = () => {
-    const data = asked.data;
+    const data = query.data;
     return [
       h("p", { class: "trail" }, h("a", { href: "#/channels" }, "Channels"), " /",
         data?.whole && [" ", h("a", { href: `#/channel/${data.whole}` }, data.whole_name), " /"],
         data && !data.parts && h("span", { class: "muted" }, ` group ${data.group}`)),
       h("div", { class: "head" }, h("h1", { class: "name" }, data?.name ?? name),
-        data && !data.parts && mayAct() && buttons(data, () => { asked.refresh(); browser.newest(); }, context)),
-      shown(asked, (found) => (found.parts ? whole(found) : page(context, asked)(found))),
+        data && !data.parts && mayAct() && buttons(data, () => { query.refresh(); browser.newest(); }, context)),
+      shown(query, (found) => (found.parts ? parted(found) : page(context, query)(found))),
       data && !data.parts && browser.draw(data),
     ];
   };
-  return { title: name, draw, refresh: () => { asked.refresh(); browser.refresh(); }, navigate: () => browser.navigate(), close: () => { asked.close(); browser.close(); } };
+  return { title: name, draw, refresh: () => { query.refresh(); browser.refresh(); }, navigate: () => browser.navigate(), close: () => { query.close(); browser.close(); } };
 }
 
 function buttons(data, done, context) {
   const channel_ = { channel: data.key };
   const deed = (id, text, call) => h("button", { type: "button", id, onclick: call }, text);
-  return h("div", { class: "deeds" },
+  return h("div", { class: "actions" },
     deed("publish", "Publish…", () => confirm({ title: `Publish to ${data.name}`, text: "Subscribers get it like any other message.", button: "Publish", action: "publish",
       fields: [{ name: "text", label: "Message", type: "textarea", required: false }], make: (values) => ({ ...channel_, text: values.text }), done })),
     deed("purge", "Purge…", () => confirm({ title: `Purge ${data.name}?`, button: "Purge", action: "purge", done,
@@ -92,7 +92,7 @@ function compacted(told, fact) {
     fact("tombstones that wait", held));
 }
 
-const page = (context, asked) => (data) => {
+const page = (context, query) => (data) => {
   const { limits } = data;
   const age = data.first_time && data.messages ? (Date.now() - data.first_time) / 1000 : 0;
   const fact = (name, value, extra) => h("div", { class: "fact" }, h("b", {}, value), h("span", { class: "muted" }, name), extra);
@@ -116,7 +116,7 @@ const page = (context, asked) => (data) => {
       cut.length > 0 && h("section", { class: "card" }, chart("Adaptive window", cut.map((row) => ({ name: row.name, points: row.windows })), number))),
     h("section", { class: "card" }, h("h2", {}, "Who reads it"), data.durables.length
       ? table("Durables, queue groups and subscriptions",
-        mayAct() ? [...OWN, { name: "Change", cell: (row) => deeds(row, () => asked.refresh()) }] : OWN, data.durables,
+        mayAct() ? [...OWN, { name: "Change", cell: (row) => actions(row, () => query.refresh()) }] : OWN, data.durables,
         (row) => row.cursor)
       : h("p", { class: "muted" }, "Nobody is subscribed.")),
   ];

@@ -1,7 +1,7 @@
 // All channels: found by a part of the name, in any order, page by page.
 
 import { ask, mayAct } from "./api.js";
-import { Asked, shown } from "./asked.js";
+import { Query, shown } from "./query.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
 import { ago, lasting, many, now, number, rate, size, time } from "./format.js";
@@ -44,16 +44,16 @@ export function gaps(data) {
 
 /** What all pages with one long table have in common. */
 export function listed(context, { title, name, columns, keyOf, sort, label, filter = () => null, buttons = () => null, extra = {} }) {
-  const asked = new Asked((params, signal) => ask(name, { limit: LIMIT, ...params }, signal), context.redraw);
+  const query = new Query((params, signal) => ask(name, { limit: LIMIT, ...params }, signal), context.redraw);
   const go = (change) => context.query({ ...context.params, offset: "", ...change });
-  const want = () => asked.want({ ...extra, ...context.params });
+  const want = () => query.want({ ...extra, ...context.params });
   want();
   const draw = () => {
     const { params } = context;
     return [
       h("div", { class: "head" }, h("h1", {}, title), buttons()),
-      h("div", { class: "tools" }, search(label, params.search ?? "", (text) => go({ search: text })), shownFilter(asked, filter, go)),
-      shown(asked, (data) => [gaps(data),
+      h("div", { class: "tools" }, search(label, params.search ?? "", (text) => go({ search: text })), shownFilter(query, filter, go)),
+      shown(query, (data) => [gaps(data),
         h("p", { class: "muted", role: "status" },
           params.search || params.state ? `${number(data.matching)} of ${number(data.total)}` : `${number(data.total)} in all`,
           now() - data.at > OLD_MS && `, as of ${time(data.at)}`),
@@ -63,10 +63,10 @@ export function listed(context, { title, name, columns, keyOf, sort, label, filt
         pager(data, LIMIT, (offset) => go({ offset: offset || "" }))]),
     ];
   };
-  return { title, draw, refresh: () => asked.refresh(), navigate: want, close: () => asked.close() };
+  return { title, draw, refresh: () => query.refresh(), navigate: want, close: () => query.close() };
 }
 
-const shownFilter = (asked, filter, go) => asked.data && filter(asked.data, go);
+const shownFilter = (query, filter, go) => query.data && filter(query.data, go);
 
 export function channels(context) {
   const create = () => confirm({ title: "Create a channel", text: "It is empty until something is published.", button: "Create", action: "create_channel",

@@ -1,7 +1,7 @@
 // The nodes, and which of them leads which group.
 
 import { ask, mayAct } from "./api.js";
-import { Asked, shown } from "./asked.js";
+import { Query, shown } from "./query.js";
 import { bar } from "./chart.js";
 import { confirm } from "./dialog.js";
 import { h } from "./dom.js";
@@ -13,10 +13,10 @@ const OLD_MS = 15000; // nodes are asked every ten seconds at least
 const MARKS = { leader: "★", follower: "●", candidate: "?", observer: "○" };
 
 export function cluster(context) {
-  const asked = new Asked((_, signal) => ask("cluster", {}, signal), context.redraw);
-  asked.want({});
+  const query = new Query((_, signal) => ask("cluster", {}, signal), context.redraw);
+  query.want({});
   return { title: "Cluster", draw: () => [h("div", { class: "head" }, h("h1", {}, "Cluster")),
-    shown(asked, (data) => page(data, context))], refresh: () => asked.refresh(), close: () => asked.close() };
+    shown(query, (data) => page(data, context))], refresh: () => query.refresh(), close: () => query.close() };
 }
 
 function page(data, context) {

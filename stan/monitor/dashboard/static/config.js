@@ -1,22 +1,22 @@
 // The configuration in force, of each node, and where each value comes from.
 
 import { ask } from "./api.js";
-import { Asked, shown } from "./asked.js";
+import { Query, shown } from "./query.js";
 import { h } from "./dom.js";
 import { search, table } from "./table.js";
 
 export function config(context) {
-  const asked = new Asked((_, signal) => ask("options", {}, signal), context.redraw);
-  asked.want({});
+  const query = new Query((_, signal) => ask("options", {}, signal), context.redraw);
+  query.want({});
   const draw = () => [
     h("div", { class: "head" }, h("h1", {}, "Configuration")),
     h("div", { class: "tools" }, search("Search options", context.params.search ?? "", (text) => context.query({ ...context.params, search: text })),
       h("label", { class: "check" },
         h("input", { type: "checkbox", checked: Boolean(context.params.set),
           onchange: (event) => context.query({ ...context.params, set: event.target.checked ? "1" : "" }) }), " only what was set")),
-    shown(asked, (data) => page(data, context.params)),
+    shown(query, (data) => page(data, context.params)),
   ];
-  return { title: "Configuration", draw, refresh: () => {}, navigate: context.redraw, close: () => asked.close() };
+  return { title: "Configuration", draw, refresh: () => {}, navigate: context.redraw, close: () => query.close() };
 }
 
 function page(data, params) {

@@ -43,14 +43,14 @@ export const COLUMNS = [
 ];
 
 /** What can be done with one, where something may be done. */
-export function deeds(row, done) {
+export function actions(row, done) {
   if (!mayAct()) return null;
   const which = { channel: row.channel_key, cursor: row.cursor };
   const name = `${row.name} on ${row.channel}`;
   const ask = (action, title, text, button, fields, make) =>
     confirm({ action, title, text, button, fields, done, make: (values) => ({ ...which, ...(make ? make(values) : {}) }) });
   const deed = (text, call) => h("button", { type: "button", class: "small", onclick: call }, text);
-  return h("div", { class: "deeds" },
+  return h("div", { class: "actions" },
     row.paused
       ? deed("Resume…", () => ask("resume", `Resume ${name}?`, `It gets what is waiting: ${many(row.lag, "message")}.`, "Resume"))
       : deed("Pause…", () => ask("pause", `Pause ${name}?`, "Nothing is sent to it until it is resumed; acks count.", "Pause")),
@@ -70,7 +70,7 @@ export function durables(context) {
     h("select", { "data-value": context.params.state ?? "", onchange: (event) => go({ state: event.target.value }) },
       h("option", { value: "" }, "Every state"), Object.entries(data.states).sort().map(([word, count]) =>
         h("option", { value: word, selected: context.params.state === word }, `${word} (${number(count)})`))));
-  const columns = mayAct() ? [...COLUMNS, { name: "Change", cell: (row) => deeds(row, context.refresh) }] : COLUMNS;
+  const columns = mayAct() ? [...COLUMNS, { name: "Change", cell: (row) => actions(row, context.refresh) }] : COLUMNS;
   return listed(context, { title: "Durables and queue groups", name: "durables", columns,
     keyOf: (row) => `${row.channel_key}/${row.cursor}`, sort: "state", label: "Search durables, channels, clients", filter });
 }

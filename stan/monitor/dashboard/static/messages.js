@@ -1,7 +1,7 @@
 // The messages of a channel: the newest, from a sequence, from a time; as text, JSON or bytes.
 
 import { address, ask, mayAct } from "./api.js";
-import { Asked, shown } from "./asked.js";
+import { Query, shown } from "./query.js";
 import { bytes, viewed } from "./payload.js";
 import { redrive } from "./deadletters.js";
 import { confirm } from "./dialog.js";
@@ -12,13 +12,13 @@ const LIMIT = 20;
 const VIEWS = { auto: "Auto", text: "Text", json: "JSON", hex: "Hex" };
 
 export function messages(key, context, changed) {
-  const asked = new Asked((params, signal) => ask("messages", { name: key, limit: LIMIT, ...params }, signal), context.redraw);
+  const query = new Query((params, signal) => ask("messages", { name: key, limit: LIMIT, ...params }, signal), context.redraw);
   let view = "auto";
   let follow = false;
   let newest = true;
   const want = (params) => {
     newest = Object.keys(params).length === 0;
-    asked.want(params);
+    query.want(params);
   };
   const navigate = () => {
     const seq = Number(context.params.seq);
@@ -30,14 +30,14 @@ export function messages(key, context, changed) {
   navigate();
   const remove = (sequence, name) => confirm({ title: `Delete message ${number(sequence)} of ${name}?`,
     text: "Who has not got it yet will not get it. Its sequence stays unused.", button: "Delete", action: "delete_message",
-    make: () => ({ channel: key, sequence }), done: () => { asked.want({ ...asked.params }); changed(); } });
+    make: () => ({ channel: key, sequence }), done: () => { query.want({ ...query.params }); changed(); } });
 
   const controls = () => h("div", { class: "tools browse" },
     h("button", { type: "button", id: "newest", "aria-pressed": String(newest), onclick: () => from({}) }, "Newest"),
-    h("button", { type: "button", id: "older", disabled: !asked.data?.messages.length || asked.data.messages[0].sequence <= asked.data.first, onclick: older }, "← Older"),
+    h("button", { type: "button", id: "older", disabled: !query.data?.messages.length || query.data.messages[0].sequence <= query.data.first, onclick: older }, "← Older"),
     h("button", { type: "button", id: "newer",
-      disabled: !asked.data?.messages.length || asked.data.messages.at(-1).sequence >= asked.data.last,
-      onclick: () => from({ seq: asked.data.messages.at(-1).sequence + 1 }) }, "Newer →"),
+      disabled: !query.data?.messages.length || query.data.messages.at(-1).sequence >= query.data.last,
+      onclick: () => from({ seq: query.data.messages.at(-1).sequence + 1 }) }, "Newer →"),
     h("form", { class: "inline", onsubmit: (event) => { event.preventDefault(); const value = event.target.elements.seq.value; if (value) from({ seq: value }); } },
       h("label", {}, "From sequence ", h("input",
         { name: "seq", id: "from-sequence", type: "number", min: 1, inputmode: "numeric" })),
@@ -50,8 +50,8 @@ export function messages(key, context, changed) {
     h("label", { class: "check" }, h("input", { type: "checkbox", id: "follow", onchange: (event) => { follow = event.target.checked; if (follow) from({}); } }), " follow"));
 
   function older() {
-    const first = asked.data.messages[0].sequence;
-    from({ seq: Math.max(asked.data.first, first - LIMIT), to: first - 1 });
+    const first = query.data.messages[0].sequence;
+    from({ seq: Math.max(query.data.first, first - LIMIT), to: first - 1 });
   }
 
   const line = (message, name) => h("li", { class: "message", "data-key": message.sequence, "data-sequence": message.sequence },
@@ -63,7 +63,7 @@ export function messages(key, context, changed) {
       !message.whole && h("a", { href: address("payload", { name: key, sequence: message.sequence }) }, "load all of it"),
       mayAct() && message.headers.some(([header]) => header === "stan-channel") && h("button",
         { type: "button", class: "small", onclick: () => redrive(key, name, message.sequence, message.sequence,
-        () => { asked.want({ ...asked.params }); changed(); }) }, "Put back…"),
+        () => { query.want({ ...query.params }); changed(); }) }, "Put back…"),
       mayAct() && h("button", { type: "button", class: "small", onclick: () => remove(message.sequence, name) }, "Delete…")),
     message.headers.length > 0 && h("dl", { class: "headers" }, message.headers.map(([header, value]) => [h("dt", {}, header), h("dd", {}, value)]),
       message.more_headers > 0 && [h("dt", {}, "…"), h("dd", {}, `${number(message.more_headers)} more`)]),
@@ -85,9 +85,9 @@ export function messages(key, context, changed) {
   };
 
   return {
-    draw: (channel) => h("section", { class: "card", id: "messages", "aria-label": "Messages" }, h("h2", {}, "Messages"), controls(), shown(asked, list(channel.name))),
-    refresh: () => { if (asked.phase === "failed" || (newest && follow)) asked.refresh(); },
-    newest: () => asked.want({ ...asked.params }),
-    navigate, close: () => asked.close(),
+    draw: (channel) => h("section", { class: "card", id: "messages", "aria-label": "Messages" }, h("h2", {}, "Messages"), controls(), shown(query, list(channel.name))),
+    refresh: () => { if (query.phase === "failed" || (newest && follow)) query.refresh(); },
+    newest: () => query.want({ ...query.params }),
+    navigate, close: () => query.close(),
   };
 }

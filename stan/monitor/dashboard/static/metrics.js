@@ -1,7 +1,7 @@
 // What /metrics tells of this node, readable.
 
 import { metrics as ask } from "./api.js";
-import { Asked, shown } from "./asked.js";
+import { Query, shown } from "./query.js";
 import { h } from "./dom.js";
 import { number } from "./format.js";
 import { search, table } from "./table.js";
@@ -30,17 +30,17 @@ const COLUMNS = [
 ];
 
 export function metrics(context) {
-  const asked = new Asked((_, signal) => ask(signal), context.redraw);
-  asked.want({});
+  const query = new Query((_, signal) => ask(signal), context.redraw);
+  query.want({});
   const draw = () => [
     h("div", { class: "head" }, h("h1", {}, "Metrics"), h("a", { href: "/metrics" }, "/metrics for Prometheus")),
     h("div", { class: "tools" }, search("Search metrics", context.params.search ?? "", (text) => context.query({ search: text }))),
-    shown(asked, (text) => {
+    shown(query, (text) => {
       const words = (context.params.search ?? "").toLowerCase().split(/\s+/);
       const rows = parsed(text).filter((row) => words.every((word) => `${row.name} ${row.labels} ${row.help}`.toLowerCase().includes(word)));
       return [h("p", { class: "muted", role: "status" }, `${number(rows.length)} of this node${rows.length > SHOWN_MAX ? `, the first ${SHOWN_MAX} shown` : ""}`),
         table("Metrics of this node", COLUMNS, rows.slice(0, SHOWN_MAX), (row) => `${row.name}{${row.labels}}`)];
     }),
   ];
-  return { title: "Metrics", draw, refresh: () => asked.refresh(), navigate: context.redraw, close: () => asked.close() };
+  return { title: "Metrics", draw, refresh: () => query.refresh(), navigate: context.redraw, close: () => query.close() };
 }

@@ -1,7 +1,7 @@
 // The first page: a sentence, what is wrong, what goes through, who lags, what happened.
 
 import { ask } from "./api.js";
-import { Asked, shown } from "./asked.js";
+import { Query, shown } from "./query.js";
 import { chart } from "./chart.js";
 import { h } from "./dom.js";
 import { ago, number, rate, size, time } from "./format.js";
@@ -10,9 +10,9 @@ import { level } from "./table.js";
 const fact = (name, value, href) => h(href ? "a" : "div", { class: "fact", href }, h("b", {}, value), h("span", { class: "muted" }, name));
 
 export function overview(context) {
-  const asked = new Asked((_, signal) => ask("overview", {}, signal), context.redraw);
-  asked.want({});
-  return { title: "Overview", draw: () => shown(asked, page), refresh: () => asked.refresh(), close: () => asked.close() };
+  const query = new Query((_, signal) => ask("overview", {}, signal), context.redraw);
+  query.want({});
+  return { title: "Overview", draw: () => shown(query, page), refresh: () => query.refresh(), close: () => query.close() };
 }
 
 const since = (problem) => problem.since && h("span", { class: "muted" }, ` Since ${time(problem.since)} (${ago(problem.since)}).`);

@@ -29,7 +29,7 @@ const readers = (of) => [
   { name: "Last ack", number: true, cell: (row) => ago(row.last_ack) },
 ];
 
-export function whole(data) {
+export function parted(data) {
   const fact = (name, value) => h("div", { class: "fact" }, h("b", {}, value), h("span", { class: "muted" }, name));
   return [
     data.faults.map((fault, at) => h("p", { class: "notice warn", role: "status", "data-key": `fault ${at}` }, fault.text)),

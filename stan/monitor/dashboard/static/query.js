@@ -5,7 +5,7 @@
 
 import { h } from "./dom.js";
 
-export class Asked {
+export class Query {
   /** *ask*(params, signal) gives a promise; *changed*() draws. */
   constructor(ask, changed) {
     this.ask = ask;
@@ -64,13 +64,13 @@ export class Asked {
 }
 
 /** What is seen of it: a place holder, the error with a way on, or what *make* makes of the data. */
-export function shown(asked, make, key = "shown") {
-  const attributes = { class: "asked", "data-key": key, "data-phase": asked.phase, "aria-busy": String(asked.phase === "loading") };
-  if (asked.phase === "failed") {
+export function shown(query, make, key = "shown") {
+  const attributes = { class: "query", "data-key": key, "data-phase": query.phase, "aria-busy": String(query.phase === "loading") };
+  if (query.phase === "failed") {
     return h("div", attributes, h("div", { class: "notice bad", role: "alert" },
-      h("p", {}, asked.error), h("button", { type: "button", onclick: () => asked.want(asked.params) }, "Try again")));
+      h("p", {}, query.error), h("button", { type: "button", onclick: () => query.want(query.params) }, "Try again")));
   }
-  if (asked.data === null) return h("div", attributes, h("p", { class: "waiting", role: "status" }, "Loading…"));
-  const stale = asked.error && h("p", { class: "notice warn", role: "status" }, `Not up to date: ${asked.error}`);
-  return h("div", attributes, stale, make(asked.data));
+  if (query.data === null) return h("div", attributes, h("p", { class: "waiting", role: "status" }, "Loading…"));
+  const stale = query.error && h("p", { class: "notice warn", role: "status" }, `Not up to date: ${query.error}`);
+  return h("div", attributes, stale, make(query.data));
 }
