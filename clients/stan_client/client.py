@@ -259,7 +259,7 @@ class Client(Connected):
         timeout_s: float | None = None,
         ack: AckLevel = "commit",
     ) -> Published:
-        """Publish one message and wait for its ack; returns the message's guid, which tells its `sequence`.
+        """Publish one message and wait for its ack; returns its guid, a text with the attribute `sequence`.
 
         Args:
             channel: its name.

@@ -37,7 +37,7 @@ class DeadLetter(NamedTuple):
 
 
 def dead_letter(message: Message) -> DeadLetter | None:
-    """What the headers of a message of a dead letter channel tell; None if it is no dead letter, but was published there."""
+    """Parse the headers of a dead letter. None if the message was published to the channel directly."""
     told = {name.encode("utf-8", "surrogateescape"): value for name, value in message.headers.items()}
     if letters.CHANNEL not in told:
         return None

@@ -139,7 +139,7 @@ class _Commands(TyperGroup):
 
 
 def watch_alone(args: list[str]) -> list[str]:
-    """A `--watch` that no number follows gets the usual one."""
+    """Insert the default interval after a bare `--watch`."""
     out = []
     for at, arg in enumerate(args):
         out.append(arg)

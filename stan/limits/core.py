@@ -163,7 +163,7 @@ FETCHES_UNDER_WAY_MAX = 32
 FETCH_BYTES_UNDER_WAY_MAX = 32 * MiB
 """Records that are being read from the disk for fetch requests; further ones are answered "retry"."""
 FETCH_ANSWER_BYTES = 2 * MiB
-"""Of an answer whose size the request leaves to the broker: from here on larger ones spare nobody anything."""
+"""Default size of an answer whose size the request leaves to the broker. Larger answers did not measurably help."""
 FETCH_UNSENT_BYTES_MAX = OUTBOUND_BYTES_HIGH // 2
 """Unsent bytes towards NATS above which a fetch is answered "retry": the rest is for deliveries."""
 FIND_BYTES_MAX = 8 * MiB

@@ -39,7 +39,7 @@ NOT_OURS: Final = "this server is asked by a name that is not its own: --http_ho
 NO_FUNCTION: Final = "callback is not the name of a function"
 _FUNCTION: Final = re.compile(r"[A-Za-z0-9_.$]{1,256}")
 OPEN: Final = frozenset({"/streaming/serverz", "/streaming/storez", "/streaming/channelsz", "/varz", "/healthz"})
-"""Pages that any site may read, as of old: figures and names, no inbox."""
+"""Pages that other sites may read, as in NATS Streaming: they contain figures and names, no inboxes."""
 CORS: Final = "Access-Control-Allow-Origin"
 OFF: Final = "the dashboard only shows: start the server with --dashboard_actions to change things here"
 

@@ -70,7 +70,7 @@ def _is_map(field: Any) -> bool:
 
 
 def protobuf_reader(descriptors: bytes, message: str) -> Callable[[bytes], Mapping[str, Any]]:
-    """Return a function that decodes a message into its columns; it raises any exception for bytes that are none.
+    """Return a function that decodes a message into its columns; it may raise any exception for other bytes.
 
     Raises:
         SchemaError: the message is not in the descriptors.

@@ -33,8 +33,8 @@ class StanPartition(InputPartition):
 
 
 def rows_of_partition(ranges: Sequence[Range], tasks: int) -> int:
-    """Return the largest number of sequences in a partition, if no option names it: each of *tasks* cores gets as many partitions
-    as the others, and as few as there may be. 0 tasks: offsets of earlier versions, whose partitions were ROWS_MIN."""
+    """Return the largest number of sequences in a partition, if no option names it: of the fewest partitions that give each of
+    *tasks* cores the same number. 0 tasks: offsets of earlier versions, whose partitions were ROWS_MIN."""
     total = sum(found.end - found.first for found in ranges)
     wanted = max(tasks, 1) * max(1, -(-total // (max(tasks, 1) * ROWS_MAX)))
     return max(ROWS_MIN, -(-total // wanted)) if tasks else ROWS_MIN

@@ -19,8 +19,8 @@ OnError = Literal["wait", "nak", "reject"]
 
 
 class Said(Awaitable[bool]):
-    """What the verdicts of a message return: it can be awaited, which never waits, and need not be. The result is False if the
-    session on which the message came is gone, and with it what was said."""
+    """Returned by `ack()`, `nak()` and the other verdicts. Awaiting it is optional and never blocks; the result is False if the
+    session on which the message came is gone, and the verdict was not sent."""
 
     def __init__(self, *, noted: bool) -> None:
         """*noted*: whether it will be sent."""

@@ -94,7 +94,7 @@ class Table(Mapping[bytes, Message]):
         return self._rows.get(bytes_of(key), default)
 
     async def reached(self, sequence: int) -> None:
-        """Wait until everything up to *sequence* is in the table: as `publish` returns it, one's own writes.
+        """Wait until the table has applied *sequence*. Pass `published.sequence` to read your own write.
 
         Raises ConnectionClosedError: the client is closed, or the table was left.
         """

@@ -151,9 +151,8 @@ class Requester:
         enough: Callable[[list[Any]], bool] | None = None,
         patience_s: float | None = None,
     ) -> dict[Any, Any]:
-        """Collect the rows of all pages of all leaders by what *after* has of them: it tells, for each field of the request by
-        which it goes on, the field of a row. *rows*: the answer's field. *patience_s*: of each page. Errors and *enough* as of
-        `ask_leaders`."""
+        """Fetch all pages from all leaders. *after* maps a field of the request to the field of a row that is the key of the
+        next page; *rows*: the answer's field. *patience_s*: of each page. Errors and *enough* as of `ask_leaders`."""
         key = attrgetter(*after.values())
         found: dict[Any, Any] = {}
         while True:

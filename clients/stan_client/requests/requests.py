@@ -352,8 +352,8 @@ class RequestMethods:
     async def owned_position(
         self, group: str, channel: str, sequence: int, *, generation: int, claim: bool, uid: int
     ) -> int:
-        """Set the position of a consumer group in a channel, as its owner of that *generation*; or, to *claim* it, shut out all
-        earlier owners, and begin at *sequence* if there is none. Returns the position, which never goes back.
+        """Commit the position of a consumer group in a channel as its owner of that *generation*; with *claim*, shut out all
+        earlier owners, and start at *sequence* if there is no position. Returns the position, which never goes back.
 
         Raises:
             ServerError: refused, for example because a later owner has claimed it.

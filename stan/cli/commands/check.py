@@ -77,9 +77,9 @@ def check(
     pending: Annotated[str, typer.Option(metavar="W,C", help="Messages sent and not acked.")] = "",
     oldest: Annotated[str, typer.Option(metavar="W,C", help="Age of the oldest unacked one: 5m,1h.")] = "",
     replica_lag: Annotated[str, typer.Option(metavar="W,C", help="Entries that a copy is behind.")] = "",
-    disk: Annotated[str, typer.Option(metavar="W,C", help="Percent of the disk that are free, at least.")] = DISK,
-    nodes: Annotated[int, typer.Option(min=0, help="So many nodes there should be.")] = 0,
-    stuck: Annotated[bool, typer.Option("--stuck", help="Critical if messages wait in vain for somebody.")] = False,  # noqa: FBT002
+    disk: Annotated[str, typer.Option(metavar="W,C", help="Minimum free disk, percent.")] = DISK,
+    nodes: Annotated[int, typer.Option(min=0, help="Expected number of nodes.")] = 0,
+    stuck: Annotated[bool, typer.Option("--stuck", help="Critical if a durable is stuck or offline.")] = False,  # noqa: FBT002
     *,
     target: Target,
     view: View,
