@@ -13,10 +13,9 @@ import statistics
 import time
 
 import stan_client
+from stan_bench.bench.bench_broker import own_broker
 from stan_client import Direct
 from stan_protocol.proto import admin_pb2 as pb
-
-from stan.cli.bench.bench_broker import own_broker
 
 CLUSTER = "bench-key-order"
 ROUNDS = 3

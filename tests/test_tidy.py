@@ -100,7 +100,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
             "process",
         ),
     ),
-    "stan.cli": ("support", "bench", "commands", "demo", "main"),
+    "stan.cli": ("support", "commands", "main"),
+    "stan_bench": ("processes", "local_cluster", "demo_tally", "bench", "demo"),
     "stan_client": (
         *(
             "errors",
@@ -139,7 +140,7 @@ ARROWS_MAX = {
     "stan.edge": 45,
     "stan.log": 30,
     "stan.raft": 15,
-    "stan.cli": 10,
+    "stan.cli": 3,
     "stan_client": 45,
     "pyspark_stan": 28,
 }
@@ -172,6 +173,7 @@ DISTRIBUTIONS = {
     "pyspark_stan": {"stan_protocol", "stan_client", "stan_lake"},
     "stan_aio": {"stan_client"},
     "stan": {"stan_protocol"},
+    "stan_bench": {"stan_protocol", "stan_client", "pyspark_stan", "stan"},
 }
 """What is installed as one, and which others it may import; the commands of `stan` import all."""
 
@@ -201,8 +203,8 @@ THIRD_PARTY = {
     "aiohttp": ("stan.monitor",),
     "aiosqlite": ("stan.state.database", "stan.state.opening", "stan.log.sql.sqlfile"),
     "prometheus_client": ("stan.monitor",),
-    "typer": ("stan.cli",),
-    "rich": ("stan.cli",),
+    "typer": ("stan.cli", "stan_bench"),
+    "rich": ("stan.cli", "stan_bench"),
     "uvloop": ("stan.cli", "stan.server.main", "stan_client.blocking"),
     "pyspark": ("pyspark_stan",),
     "pyarrow": ("pyspark_stan", "stan_lake"),
@@ -638,7 +640,7 @@ def test_no_two_classes_have_one_name():
 
 
 TERMINAL = "stan.cli.support.terminal"
-"""The only module of the commands that writes to stdout and stderr; those of `bench` write figures of their own."""
+"""The only module of the commands that writes to stdout and stderr."""
 WRITERS = {
     "sys.stdout",
     "sys.stderr",
@@ -661,7 +663,7 @@ def writers_in(path):
 
 @pytest.mark.parametrize(
     "name",
-    [one for one in MODULES if within(one, ("stan.cli",)) and not within(one, ("stan.cli.bench",)) and one != TERMINAL],
+    [one for one in MODULES if within(one, ("stan.cli", "stan_bench.demo")) and one != TERMINAL],
 )
 def test_commands_write_to_a_terminal_by_one_way_only(name):
     """There what comes from the network is escaped; any other way would pass commands on to the terminal."""

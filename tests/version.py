@@ -37,7 +37,7 @@ PROJECTS = (
     "pyproject.toml",
     *(
         f"clients/{name}/pyproject.toml"
-        for name in ("stan_protocol", "stan_client", "stan_lake", "pyspark_stan", "stan_aio")
+        for name in ("stan_protocol", "stan_client", "stan_lake", "stan_bench", "pyspark_stan", "stan_aio")
     ),
 )
 PLACES = (

@@ -33,7 +33,7 @@ class CommandEntry(NamedTuple):
     panel: str
 
 
-_TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
+_TABLE: Final = (  # name, module (below stan.cli, or of another distribution) and attribute, panel, help
     ("pub", "commands.pubsub:pub", MESSAGES, "Publish messages to a channel and wait for their acks."),
     ("sub", "commands.pubsub:sub", MESSAGES, "Read a channel: payloads, one a line, or JSON."),
     ("channel", "commands.channel:app", LOOK, "Channels: list, show, get messages, purge, delete, limits, verify."),
@@ -74,22 +74,30 @@ _TABLE: Final = (  # name, module below stan.cli and attribute, panel, help
     ("completion", "commands.completion:completion", SET_UP, "Completion for bash, zsh or fish."),
     ("config", "commands.config:app", SET_UP, "Configuration files of the server: check, show, accounts."),
     ("migrate", "commands.migrate:app", SET_UP, "Move in from another server."),
-    ("bench", "bench.bench:bench", MEASURE, "Measure how many messages a second the broker takes and delivers."),
+    (
+        "bench",
+        "stan_bench.bench.bench:bench",
+        MEASURE,
+        "Measure how many messages a second the broker takes and delivers.",
+    ),
     (
         "bench failover",
-        "bench.bench_failover:bench_failover",
+        "stan_bench.bench.bench_failover:bench_failover",
         MEASURE,
         "Measure what a kill -9 of a node costs: a cluster of its own, under load, one node after the other.",
     ),
     (
         "demo",
-        "demo.demo:demo",
+        "stan_bench.demo.demo:demo",
         MEASURE,
         "Show in half a minute what the broker promises, on a broker of its own that is killed under load.",
     ),
     ("pipeline", "commands.pipeline:app", MEASURE, "Pipelines on Spark: channels in, SQL or Python, channels out."),
 )
-ENTRIES: Final = tuple(CommandEntry(name, f"stan.cli.{place}", text, panel) for name, place, panel, text in _TABLE)
+ENTRIES: Final = tuple(
+    CommandEntry(name, place if place.startswith("stan_") else f"stan.cli.{place}", text, panel)
+    for name, place, panel, text in _TABLE
+)
 
 
 class _UsageCommand(TyperCommand):

@@ -109,6 +109,14 @@ def test_the_client_alone_publishes_and_subscribes(environment, tmp_path):
     assert not loaded & {"aiohttp", "typer", "pyarrow", "zstandard", "nats.js", "stan"}
 
 
+def refused(environment, command):
+    """What `stan` says to a command that ends with an exit code."""
+    code = "import sys; from stan.cli.main import main; sys.argv = ['stan', *sys.argv[1:]]; main()"
+    return environment.does(
+        f"try:\n    exec({code!r})\nexcept SystemExit as end:\n    print(end.code)", *command.split()
+    )
+
+
 def test_the_broker_alone_serves(environment, tmp_path):
     environment.install("stan-broker")
     assert ours_in(environment) == {"stan-protocol", "stan-client", "stan-broker"}
@@ -116,11 +124,22 @@ def test_the_broker_alone_serves(environment, tmp_path):
         environment.says("stan", "pub", "greetings", "hello", "-s", server.url)
         asked = environment.says("stan", "sub", "greetings", "--from", "first", "--count", "1", "-s", server.url)
     assert "hello" in asked
+    for command, needed in (
+        ("pipeline", "pyspark-stan"),
+        ("lake", "stan-lake"),
+        ("bench", "stan-bench"),
+        ("demo", "stan-bench"),
+    ):
+        assert f"`stan {command}` needs {needed}, which is not installed: pip install {needed}" in refused(
+            environment, command
+        )
+
+
+def test_the_demonstration_comes_with_a_distribution_of_its_own(environment):
+    environment.install("stan-bench")
+    assert ours_in(environment) == {"stan-protocol", "stan-client", "stan-broker", "stan-bench"}
     assert "All of it holds" in environment.says("stan", "demo")
-    lacking = "import sys; from stan.cli.main import main; sys.argv = ['stan', *sys.argv[1:]]; main()"
-    for command, needed in (("pipeline", "pyspark-stan"), ("lake", "stan-lake"), ("demo --spark", "pyspark-stan")):
-        code = f"try:\n    exec({lacking!r})\nexcept SystemExit as end:\n    print(end.code)"
-        assert f"needs {needed}, which is not installed." in environment.does(code, *command.split())
+    assert "`stan demo --spark` needs pyspark-stan, which is not installed" in refused(environment, "demo --spark")
 
 
 SPARK = """

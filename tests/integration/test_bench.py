@@ -8,9 +8,9 @@ import sys
 
 import nats
 import pytest
+from stan_bench.bench.bench_report import BenchReport, Measurement, add_latency, human_bytes, percentile
+from stan_bench.bench.bench_run import shares
 
-from stan.cli.bench.bench_report import BenchReport, Measurement, add_latency, human_bytes, percentile
-from stan.cli.bench.bench_run import shares
 from tests.kit.fake_broker import free_port
 from tests.kit.running import settled
 from tests.kit.server import StanServer

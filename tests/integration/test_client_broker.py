@@ -2,10 +2,10 @@
 
 import pytest
 import stan_client
+from stan_bench.bench.bench_broker import own_broker
 from stan_client import NewMessage
 from stan_protocol import refusals
 
-from stan.cli.bench.bench_broker import own_broker
 from stan.limits import HEADERS_BYTES_MAX, KEY_BYTES_MAX
 from tests.kit.fake_broker import eventually
 

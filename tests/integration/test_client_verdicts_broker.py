@@ -4,9 +4,9 @@ import time
 
 import pytest
 import stan_client
+from stan_bench.bench.bench_broker import own_broker
 from stan_client import Message
 
-from stan.cli.bench.bench_broker import own_broker
 from tests.kit.fake_broker import eventually
 
 EVERYTHING = stan_client.everything()

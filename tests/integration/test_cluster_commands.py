@@ -12,14 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from stan_bench import local_cluster
+from stan_bench.bench.bench_failover import FailoverReport, _bench
+from stan_bench.bench.failover import FailoverLoad, outage, running_load
+from stan_bench.demo.demo_cluster import tell_cluster
+from stan_bench.local_cluster import LocalCluster
+from stan_bench.processes import Child
 
-from stan.cli.bench.bench_failover import FailoverReport, _bench
-from stan.cli.bench.failover import FailoverLoad, outage, running_load
-from stan.cli.demo.demo_cluster import tell_cluster
-from stan.cli.support import local_cluster
 from stan.cli.support.common import CliError
-from stan.cli.support.local_cluster import LocalCluster
-from stan.cli.support.processes import Child
 from tests.kit.fake_broker import FakeBroker
 
 NODE = """

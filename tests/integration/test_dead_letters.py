@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 import stan_client
+from stan_bench.bench.bench_broker import own_broker
 from stan_client.dead_letters import dead_letter
 from stan_protocol.proto import admin_pb2 as pb
 
-from stan.cli.bench.bench_broker import own_broker
 from tests.integration.test_cli_operator import stan
 from tests.kit.cluster import StanCluster
 from tests.kit.server import CLUSTER_ID

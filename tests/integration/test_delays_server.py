@@ -4,11 +4,10 @@ import time
 
 import pytest
 import stan_client
+from stan_bench.bench.bench_broker import own_broker
 from stan_client import Direct
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.scalars import MILLISECOND
-
-from stan.cli.bench.bench_broker import own_broker
 
 EVERYTHING = stan_client.everything()
 ANSWER_S = 10

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+from stan_bench.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 from stan_client import Message, StanClientError
-
-from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 
 ROOT = Path(__file__).parents[2]
 END_SECONDS_MAX = 90

@@ -6,8 +6,7 @@ import time
 
 import pytest
 import stan_client
-
-from stan.cli.bench.bench_broker import own_broker
+from stan_bench.bench.bench_broker import own_broker
 
 EVERYTHING = stan_client.everything()
 ANSWER_S = 10

@@ -8,10 +8,10 @@ import msgspec
 import pydantic
 import pytest
 import stan_client
+from stan_bench.bench.bench_broker import own_broker
 from stan_client.typed import NotRegisteredError, TypedChannel, WrongClassError
 from stan_protocol.proto import admin_pb2 as pb
 
-from stan.cli.bench.bench_broker import own_broker
 from tests.kit.fake_broker import eventually
 
 

@@ -22,6 +22,7 @@ FOLDERS = {
     "pyspark-stan": "clients/pyspark_stan",
     "stan-aio-client": "clients/stan_aio",
     "stan-broker": ".",
+    "stan-bench": "clients/stan_bench",
 }
 """Our distributions, and where their sources are."""
 INSTALL_SECONDS_MAX = 600

@@ -9,7 +9,7 @@ import os
 import socket
 from collections import deque
 
-from stan.cli.support.processes import accepts
+from stan_bench.processes import accepts
 
 __all__ = ["accepts", "free_port"]
 

@@ -19,13 +19,13 @@ from pyspark_stan.pipeline.config import parse_pipeline
 from pyspark_stan.pipeline.progress import BatchReport
 from rich.console import Console
 from rich.live import Live
+from stan_bench.demo.demo_spark import PublishedClicks, figures_of
+from stan_bench.demo_tally import Tally
 from stan_client.blocking import BlockingClient
 from typer.testing import CliRunner
 
 from stan.cli.commands import pipeline_screen
-from stan.cli.demo.demo_spark import PublishedClicks, figures_of
 from stan.cli.main import app
-from stan.cli.support.demo_tally import Tally
 from tests.kit.server import ROOT, until
 from tests.spark.filling import fill
 

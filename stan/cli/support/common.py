@@ -131,10 +131,10 @@ def needing_distributions(command: str) -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        distribution = {"pyspark_stan": "pyspark-stan", "stan_lake": "stan-lake"}.get(error.name or "")
-        if distribution is None:
+        if error.name not in {"pyspark_stan", "stan_bench", "stan_lake"}:
             raise
-        fail(f"`stan {command}` needs {distribution}, which is not installed.", EXIT_USAGE)
+        distribution = error.name.replace("_", "-")
+        fail(f"`stan {command}` needs {distribution}, which is not installed: pip install {distribution}", EXIT_USAGE)
 
 
 def fail(text: str, code: int = EXIT_FAILED) -> NoReturn:

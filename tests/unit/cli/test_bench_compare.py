@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
+from stan_bench.bench.bench_compare import Comparison
+from stan_bench.bench.bench_compare_report import ComparedServer, ComparisonReport
+from stan_bench.bench.bench_report import BenchReport, Measurement
 
-from stan.cli.bench.bench_compare import Comparison
-from stan.cli.bench.bench_compare_report import ComparedServer, ComparisonReport
-from stan.cli.bench.bench_report import BenchReport, Measurement
 from stan.cli.support.common import Target
 
 URL = "nats://b:4222"

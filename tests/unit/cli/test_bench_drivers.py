@@ -4,8 +4,7 @@ from collections import deque
 from types import SimpleNamespace
 
 import pytest
-
-from stan.cli.bench.bench_drivers import Job, PublishDriver
+from stan_bench.bench.bench_drivers import Job, PublishDriver
 
 
 @pytest.fixture

@@ -1,11 +1,10 @@
 """`stan bench failover` without a cluster: what is read from logs, pauses, and the report."""
 
 import pytest
-
-from stan.cli.bench.bench_failover import FailoverReport, spread_of
-from stan.cli.bench.failover import Pauses, Round
-from stan.cli.support.demo_tally import Figure
-from stan.cli.support.local_cluster import group_of, leads
+from stan_bench.bench.bench_failover import FailoverReport, spread_of
+from stan_bench.bench.failover import Pauses, Round
+from stan_bench.demo_tally import Figure
+from stan_bench.local_cluster import group_of, leads
 
 MS = 1_000_000
 

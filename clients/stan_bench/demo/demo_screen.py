@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from rich.table import Table
 
 from stan.cli.support.common import EXIT_FAILED
-from stan.cli.support.demo_tally import Figure
 from stan.cli.support.terminal import out
+from stan_bench.demo_tally import Figure
 
 
 def step(number: int, title: str, sentence: str) -> None:

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from stan_client import Client, Message, Published, StanClientError, everything
 
-from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
-from stan.cli.support.local_cluster import LocalCluster, group_of
+from stan_bench.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
+from stan_bench.local_cluster import LocalCluster, group_of
 
 TURN_S: Final = 0.001
 BURST: Final = 200

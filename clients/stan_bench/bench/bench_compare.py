@@ -16,12 +16,12 @@ import typer
 from stan_client.transport.session import fresh_id
 from stan_protocol.secure import without_secrets
 
-from stan.cli.bench.bench_compare_report import ComparedServer, ComparisonReport
-from stan.cli.bench.bench_report import BenchReport
-from stan.cli.bench.bench_run import Bench, Workload
 from stan.cli.support.common import EXIT_FAILED, EXIT_NO_ANSWER, EXIT_UNREACHABLE, CliError, Target, explained
 from stan.cli.support.options import builds
 from stan.cli.support.terminal import err
+from stan_bench.bench.bench_compare_report import ComparedServer, ComparisonReport
+from stan_bench.bench.bench_report import BenchReport
+from stan_bench.bench.bench_run import Bench, Workload
 
 PANEL: Final = "Comparison"
 ROUNDS: Final = 3

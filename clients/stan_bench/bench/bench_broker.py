@@ -16,11 +16,11 @@ import stan_client
 import typer
 from stan_client.transport.session import fresh_id
 
-from stan.cli.bench.server_times import ServerTimes
 from stan.cli.support.common import CliError, Target
-from stan.cli.support.local_cluster import NODES_MAX, LocalCluster
 from stan.cli.support.options import builds
-from stan.cli.support.processes import Child, free_port, stan_server
+from stan_bench.bench.server_times import ServerTimes
+from stan_bench.local_cluster import NODES_MAX, LocalCluster
+from stan_bench.processes import Child, free_port, stan_server
 
 START_TIMEOUT_S: Final = 15
 RETRY_PAUSE_S: Final = 0.05

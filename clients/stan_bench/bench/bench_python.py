@@ -10,8 +10,8 @@ from typing import Final
 
 import stan_client
 
-from stan.cli.bench.bench_drivers import ACK_WAIT_S, Job, LoadDriver
-from stan.cli.bench.bench_report import add_latency
+from stan_bench.bench.bench_drivers import ACK_WAIT_S, Job, LoadDriver
+from stan_bench.bench.bench_report import add_latency
 
 TURN_MESSAGES_MAX: Final = 256
 """Publishes before the event loop gets its turn."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, Final
 
-from stan.cli.bench.bench_report import BenchReport, Measurement, combined, human_bytes, latencies_ms
+from stan_bench.bench.bench_report import BenchReport, Measurement, combined, human_bytes, latencies_ms
 
 TITLES: Final = {"Pub": "publishers", "Sub": "subscribers"}
 

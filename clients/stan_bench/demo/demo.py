@@ -13,11 +13,11 @@ from typing import Annotated, Final
 import typer
 from stan_client import Client, Message, everything
 
-from stan.cli.demo.demo_broker import DemoBroker
-from stan.cli.demo.demo_cluster import tell_cluster
-from stan.cli.demo.demo_screen import fact, rate, step, verdict
 from stan.cli.support.common import needing_distributions, run_until_signalled
-from stan.cli.support.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
+from stan_bench.demo.demo_broker import DemoBroker
+from stan_bench.demo.demo_cluster import tell_cluster
+from stan_bench.demo.demo_screen import fact, rate, step, verdict
+from stan_bench.demo_tally import Figure, PublishLedger, Tally, figures_of_log, figures_of_reader
 
 ORDERS: Final = "orders"
 LOAD: Final = "load"
@@ -47,7 +47,7 @@ def demo(
         raise typer.BadParameter("give one of --cluster and --spark")
     if spark:
         with needing_distributions("demo --spark"):
-            from stan.cli.demo.demo_spark import tell_spark  # noqa: PLC0415
+            from stan_bench.demo.demo_spark import tell_spark  # noqa: PLC0415
         run_until_signalled(tell_spark())
     else:
         run_until_signalled(tell_cluster() if cluster else _tell())

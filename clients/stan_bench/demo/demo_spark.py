@@ -24,11 +24,11 @@ from pyspark_stan.examples.clicks import CHANNEL, LATE_S, WINDOW_S, Click, click
 from pyspark_stan.pipeline.session import SparkMissingError, children_of, require_spark, session_members
 from stan_client import Client, everything
 
-from stan.cli.demo.demo_broker import CLUSTER_ID, DemoBroker
-from stan.cli.demo.demo_screen import fact, step, verdict
 from stan.cli.support.common import CliError, Target
-from stan.cli.support.demo_tally import Figure, Tally
-from stan.cli.support.processes import Child, heed_cancellation, refuse_dead
+from stan_bench.demo.demo_broker import CLUSTER_ID, DemoBroker
+from stan_bench.demo.demo_screen import fact, step, verdict
+from stan_bench.demo_tally import Figure, Tally
+from stan_bench.processes import Child, heed_cancellation, refuse_dead
 
 RESULTS: Final = "clicks-per-page"
 RATE: Final = 1_000

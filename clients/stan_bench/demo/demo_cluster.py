@@ -7,9 +7,9 @@ exit code 0 only if all of it holds, no process and no file left behind.
 import time
 from typing import Final
 
-from stan.cli.bench.failover import FailoverLoad, Round, outage, running_load
-from stan.cli.demo.demo_screen import fact, step, verdict
-from stan.cli.support.local_cluster import LocalCluster, group_of
+from stan_bench.bench.failover import FailoverLoad, Round, outage, running_load
+from stan_bench.demo.demo_screen import fact, step, verdict
+from stan_bench.local_cluster import LocalCluster, group_of
 
 CLUSTER_ID: Final = "stan-demo"
 CHANNEL: Final = "load"

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final
 import typer
 from stan_client.transport.session import fresh_id
 
-from stan.cli.bench.failover import FailoverLoad, Round, outage, running_load
 from stan.cli.support.common import DEFAULT_CLUSTER_ID, EXIT_FAILED, run_until_signalled
-from stan.cli.support.demo_tally import Figure
-from stan.cli.support.local_cluster import NODES_MAX, LocalCluster, group_of
+from stan_bench.bench.failover import FailoverLoad, Round, outage, running_load
+from stan_bench.demo_tally import Figure
+from stan_bench.local_cluster import NODES_MAX, LocalCluster, group_of
 
 CHANNEL: Final = "failover"
 SIZE_MAX: Final = 1024 * 1024

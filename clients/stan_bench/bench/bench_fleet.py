@@ -12,9 +12,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from stan.cli.bench.bench_drivers import Job
-from stan.cli.bench.bench_report import Measurement
 from stan.cli.support.common import CliError
+from stan_bench.bench.bench_drivers import Job
+from stan_bench.bench.bench_report import Measurement
 
 LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 """Longest line of a load process: the samples of all its clients."""
@@ -64,7 +64,13 @@ class Fleet:
         # The children see the packages that we see, installed or not.
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "stan.cli.bench.load", stdin=PIPE, stdout=PIPE, env=environment, limit=LINE_BYTES_MAX
+            sys.executable,
+            "-m",
+            "stan_bench.bench.load",
+            stdin=PIPE,
+            stdout=PIPE,
+            env=environment,
+            limit=LINE_BYTES_MAX,
         )
         self._members.append((job, process))
         _write(process, job.to_json() + "\n")

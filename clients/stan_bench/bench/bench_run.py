@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from rich.progress import MofNCompleteColumn, TimeElapsedColumn
 
-from stan.cli.bench.bench_drivers import Job
-from stan.cli.bench.bench_fleet import Fleet
-from stan.cli.bench.bench_report import BenchReport, Measurement
-from stan.cli.bench.server_times import ServerTimes
 from stan.cli.support.common import Target
 from stan.cli.support.progress import bars
+from stan_bench.bench.bench_drivers import Job
+from stan_bench.bench.bench_fleet import Fleet
+from stan_bench.bench.bench_report import BenchReport, Measurement
+from stan_bench.bench.server_times import ServerTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Final
 
 from stan.cli.support.common import CliError
-from stan.cli.support.processes import READY, Child, OwnServers, accepts, stan_server, stop_all
 from stan.config import RAFT_GROUPS_CLUSTERED, ClusterConfig
 from stan.edge.nats.nats_process import find_binary
 from stan.errors import StartError
 from stan.protocol.placement import channel_group
 from stan.raft.placement import place
+from stan_bench.processes import READY, Child, OwnServers, accepts, stan_server, stop_all
 
 NODES_MAX: Final = 15
 WAIT_S: Final = 60.0

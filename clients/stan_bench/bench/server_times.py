@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stan.cli.support.local_cluster import LocalCluster
+from stan_bench.local_cluster import LocalCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,7 +5,7 @@ Promises that processes and directory are gone when the block ends, however it e
 
 from typing import Final
 
-from stan.cli.support.processes import READY, Child, OwnServers, accepts, stan_server
+from stan_bench.processes import READY, Child, OwnServers, accepts, stan_server
 
 CLUSTER_ID: Final = "stan-demo"
 WAIT_S: Final = 30.0

@@ -18,10 +18,6 @@ import stan_client
 import typer
 from stan_client.transport.session import fresh_id
 
-from stan.cli.bench.bench_broker import OwnBroker
-from stan.cli.bench.bench_compare import ROUNDS, Comparison, compare
-from stan.cli.bench.bench_run import Bench, Workload
-from stan.cli.bench.server_times import ServerTimes
 from stan.cli.support.common import (
     EXIT_FAILED,
     CliError,
@@ -29,6 +25,10 @@ from stan.cli.support.common import (
     run_until_signalled,
 )
 from stan.cli.support.options import injected
+from stan_bench.bench.bench_broker import OwnBroker
+from stan_bench.bench.bench_compare import ROUNDS, Comparison, compare
+from stan_bench.bench.bench_run import Bench, Workload
+from stan_bench.bench.server_times import ServerTimes
 
 MESSAGES_MAX: Final = 100_000_000
 SIZE_MAX: Final = 64 * 1024 * 1024

@@ -21,7 +21,7 @@ from stan_protocol.frames import Frame
 from stan_protocol.kernel.client import absorb, count_raw, load_publishes, raw_publishes
 from stan_protocol.proto import wire_pb2 as wire
 
-from stan.cli.bench.bench_report import Latencies, Measurement, add_latency
+from stan_bench.bench.bench_report import Latencies, Measurement, add_latency
 
 if TYPE_CHECKING:
     from collections.abc import Callable

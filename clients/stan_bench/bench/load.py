@@ -1,4 +1,4 @@
-"""One load process of `stan bench`: `python -m stan.cli.bench.load`, spawned and spoken to by bench_fleet.
+"""One load process of `stan bench`: `python -m stan_bench.bench.load`, spawned and spoken to by bench_fleet.
 
 It reads its job, one line of JSON, from stdin; answers {"ready": true} when all its clients are connected; begins when the
 line "go" comes; tells {"progress": messages} now and then and {"samples": [...]} at the end, or {"error": text}. When stdin
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from stan_client.errors import StanClientError
 
-from stan.cli.bench.bench_drivers import DRIVERS, Job, LoadDriver
-from stan.cli.bench.bench_python import DRIVERS as PYTHON_DRIVERS
 from stan.cli.support.common import run_fast
+from stan_bench.bench.bench_drivers import DRIVERS, Job, LoadDriver
+from stan_bench.bench.bench_python import DRIVERS as PYTHON_DRIVERS
 
 PROGRESS_INTERVAL_S: Final = 0.2
 
