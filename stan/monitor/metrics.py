@@ -57,7 +57,7 @@ async def metrics(view: NodeView, names: Sequence[str], now: WallNanos) -> bytes
 
 async def _families(view: NodeView, names: Sequence[str], now: WallNanos) -> list[Metric]:
     node = view.node
-    found: list[Metric] = [*_server(view)]
+    found: list[Metric] = [*_server(view), *await _disk(view)]
     if node is None:
         return found
     led = view.channels(led=True)
@@ -118,6 +118,17 @@ def _server(view: NodeView) -> Iterator[Metric]:
     }
     yield InfoMetricFamily("stan_server", "What this node is", told)
     yield _gauge("start_time_seconds", "When it was started, seconds since 1970", view.started / SECOND)
+
+
+async def _disk(view: NodeView) -> tuple[Metric, ...]:
+    """Nothing of a store in memory, and of a disk that has never answered."""
+    space = await view.disk.look()
+    if not space.total:
+        return ()
+    return (
+        _gauge("disk_free_bytes", "Bytes that the server may still write to the disk of its store", space.free),
+        _gauge("disk_bytes", "Bytes of that disk in all", space.total),
+    )
 
 
 def _totals(node: BrokerProcess) -> Iterator[Metric]:

@@ -19,6 +19,7 @@ from stan.core.state.group import Cursor, Subscription, SubscriptionSettings
 from stan.core.state.meta import ChannelInfo
 from stan.core.state.tombstones import deleted_from
 from stan.edge.nats.embedded import EmbeddedNats
+from stan.monitor.disk_space import DiskSpace
 
 if TYPE_CHECKING:
     from stan.edge.process import BrokerProcess
@@ -46,6 +47,7 @@ class NodeView:
         self.server_id = server_id
         self.embedded = embedded
         self.started = started
+        self.disk = DiskSpace(config.store.place)
         self.node: BrokerProcess | None = None
         self._waiting: list[Callable[[BrokerProcess], None]] = []
         self.pages = ""  # URL of the monitoring pages; "" without them

@@ -16,7 +16,7 @@ from typing import Final
 
 from stan_protocol.proto import admin_pb2 as pb
 from stan_protocol.refusals import ALONE
-from stan_protocol.scalars import SECOND, GroupId
+from stan_protocol.scalars import GroupId
 
 from stan import level, limits
 from stan.core.context import META_GROUP
@@ -24,6 +24,7 @@ from stan.core.requests.request import AcceptedRequest
 from stan.edge.cluster.node import ClusterNode
 from stan.edge.process import BrokerProcess
 from stan.labels import place_rows, places_of
+from stan.monitor.disk_space import Space
 from stan.monitor.health import ready, trouble
 from stan.monitor.view import NodeView
 from stan.product import VERSION
@@ -47,8 +48,7 @@ class NodeAdmin:
         self._state = node.broker.view
         self._me = node.storage.node_id if cluster_node is not None else ""
         self._waiting: list[AcceptedRequest] = []  # status requests without an answer yet
-        self._space = (0, 0)  # disk space: bytes free and in all, as last seen
-        self._looking = False
+        self._answering: asyncio.Task[None] | None = None
         gateway = node.gateway
         gateway.serve_early("admin.nodes", self._nodes)  # also while clients are not served yet
         gateway.serve("admin.options", self._options)
@@ -57,36 +57,24 @@ class NodeAdmin:
     # --- status -------------------------------------------------------------------------------------------------------
 
     def _nodes(self, accepted: AcceptedRequest) -> None:
-        """Handle a NodesRequest: first look at the disk's space, in a thread, then answer."""
+        """Handle a NodesRequest: first look at the disk's space, then answer."""
         if len(self._waiting) >= limits.NODE_ANSWERS_MAX:
             accepted.busy()
             return
-        loop = asyncio.get_running_loop()
         self._waiting.append(accepted)
-        directory = self._node.config.store.place
-        if not self._looking and directory is not None:
-            self._looking = True
-            loop.run_in_executor(None, _space, directory).add_done_callback(self._looked)
-        if not self._looking:
-            self._tell()
-        elif len(self._waiting) == 1:
-            loop.call_later(limits.DISK_PATIENCE / SECOND, self._tell)
+        if len(self._waiting) == 1:
+            self._answering = asyncio.create_task(self._answer_waiting())
 
-    def _looked(self, space: "asyncio.Future[tuple[int, int]]") -> None:
-        self._looking = False
-        if not space.cancelled() and space.exception() is None:
-            self._space = space.result()
-        self._tell()
-
-    def _tell(self) -> None:
+    async def _answer_waiting(self) -> None:
         """Answer all waiting status requests."""
+        space = await self._view.disk.look()
         waiting, self._waiting = self._waiting, []
         if waiting and not self._node.driver.turns.stopped:
-            status = self._status()
+            status = self._status(space)
             for accepted in waiting:
                 accepted.answer_with(status)
 
-    def _status(self) -> pb.NodeStatus:
+    def _status(self, space: Space) -> pb.NodeStatus:
         node, state, config = self._node, self._state, self._node.config
         status = pb.NodeStatus(
             node=self._me,
@@ -103,8 +91,8 @@ class NodeAdmin:
             channels_to_move=state.channels_to_move,
             moves_paused=state.meta.moves_paused,
             monitor=self._view.pages,
-            disk_free=self._space[0],
-            disk_total=self._space[1],
+            disk_free=space.free,
+            disk_total=space.total,
             rss=_resident(),
             kernel=kernel.NAME,
             sync=config.store.sync,
@@ -219,12 +207,6 @@ class NodeAdmin:
         self._node.broker.emit("admin", f"an operator had {what} handed over to node {to}", group=number)
         self._node.driver.turns.wake()
         accepted.answer(changed=1)
-
-
-def _space(directory: Path) -> tuple[int, int]:
-    """Return the disk space at *directory*: bytes free for this process, and bytes in all."""
-    found = os.statvfs(directory)
-    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
 
 def _resident() -> int:

@@ -199,6 +199,11 @@ def test_before_the_store_is_open_there_is_only_what_the_process_is():
     assert set(scrape(view())) == {("stan_start_time_seconds",)}
 
 
+def test_metrics_tell_the_space_on_the_disk_of_the_store(tmp_path):
+    found = scrape(view(config=Config(store=StoreConfig(kind="file", directory=tmp_path))))
+    assert 0 < found["stan_disk_free_bytes",] <= found["stan_disk_bytes",]
+
+
 def test_metrics_of_a_broker_alone():
     harness = CoreHarness()
     harness.connect()

@@ -1,6 +1,7 @@
 """What single nodes answer to operators: how they are, with which settings they run, and to hand over. Beside a fake disk."""
 
 import asyncio
+import shutil
 import threading
 from types import SimpleNamespace
 
@@ -21,7 +22,6 @@ from stan.labels import Labels, places_of
 from stan.monitor.view import NodeView
 from stan.protocol.proto.node_pb2 import NodeHello, NodeLabels
 from stan.raft.group import RaftGroup
-from stan.server import node_admin
 from stan.server.node_admin import NodeAdmin
 from tests.kit.core_harness import CLUSTERED, CoreHarness, Node
 
@@ -141,7 +141,7 @@ class Rig:
 
 
 async def test_node_alone_tells_how_it_is(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(node_admin, "_space", lambda directory: (10, 20) if directory == tmp_path else None)
+    monkeypatch.setattr(shutil, "disk_usage", {tmp_path: SimpleNamespace(free=10, total=20)}.get)
     rig = Rig(tmp_path)
     rig.harness.connect()
     rig.harness.publish("foo", b"1", b"2")
@@ -206,7 +206,7 @@ async def test_role_in_a_group(tmp_path, told, role) -> None:
 async def test_disk_that_hangs_holds_no_answer_up(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(limits, "DISK_PATIENCE", SECOND // 100)
     hangs = threading.Event()
-    monkeypatch.setattr(node_admin, "_space", lambda _directory: hangs.wait(60) and (10, 20))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _directory: hangs.wait(60) and SimpleNamespace(free=10, total=20))
     rig = Rig(tmp_path)
     try:
         assert (await rig.answer("nodes")).disk_total == 0
@@ -231,7 +231,7 @@ async def test_stopped_node_is_silent(tmp_path) -> None:
     rig = Rig(tmp_path)
     rig.node.driver.turns.stopped = True
     rig.ask("nodes")
-    rig.node_admin._tell()
+    await rig.node_admin._answer_waiting()
     assert not rig.written
 
 
